@@ -83,7 +83,7 @@ async fn a_close_gives_no_lock_back_while_a_change_of_its_killed_process_goes_on
     let (kind, end) = (libc::F_WRLCK as u32, i64::MAX as u64);
     let lock = |owner: u64, pid| Lock { fh, owner, start: 0, end, kind, pid, flock: false };
     ask(&door, node, Op::Setlk { lock: lock(3, 3), wait: false }).await.unwrap();
-    Door::outlives(&*door, Ino(node), true);
+    Door::outlives(&*door, true);
     let held = async || match ask(&door, node, Op::Getlk(lock(4, 4))).await {
         Ok(Reply::Lock(held)) => held.kind,
         _ => panic!("the server answers"),
@@ -93,8 +93,37 @@ async fn a_close_gives_no_lock_back_while_a_change_of_its_killed_process_goes_on
         let closed = tokio::time::timeout(Duration::from_millis(100), closing.as_mut()).await;
         assert!(closed.is_err(), "it waits");
         assert_eq!(held().await, kind);
-        Door::outlives(&*door, Ino(node), false);
+        Door::outlives(&*door, false);
         closing.await.unwrap();
     }
     assert_eq!(held().await, libc::F_UNLCK as u32);
+}
+
+/// A child that was killed in a cut shares its open file with its parent: the cut was made when the parent had given the
+/// lock back.
+#[tokio::test]
+async fn an_unlock_gives_no_lock_back_while_a_change_of_a_killed_process_goes_on() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let door = door(&cluster).await;
+    let (node, fh) = written(&door).await;
+    let lock = |owner: u64, kind: i32| {
+        let (kind, end) = (kind as u32, i64::MAX as u64);
+        Lock { fh, owner, start: 0, end, kind, pid: owner as u32, flock: false }
+    };
+    let set = |kind| ask(&door, node, Op::Setlk { lock: lock(3, kind), wait: false });
+    set(libc::F_WRLCK).await.unwrap();
+    Door::outlives(&*door, true);
+    let held = async || match ask(&door, node, Op::Getlk(lock(4, libc::F_WRLCK))).await {
+        Ok(Reply::Lock(held)) => held.kind as i32,
+        _ => panic!("the server answers"),
+    };
+    {
+        let mut unlocking = pin!(set(libc::F_UNLCK));
+        let unlocked = tokio::time::timeout(Duration::from_millis(100), unlocking.as_mut()).await;
+        assert!(unlocked.is_err(), "it waits");
+        assert_eq!(held().await, libc::F_WRLCK);
+        Door::outlives(&*door, false);
+        unlocking.await.unwrap();
+    }
+    assert_eq!(held().await, libc::F_UNLCK);
 }

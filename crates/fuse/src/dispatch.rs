@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use strake_types::Ino;
 use tokio::runtime::Handle;
 
 /// Bytes from which on a read or write is worth another thread reading the next request meanwhile.
@@ -78,15 +77,15 @@ pub trait Door: Send + Sync + 'static {
         send(&answer);
     }
 
-    /// The file whose contents a request changes, if it may do so when its process was killed already.
-    fn changes(&self, request: &Request) -> Option<Ino> {
+    /// True if a request changes contents, and may do so when its process was killed already.
+    fn changes(&self, request: &Request) -> bool {
         let _what_nobody_locks = request;
-        None
+        false
     }
 
-    /// A change of a file goes on although the kernel is about to be told that it was given up, or (`false`) is over.
-    fn outlives(&self, ino: Ino, goes_on: bool) {
-        let _waited_for_by_nobody = (ino, goes_on);
+    /// A change of contents goes on although the kernel is about to be told that it was given up, or (`false`) is over.
+    fn outlives(&self, goes_on: bool) {
+        let _waited_for_by_nobody = goes_on;
     }
 
     /// Takes back what an answer granted that reached nobody: the process was killed meanwhile.
@@ -283,7 +282,7 @@ async fn carry_out<D: Door>(
         }
         if !ends {
             // First: as soon as this is answered the kernel has the locks of the process given back.
-            let _outlives = changes.map(|ino| Outlives::begin(&*door, ino));
+            let _outlives = changes.then(|| Outlives::begin(&*door));
             answerer.send(&Err(Errno::EINTR));
             if let Ok(reply) = operation.await {
                 door.abandon(reply);
@@ -295,22 +294,19 @@ async fn carry_out<D: Door>(
     answerer.send(&Err(Errno::EINTR));
 }
 
-/// A change of a file goes on although the kernel was told that it was given up, until this is dropped.
-struct Outlives<'a, D: Door> {
-    door: &'a D,
-    ino: Ino,
-}
+/// A change of contents goes on although the kernel was told that it was given up, until this is dropped.
+struct Outlives<'a, D: Door>(&'a D);
 
 impl<'a, D: Door> Outlives<'a, D> {
-    fn begin(door: &'a D, ino: Ino) -> Self {
-        door.outlives(ino, true);
-        Self { door, ino }
+    fn begin(door: &'a D) -> Self {
+        door.outlives(true);
+        Self(door)
     }
 }
 
 impl<D: Door> Drop for Outlives<'_, D> {
     fn drop(&mut self) {
-        self.door.outlives(self.ino, false);
+        self.0.outlives(false);
     }
 }
 
@@ -416,11 +412,11 @@ mod tests {
             std::future::pending().await
         }
 
-        fn changes(&self, request: &Request) -> Option<Ino> {
-            Some(Ino(request.node))
+        fn changes(&self, _request: &Request) -> bool {
+            true
         }
 
-        fn outlives(&self, _ino: Ino, goes_on: bool) {
+        fn outlives(&self, goes_on: bool) {
             if goes_on {
                 *self.goes_on.lock() = Some(self.is_answered());
             }

@@ -27,8 +27,9 @@ pub(super) struct HeldLocks {
     count: AtomicUsize,
     /// What closes are giving back. Flocks, too.
     unlocking: Unlocking,
-    /// Files whose contents are changed still by processes that were killed: who gets their locks must not see that happen.
-    outlived: Counted<Ino>,
+    /// Changes of contents that go on although their processes were killed: who gets the locks of those must not see them
+    /// happen. Of which files is no matter: a lock on one may stand for others.
+    outlived: Counted<()>,
 }
 
 /// Owners of locks on one file, each with the handle through which it took them.
@@ -72,11 +73,11 @@ impl HeldLocks {
         self.unlocking.begin(own.chain(flocked.then_some((ino, fh, true))).collect())
     }
 
-    /// A change of a file goes on although its process was killed, or (`false`) is over.
-    pub(super) fn outlives(&self, ino: Ino, goes_on: bool) {
+    /// A change of contents goes on although its process was killed, or (`false`) is over.
+    pub(super) fn outlives(&self, goes_on: bool) {
         match goes_on {
-            true => self.outlived.begin(&[ino]),
-            false => self.outlived.end(&[ino]),
+            true => self.outlived.begin(&[()]),
+            false => self.outlived.end(&[()]),
         }
     }
 
@@ -157,8 +158,10 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let wanted = request(&lock, wait)?;
         let taking = async {
-            if wanted.kind != LockKind::Unlock {
-                self.locks.begin_lock(ino, &lock).await;
+            match wanted.kind {
+                // A child that was killed may have begun a change under the same lock.
+                LockKind::Unlock => self.locks.outlived.wait(()).await,
+                _ => self.locks.begin_lock(ino, &lock).await,
             }
             self.volume.set_lock(ino, wanted).await
         };
@@ -173,12 +176,12 @@ impl FuseDoor {
         }
     }
 
-    /// Gives back the locks that a close has begun to, all that can be, when what its process had begun to change under them
-    /// is over.
+    /// Gives back the locks that a close has begun to, all that can be, when what killed processes had begun to change, maybe
+    /// under them, is over.
     pub(super) async fn end_close(&self, unlocks: Unlocks<'_>) -> Result<(), Errno> {
         let mut all_unlocked = Ok(());
         for &(ino, owner, flock) in unlocks.holders() {
-            self.locks.outlived.wait(ino).await;
+            self.locks.outlived.wait(()).await;
             all_unlocked = all_unlocked.and(self.unlock(ino, owner, flock).await);
         }
         // Who waits for that may lock now.

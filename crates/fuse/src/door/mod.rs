@@ -285,19 +285,17 @@ impl Door for FuseDoor {
         }
     }
 
-    fn changes(&self, request: &Request) -> Option<Ino> {
-        let ino = self.ino(request.node);
+    fn changes(&self, request: &Request) -> bool {
         match &request.op {
-            Op::Setattr(change) => change.size.map(|_| ino),
-            Op::Fallocate { .. } => Some(ino),
-            Op::Open { flags, .. } => (flags & libc::O_TRUNC as u32 != 0).then_some(ino),
-            Op::CopyFileRange(range) => self.file(range.to).ok().map(|file| file.ino()),
-            _ => None,
+            Op::Setattr(change) => change.size.is_some(),
+            Op::Fallocate { .. } | Op::CopyFileRange(_) => true,
+            Op::Open { flags, .. } => flags & libc::O_TRUNC as u32 != 0,
+            _ => false,
         }
     }
 
-    fn outlives(&self, ino: Ino, goes_on: bool) {
-        self.locks.outlives(ino, goes_on);
+    fn outlives(&self, goes_on: bool) {
+        self.locks.outlives(goes_on);
     }
 
     fn forget(&self, nodes: &[u64]) {

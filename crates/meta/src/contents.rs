@@ -18,6 +18,7 @@ use crate::view::Tx;
 use crate::volume::Reign;
 use bytes::{Bytes, BytesMut};
 use futures::future::{join_all, try_join_all};
+use std::collections::HashSet;
 use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
@@ -125,6 +126,17 @@ pub(crate) async fn finish_cut_first(ctx: &Ctx, ino: Ino) -> Result<()> {
     }
     let _held = lock_here(ctx, &[ino]).await?;
     finish_cut(ctx, ino).await
+}
+
+/// As [`finish_cut`], for who can come again: where a target is known to be away nobody waits for it with the lock held.
+pub(crate) async fn finish_cut_at_once(ctx: &Ctx, ino: Ino) -> Result<()> {
+    let inode = Tx::reader(ctx).find_inode(ino).await?;
+    let Some(inode) = inode.filter(|inode| inode.cut_from.is_some()) else { return Ok(()) };
+    if is_away(&ctx.core, &groups_to_cut(&inode)?) {
+        let detail = format!("what inode {ino} has on a target that is away is to be cut");
+        return Err(Error::with(ErrorKind::Unavailable, detail));
+    }
+    finish_cut_of(ctx, &inode).await
 }
 
 /// Completes what a file that has a name is in the queue for.
@@ -297,6 +309,19 @@ pub(crate) fn groups_to_cut(inode: &Inode) -> Result<Vec<GroupId>> {
     let is_left =
         |group: &GroupId| inode.cut_groups.is_empty() || inode.cut_groups.contains(&group.0);
     Ok(all.filter(is_left).collect())
+}
+
+/// Nobody answers for some group, as the map has it: to ask would hold up others, and whoever waits for the lock of the
+/// inode.
+pub(crate) fn is_away(core: &Core, groups: &[GroupId]) -> bool {
+    let map = core.map.current();
+    let away = map.targets.iter().filter(|target| !target.up).map(|target| target.id);
+    let away: HashSet<u32> = away.collect();
+    let of_group = |group: &GroupId| {
+        let primary = core.map.primary_of(*group);
+        primary.is_ok_and(|(target, _)| away.contains(&target.0))
+    };
+    !away.is_empty() && groups.iter().any(of_group)
 }
 
 /// Cuts the chunks of a file at a length, on every target that may have some. Where it fails on some it is noted that it is

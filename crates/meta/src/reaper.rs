@@ -22,11 +22,11 @@ use crate::view::Tx;
 use crate::volume::Volume;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{GroupId, Ino, Result, VolumeId};
+use strake_types::{Ino, Result, VolumeId};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 
 /// Entries of the queue looked at in one go.
@@ -92,11 +92,8 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
             // A name that a power loss gives back must not lead to a file without its chunks.
             volume.kv.sync().await.map_err(store_error)?;
         }
-        let map = core.map.current();
-        let away = map.targets.iter().filter(|target| !target.up).map(|target| target.id);
-        let away: HashSet<u32> = away.collect();
         let works = found.into_iter().map(|(queued_ms, ino)| {
-            let work = Work { queued_ms, ino: Ino(ino), away: &away, stop };
+            let work = Work { queued_ms, ino: Ino(ino), stop };
             async move { work.attempt(core, volume).await }
         });
         left += stream::iter(works)
@@ -121,8 +118,6 @@ fn is_due(queued_ms: u64, now_ms: u64) -> bool {
 struct Work<'a> {
     queued_ms: u64,
     ino: Ino,
-    /// Targets that need not be asked now.
-    away: &'a HashSet<u32>,
     stop: &'a Stop,
 }
 
@@ -152,7 +147,8 @@ impl Work<'_> {
             return Ok(true);
         };
         if inode.nlink > 0 {
-            if inode.cut_from.is_some() && self.is_away(core, &contents::groups_to_cut(&inode)?) {
+            let cuts = inode.cut_from.is_some();
+            if cuts && contents::is_away(core, &contents::groups_to_cut(&inode)?) {
                 return Ok(false);
             }
             contents::settle_queued(&ctx, &inode).await?;
@@ -163,7 +159,7 @@ impl Work<'_> {
         }
         if inode.has_chunks() && !strake_base::is_broken("chunks-are-deleted") {
             let layout = contents::layout_of(&inode)?;
-            if self.is_away(core, &layout.slots()) {
+            if contents::is_away(core, &layout.slots()) {
                 return Ok(false);
             }
             tokio::select! {
@@ -173,15 +169,6 @@ impl Work<'_> {
         }
         under_locks(&ctx, self).await?;
         Ok(true)
-    }
-
-    /// Nobody answers for some group: to ask would hold up others, and whoever waits for the lock of the inode.
-    fn is_away(&self, core: &Core, groups: &[GroupId]) -> bool {
-        let of_group = |group: &GroupId| {
-            let primary = core.map.primary_of(*group);
-            primary.is_ok_and(|(target, _)| self.away.contains(&target.0))
-        };
-        !self.away.is_empty() && groups.iter().any(of_group)
     }
 }
 

@@ -89,7 +89,7 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
             if ranges.conflict(op.flock, ino, range).is_none() {
                 // Who gets it may write at once, by what he has open, and what he writes must not be cut: where a server died
                 // in the middle of a cut, that is done again.
-                contents::finish_cut(ctx, ino).await?;
+                contents::finish_cut_at_once(ctx, ino).await?;
                 apply(ctx, op.flock, ino, range, Change::Lock).await?;
                 drop(waiting);
                 ranges.end_wait(op.flock, ino, range);

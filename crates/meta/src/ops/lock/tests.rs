@@ -54,6 +54,36 @@ async fn a_lock_is_granted_when_what_was_to_be_cut_is_cut() {
     assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"se".to_vec()]);
 }
 
+/// Each request for the lock kept the file's own for half a minute, and unlocks, ends of sessions and whoever wanted to
+/// remove it waited behind it. Here the target is back, but the map does not say so: who asks it would be answered.
+#[tokio::test]
+async fn who_wants_a_lock_does_not_wait_for_a_cut_on_a_target_that_is_known_to_be_away() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let set_up = async |up: bool| {
+        {
+            let mut map = world.manager.map.lock();
+            map.targets.iter_mut().for_each(|target| target.up = up);
+            map.epoch += 1;
+        }
+        world.map.refresh().await.unwrap();
+    };
+    set_up(false).await;
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    world.storage.away.store(false, Ordering::SeqCst);
+    let wanted = lock(ino, 1, 2, 0, 9);
+    assert_eq!(kind(root.set_lock(wanted).await), ErrorKind::Unavailable);
+    let contents = || world.storage.chunks.lock().values().cloned().collect::<Vec<_>>();
+    assert_eq!(contents(), [b"secret".to_vec()]);
+    set_up(true).await;
+    root.set_lock(wanted).await.unwrap();
+    assert_eq!(contents(), [b"se".to_vec()]);
+}
+
 #[tokio::test]
 async fn a_waiter_gets_the_lock_when_it_is_released() {
     let world = World::new().await;

@@ -11,7 +11,7 @@ use crate::merges::Merges;
 use crate::metrics::Metrics;
 use crate::records::{self, Inode, Locks, Raw, SessionRecord, Shard, Stat};
 use crate::session::Session;
-use crate::stored::{get, scan, store_error};
+use crate::stored::{get, is_empty, scan, store_error};
 use crate::volume::{Opening, Volume};
 use crate::{keys, keys::Kind};
 use parking_lot::{Mutex, RwLock};
@@ -417,12 +417,17 @@ impl Core {
         })
         .await?;
         volume.sessions.be_patient_until(self.monotonic_ms() + LEASE_MS_AT_SERVER);
+        // A file without a name waits in the queue. Where there is none no reply is looked into: there may be very many.
+        let some_nameless = !is_empty(&*snapshot, &keys::prefix(Kind::Queue, volume.id)).await?;
         for (id, record) in found {
             let (mut seqs, mut made) = (Vec::new(), Vec::new());
             let prefix = keys::prefix_of(Kind::Result, volume.id, id);
             scan(&*snapshot, &prefix, |key, value| {
                 let Some(seq) = keys::last_id(key) else { return Ok(()) };
                 seqs.push(seq);
+                if !some_nameless {
+                    return Ok(());
+                }
                 // Whoever asks for a damaged one learns of that.
                 let reply: Option<Raw> = records::decode(key, value).ok();
                 let nameless = reply.and_then(|reply| ledger::made_nameless(&reply.bytes));

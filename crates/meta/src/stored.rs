@@ -47,6 +47,14 @@ pub(crate) async fn scan(
     }
 }
 
+/// True if no key begins with `prefix`.
+pub(crate) async fn is_empty(snapshot: &dyn Snapshot, prefix: &[u8]) -> Result<bool> {
+    let end = keys::end_of(prefix);
+    let end = end.as_ref().map(Vec::as_slice);
+    let page = snapshot.scan(Bound::Included(prefix), end, 1).await.map_err(store_error)?;
+    Ok(page.is_empty())
+}
+
 /// An error of the store in the words of the file system.
 pub(crate) fn store_error(error: KvError) -> Error {
     let kind = match &error {

@@ -48,6 +48,8 @@ struct State {
     reports: u64,
     /// Opens that were given up and are to be closed.
     unheard: VecDeque<Unheard>,
+    /// Files whose lengths may still be set by a mutation of this number, which was given up.
+    cuts: HashMap<u64, u64>,
 }
 
 /// An open that was given up before it was answered: the server may count it, or will yet.
@@ -72,9 +74,9 @@ impl Session {
     pub(crate) fn new() -> Self {
         let numbers = Numbers::default();
         let (id, incarnation, begun, reports) = Default::default();
-        let (closed, owed, report, unheard) = Default::default();
+        let (closed, owed, report, unheard, cuts) = Default::default();
         let state =
-            State { id, incarnation, begun, numbers, closed, owed, report, reports, unheard };
+            State { id, incarnation, begun, numbers, closed, owed, report, reports, unheard, cuts };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
@@ -121,6 +123,21 @@ impl Session {
     /// Nobody hears what has become of an open: its number is over when [`Volume::close_unheard`] has heard it.
     pub(crate) fn give_up_open(&self, open: Unheard) {
         self.state.lock().unheard.push_back(open);
+    }
+
+    /// A mutation that sets the length of a file is about to be given up: the server may make it until it has heard that
+    /// its number is over.
+    pub(crate) fn doubt_cut(&self, ino: Ino, seq: u64) {
+        let State { cuts, numbers, .. } = &mut *self.state.lock();
+        let oldest = numbers.oldest();
+        cuts.retain(|_, known| *known >= oldest);
+        let last = cuts.entry(ino.0).or_default();
+        *last = seq.max(*last);
+    }
+
+    /// The last such mutation of a file.
+    pub(crate) fn cut_in_doubt(&self, ino: Ino) -> Option<u64> {
+        self.state.lock().cuts.get(&ino.0).copied()
     }
 
     /// An open that was given up. The numbers of those that nobody has heard of for too long are over.

@@ -1,7 +1,7 @@
 //! Opening and releasing files.
 
 use super::ahead::Sequence;
-use super::state::{Body, FileState};
+use super::state::{Body, CutInDoubt, FileState};
 use crate::api::OpenFlags;
 use crate::metrics::Op;
 use crate::ops::{open_mode, unexpected};
@@ -45,6 +45,8 @@ pub(crate) struct Opening {
     pub(crate) asked: Duration,
     /// The incarnation of the session in which it is counted.
     pub(crate) incarnation: u64,
+    /// The server was told that every mutation up to this number is over.
+    pub(crate) answered: u64,
 }
 
 /// By what a handle tells of a failure. Whoever calls may not notice: an error in the middle of a long
@@ -171,14 +173,11 @@ impl Volume {
         let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
         // Numbered: however often it is sent, it counts once.
-        let said = self.mutate_as(cred, op).await;
-        if flags.truncate {
-            self.heed_cut(ino, &said);
-        }
-        let said = said?;
+        let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let incarnation = said.incarnation;
-        self.opened(cred, Opening { flags, opened, created: false, asked, incarnation }).await
+        let (incarnation, answered) = (said.incarnation, said.answered);
+        let told = Opening { flags, opened, created: false, asked, incarnation, answered };
+        self.opened(cred, told).await
     }
 
     /// All that are open are named in one message when a session goes on.
@@ -210,8 +209,8 @@ impl Volume {
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
         let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let incarnation = said.incarnation;
-        let told = Opening { flags, opened, created: false, asked, incarnation };
+        let (incarnation, answered) = (said.incarnation, said.answered);
+        let told = Opening { flags, opened, created: false, asked, incarnation, answered };
         let file = self.opened(cred, told).await?;
         let change = SetAttr { length: Some(0), ..SetAttr::default() };
         match Box::pin(self.setattr(cred, ino, change, Some(&file))).await {
@@ -245,13 +244,14 @@ impl Volume {
             // Whoever may open it did so.
             let said = self.mutate_as(&self.root_cred(), op).await?;
             let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
+            let (incarnation, answered) = (said.incarnation, said.answered);
             let flags = OpenFlags { truncate: false, ..flags };
-            told = Opening { flags, opened, created: false, asked, incarnation: said.incarnation };
+            told = Opening { flags, opened, created: false, asked, incarnation, answered };
         }
     }
 
     fn handle(self: &Arc<Self>, cred: &Credentials, told: Opening) -> Result<Arc<OpenFile>> {
-        let Opening { flags, opened, created, asked, incarnation } = told;
+        let Opening { flags, opened, created, asked, incarnation, answered } = told;
         let attr: Arc<Attr> = Arc::new(opened.attr.clone().try_into()?);
         let now = self.now();
         let ino = attr.ino;
@@ -276,7 +276,12 @@ impl Volume {
                     self.paces(),
                     now,
                 );
-                file.core().unsynced = Unsynced::new(!created, left);
+                let mut core = file.core();
+                core.unsynced = Unsynced::new(!created, left);
+                // Given up while nobody here had it open. What counts then is whether the number is over.
+                let cut = self.session(ino).cut_in_doubt(ino);
+                core.cut_in_doubt = cut.map(|seq| CutInDoubt { since: Duration::ZERO, seq });
+                drop(core);
                 Arc::new(file)
             },
             |file| {
@@ -284,7 +289,7 @@ impl Volume {
                 file.core().dropping += usize::from(!keep_cache);
                 file.core().shared |= opened.shared;
                 let rights = [mode.read, mode.write];
-                file.add_handle(&attr, &opened, rights, incarnation, [asked, now]);
+                file.add_handle(&attr, &opened, rights, incarnation, [asked, now], answered);
                 file.count_direct(flags.direct);
                 self.end_deferral(ino, &mut file.core());
             },
@@ -429,7 +434,8 @@ impl Volume {
         let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
         let said = self.mutate_as(&self.root_cred(), op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        file.core().set_capability([true, write], &opened.capability, said.asked);
+        let (asked, answered) = (said.asked, said.answered);
+        file.core().set_capability([true, write], &opened.capability, asked, answered);
         // The server counted one more open than there are handles.
         self.session(file.ino()).add_closed(file.ino().0, 1, said.incarnation);
         Ok(())

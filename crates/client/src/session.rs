@@ -7,9 +7,9 @@ use crate::volume::Volume;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
-use strake_types::{Credentials, Ino, Result};
+use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::attempts::Numbers;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
 
@@ -47,7 +47,7 @@ struct State {
     /// Reports so far.
     reports: u64,
     /// Opens that were given up and are to be closed.
-    unheard: VecDeque<Unheard>,
+    unheard: Vec<Unheard>,
     /// Files whose lengths may still be set by a mutation of this number, which was given up.
     cuts: HashMap<u64, u64>,
 }
@@ -122,7 +122,7 @@ impl Session {
 
     /// Nobody hears what has become of an open: its number is over when [`Volume::close_unheard`] has heard it.
     pub(crate) fn give_up_open(&self, open: Unheard) {
-        self.state.lock().unheard.push_back(open);
+        self.state.lock().unheard.push(open);
     }
 
     /// A mutation that sets the length of a file is about to be given up: the server may make it until it has heard that
@@ -140,17 +140,18 @@ impl Session {
         self.state.lock().cuts.get(&ino.0).copied()
     }
 
-    /// An open that was given up. The numbers of those that nobody has heard of for too long are over.
-    fn next_unheard(&self, now: Duration) -> Option<Unheard> {
+    /// The opens that were given up. The numbers of those that nobody has heard of for too long are over.
+    fn take_unheard(&self, now: Duration) -> Vec<Unheard> {
         let State { unheard, numbers, .. } = &mut *self.state.lock();
-        unheard.retain(|open| {
+        let mut opens = std::mem::take(unheard);
+        opens.retain(|open| {
             let waits = now < open.since + UNHEARD_WAIT;
             if !waits {
                 numbers.end(open.seq);
             }
             waits
         });
-        unheard.pop_front()
+        opens
     }
 
     /// Id and incarnation, and up to which number every mutation is over.
@@ -308,29 +309,33 @@ impl Volume {
         }
     }
 
-    /// Each second: closes what was opened for somebody who had given up. It is opened once more under its number, so that
-    /// it counts once, whichever of the messages arrive and when.
+    /// Each second: closes what was opened for somebody who had given up.
     pub(crate) async fn close_unheard(&self, share: &Share) {
+        let opens = share.session.take_unheard(self.now());
+        // Side by side: one of them may wait long.
+        join_all(opens.into_iter().map(|open| self.close_one_unheard(share, open))).await;
+    }
+
+    /// It is opened once more under its number, so that it counts once, whichever of the messages arrive and when.
+    async fn close_one_unheard(&self, share: &Share, open: Unheard) {
         let own = &share.session;
-        while let Some(open) = own.next_unheard(self.now()) {
-            let Stamp { session, incarnation, .. } = own.stamp();
-            let mode = meta::OpenMode { read: true, ..meta::OpenMode::default() };
-            let op = MetaOp::Open(meta::Open { ino: open.ino.0, mode });
-            let request = self.session_request(share, (session, incarnation), op);
-            // What it would be leased nobody takes note of.
-            let request = MetaRequest { seq: open.seq, leases: 0, ..request };
-            match self.meta_once(request).await {
-                Ok(_) => own.add_closed(open.ino.0, 1, incarnation),
-                Err(error) if error.is_passing() => {
-                    own.give_up_open(open);
-                    return;
-                }
-                Err(error) => {
-                    tracing::debug!("inode {}, given up, was not opened: {error}", open.ino);
-                }
+        let Stamp { session, incarnation, .. } = own.stamp();
+        let mode = meta::OpenMode { read: true, ..meta::OpenMode::default() };
+        let op = MetaOp::Open(meta::Open { ino: open.ino.0, mode });
+        let request = self.session_request(share, (session, incarnation), op);
+        // What it would be leased nobody takes note of.
+        let request = MetaRequest { seq: open.seq, leases: 0, ..request };
+        let left = (open.since + UNHEARD_WAIT).saturating_sub(self.now());
+        let late = |_| Error::new(ErrorKind::TimedOut);
+        let asked = tokio::time::timeout(left, self.meta_once(request)).await.map_err(late);
+        match asked.flatten() {
+            Ok(_) => own.add_closed(open.ino.0, 1, incarnation),
+            Err(error) if error.is_passing() => return own.give_up_open(open),
+            Err(error) => {
+                tracing::debug!("inode {}, given up, was not opened: {error}", open.ino);
             }
-            own.end_mutation(open.seq);
         }
+        own.end_mutation(open.seq);
     }
 
     /// Ends the sessions that were opened, each whatever becomes of the others.

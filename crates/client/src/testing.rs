@@ -37,6 +37,8 @@ pub(crate) struct Fake {
     pub(crate) gate: tokio::sync::RwLock<()>,
     /// The same for what is published.
     pub(crate) publish_gate: tokio::sync::RwLock<()>,
+    /// The same for opens.
+    pub(crate) open_gate: tokio::sync::RwLock<()>,
     /// The same for locks that may wait.
     pub(crate) lock_gate: tokio::sync::RwLock<()>,
     pub(crate) pairs: pairs::Pairs,
@@ -268,6 +270,9 @@ impl MetaService for FakeMeta {
         let op = request.op.clone().unwrap();
         if matches!(op, MetaOp::Publish(_)) {
             let _gate = self.0.publish_gate.read().await;
+        }
+        if matches!(op, MetaOp::Open(_)) {
+            let _gate = self.0.open_gate.read().await;
         }
         if matches!(&op, MetaOp::SetLock(lock) if lock.wait_ms > 0) {
             let _gate = self.0.lock_gate.read().await;

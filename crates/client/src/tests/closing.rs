@@ -228,6 +228,25 @@ async fn the_number_of_an_open_that_was_given_up_ends_though_nobody_hears_of_it(
     assert_eq!(session.stamp().answered, next);
 }
 
+/// The call was waited for without a limit: the server remembered each later answer.
+#[tokio::test(start_paused = true)]
+async fn the_number_of_an_open_that_was_given_up_ends_though_the_server_says_nothing() {
+    let fake = Arc::new(Fake::default());
+    let clock = Arc::new(Paused::default());
+    let volume = fake.volume(VolumeOptions { clock, ..options() }).await;
+    let (ino, session) = (closed(&volume).await, volume.session(Ino::ROOT));
+    fake.lose_answer("open");
+    let root = Credentials::root();
+    assert!(volume.open(&root, ino, OpenFlags::READ_WRITE).now_or_never().is_none());
+    let _silent = fake.open_gate.write().await;
+    let next = session.begin_mutation();
+    session.end_mutation(next);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(session.stamp().answered < next, "it may be answered yet");
+    tokio::time::sleep(Duration::from_secs(70)).await;
+    assert_eq!(session.stamp().answered, next);
+}
+
 /// The server may not count it by its number: a close could be that of somebody else here.
 #[tokio::test]
 async fn an_open_that_cuts_is_not_closed_when_it_is_given_up() {

@@ -96,13 +96,11 @@ impl Replica {
         }
     }
 
-    /// Has a member set room aside for what is reserved here. One that joins and has none is treated as if it had none for
-    /// bytes. One that counts is spared where it is short: it need not leave for what nobody has written yet, and who
-    /// writes there is refused as long as it is short.
+    /// Has a member set room aside for what is reserved here. It is spared where it is short: it need not leave, nor stay
+    /// away, for what nobody has written yet, and who writes there is refused as long as it is short.
     pub(super) async fn reserve_at(&self, errand: Errand, range: msg::Range) -> Result<()> {
         let op = StorageOp::Allocate(range);
-        let counts = self.required().contains(&errand.member);
-        if counts && !self.ask_for_reserved(errand.member, &wanted_by(&op, 0)).await? {
+        if !self.ask_for_reserved(errand.member, &wanted_by(&op, 0)).await? {
             tracing::debug!(
                 "group {}: target {} is short of room, and reserves none of {}",
                 self.group,
@@ -112,6 +110,7 @@ impl Replica {
             return Ok(());
         }
         let reserved = self.mend(errand, op, Bytes::new()).await;
+        let counts = self.required().contains(&errand.member);
         if let (true, Err(error)) = (counts, &reserved) {
             // It may have been the last of its room: then it answers nobody in this epoch.
             self.missed(errand.epoch, errand.member, error).await;

@@ -10,6 +10,8 @@ use tokio::time::Instant;
 const MARGIN_MAX: u64 = 64 << 20;
 /// Of a small target, this part is kept.
 const MARGIN_PART: u64 = 16;
+/// What reserves nobody's bytes, as a comparison does, leaves so often what is kept.
+const SPARE_MARGINS: u64 = 4;
 /// Longest time for which the store is not asked, for others share its disk.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -36,6 +38,12 @@ impl Look {
     fn holds(&self) -> bool {
         self.at.elapsed() < LOOK && self.free.saturating_sub(self.written) > 2 * self.margin
     }
+
+    /// True if far more than is kept is left when so many bytes are gone.
+    fn spares(&self, bytes: u64) -> bool {
+        let left = self.free.saturating_sub(self.written);
+        left > bytes.saturating_add(SPARE_MARGINS * self.margin)
+    }
 }
 
 impl Room {
@@ -53,5 +61,14 @@ impl Room {
             *look = Some(Look::at(store));
         }
         look.as_ref().is_some_and(|look| look.free <= look.margin)
+    }
+
+    /// True unless far more than is kept is left when so many bytes are gone.
+    pub fn is_tight(&self, store: &ChunkStore, bytes: u64) -> bool {
+        let mut look = self.0.lock();
+        if !look.as_ref().is_some_and(|look| look.holds() && look.spares(bytes)) {
+            *look = Some(Look::at(store));
+        }
+        !look.as_ref().is_some_and(|look| look.spares(bytes))
     }
 }

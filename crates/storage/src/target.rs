@@ -152,6 +152,11 @@ impl Target {
         self.room.is_short(&self.store)
     }
 
+    /// True if it should not reserve so many bytes that nobody waits for: it would come close to being short.
+    pub fn is_tight(&self, bytes: u64) -> bool {
+        self.room.is_tight(&self.store, bytes)
+    }
+
     /// Runs `work` on a thread that may wait for the disk, when it is its turn. It runs to its end
     /// even if the caller stops waiting.
     pub async fn run<T: Send + 'static>(

@@ -207,8 +207,8 @@ impl Replica {
         Ok(Differs::Repaired)
     }
 
-    /// Reserves at all members in sync what any of them has reserved of a chunk. The caller holds it. Who is short of room
-    /// is left as it is.
+    /// Reserves at all members in sync what any of them has reserved of a chunk. The caller holds it. Who is close to being
+    /// short of room is left as it is.
     async fn share_reserved(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<Differs> {
         // A member that joins may be past this chunk already.
         if !view.joining.is_empty() || self.shelf.target.is_short() {
@@ -233,6 +233,9 @@ impl Replica {
             for part in difference(&theirs, &ours).reserve {
                 let (offset, len) = (part.start, part.end - part.start);
                 let range = msg::Range { chunk: chunk.into(), offset, len };
+                if self.shelf.target.is_tight(len) {
+                    return Err(self.has_no_room(self.me()));
+                }
                 self.change_own(errand.reign, StorageOp::Allocate(range), Bytes::new()).await?;
             }
         }

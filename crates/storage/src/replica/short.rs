@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// For how long a member's word is taken that it is short.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Bytes that a member is asked to reserve at once: far less than large targets keep.
+const PIECE_BYTES: u64 = 1 << 20;
 
 /// Members that are short of room, and when they said so last.
 #[derive(Default)]
@@ -90,24 +92,48 @@ impl Replica {
     /// does not say so.
     async fn ask_for_reserved(&self, member: TargetId, wanted: &msg::Settle) -> Result<bool> {
         let epoch = *self.adopted.read().await;
+        let done = self.ask_about(member, epoch, wanted).await?;
+        Ok(done.reserved || !done.short)
+    }
+
+    async fn ask_about(
+        &self,
+        member: TargetId,
+        epoch: u64,
+        wanted: &msg::Settle,
+    ) -> Result<msg::Done> {
         match self.ask(member, epoch, StorageOp::Settle(wanted.clone())).await? {
-            StorageAnswer::Done(done) => Ok(done.reserved || !done.short),
+            StorageAnswer::Done(done) => Ok(done),
             _ => Err(self.nonsense(member)),
         }
     }
 
-    /// Has a member set room aside for what is reserved here. It is spared where it is short: it need not leave, nor stay
-    /// away, for what nobody has written yet, and who writes there is refused as long as it is short.
+    /// Has a member set room aside for what is reserved here. It is spared where it is close to being short: it need not
+    /// leave, nor stay away, for what nobody has written yet, and who writes there is refused as long as it is short.
     pub(super) async fn reserve_at(&self, errand: Errand, range: msg::Range) -> Result<()> {
-        let op = StorageOp::Allocate(range);
-        if !self.ask_for_reserved(errand.member, &wanted_by(&op, 0)).await? {
-            tracing::debug!(
-                "group {}: target {} is short of room, and reserves none of {}",
-                self.group,
-                errand.member,
-                ChunkId::from(range.chunk)
-            );
-            return Ok(());
+        let end = range.offset + range.len;
+        for offset in (range.offset..end).step_by(PIECE_BYTES as usize) {
+            let piece = msg::Range { offset, len: PIECE_BYTES.min(end - offset), ..range };
+            if !self.reserve_piece(errand, piece).await? {
+                tracing::debug!(
+                    "group {}: target {} has little room, and reserves none of {} from byte {offset} on",
+                    self.group,
+                    errand.member,
+                    ChunkId::from(range.chunk)
+                );
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// False if the member is spared.
+    async fn reserve_piece(&self, errand: Errand, piece: msg::Range) -> Result<bool> {
+        let op = StorageOp::Allocate(piece);
+        let said = self.ask_about(errand.member, errand.epoch, &wanted_by(&op, 0)).await?;
+        // One of an older release does not say that it is tight.
+        if !said.reserved && (said.short || said.tight) {
+            return Ok(false);
         }
         let reserved = self.mend(errand, op, Bytes::new()).await;
         let counts = self.required().contains(&errand.member);
@@ -115,15 +141,18 @@ impl Replica {
             // It may have been the last of its room: then it answers nobody in this epoch.
             self.missed(errand.epoch, errand.member, error).await;
         }
-        reserved
+        reserved.map(|()| true)
     }
 
-    /// Tells the primary whether what it is about to write takes room here.
+    /// Tells the primary whether what it is about to write, or to reserve, takes room here, and whether there is some.
     pub(super) async fn tell_room(&self, wanted: msg::Settle) -> Result<Answer> {
+        let (reserves, parts) = (wanted.allocate, wanted.parts.iter().map(|part| part.len));
+        let bytes = parts.fold(0, u64::saturating_add);
         let reserved = self.shelf.has_reserved(wanted).await?;
+        let tight = reserves && self.shelf.target.is_tight(bytes);
         Ok(match self.shelf.done_at(0).0 {
             StorageAnswer::Done(done) => {
-                (StorageAnswer::Done(msg::Done { reserved, ..done }), Bytes::new())
+                (StorageAnswer::Done(msg::Done { reserved, tight, ..done }), Bytes::new())
             }
             other => (other, Bytes::new()),
         })
@@ -152,7 +181,7 @@ impl Replica {
         asked.is_ok() && self.short.since(member).is_some()
     }
 
-    fn has_no_room(&self, member: TargetId) -> Error {
+    pub(super) fn has_no_room(&self, member: TargetId) -> Error {
         let detail = format!(
             "group {}: target {member} is short of room, and each copy needs some",
             self.group

@@ -539,6 +539,7 @@ impl Gen {
                 durable: self.bool(),
                 early: self.u64(),
                 reserved: self.bool(),
+                tight: self.bool(),
             }),
             Data(st::Data { crc: self.u32() }),
             Extents(st::ExtentList {

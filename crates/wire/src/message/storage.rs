@@ -497,6 +497,9 @@ pub struct Done {
     /// To a [`Settle`] with parts: they take no room.
     #[prost(bool, tag = "5")]
     pub reserved: bool,
+    /// To a [`Settle`] with parts that are to be reserved: the target would come close to being short.
+    #[prost(bool, tag = "6")]
+    pub tight: bool,
 }
 
 /// See [`StorageAnswer::Data`].

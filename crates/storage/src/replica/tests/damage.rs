@@ -319,7 +319,7 @@ async fn what_is_damaged_at_a_joining_member_is_repaired_there() {
 
 impl Bench {
     /// The chunks that differ, and the members at which they do.
-    async fn compare(&self, repair: bool) -> Result<(Vec<msg::Chunk>, Vec<u32>)> {
+    pub(super) async fn compare(&self, repair: bool) -> Result<(Vec<msg::Chunk>, Vec<u32>)> {
         let op = StorageOp::Compare(msg::Compare { after: None, repair });
         match self.send(self.request(1, op), Bytes::new()).await? {
             (StorageAnswer::Compared(found), _) => {

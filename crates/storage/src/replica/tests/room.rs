@@ -142,6 +142,31 @@ async fn a_member_without_room_for_what_is_reserved_comes_back_and_writes_into_t
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
 }
 
+/// All of it was reserved at once, and a member that had less had to leave; or until one was short, which then took no writes.
+#[tokio::test]
+async fn a_comparison_reserves_only_where_far_more_room_is_left_than_a_member_keeps() {
+    let bench = Bench::start_with_small_member(32 * MIB as u64).await;
+    let behind = Bytes::from(vec![1; BLOCK]);
+    let (len, crc) = (40 * MIB as u64, crc32c(&behind));
+    let write = msg::Write { chunk: chunk(100), offset: len, crc, durable: false };
+    bench.change(StorageOp::Write(write), behind).await.unwrap();
+    bench.manager.take_out(3);
+    let range = msg::Range { chunk: chunk(100), offset: 0, len };
+    bench.change_in_time(StorageOp::Allocate(range)).await;
+    // A member of an earlier release, which has the same bytes, does not say that it has nothing reserved.
+    bench.net.older.store(true, Ordering::Relaxed);
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    bench.net.older.store(false, Ordering::Relaxed);
+    bench.write(0, 1).await;
+    assert!(bench.reserved_at(3, 100).is_empty());
+    assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
+    let reserved = bench.reserved_at(3, 100).len() * BLOCK / MIB;
+    assert!((1..24).contains(&reserved), "{reserved} MiB");
+    bench.fill(1, 2).await.unwrap();
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
 /// The primary died when one member had reserved room and another had not: that stayed so.
 #[tokio::test]
 async fn what_one_member_has_reserved_is_reserved_by_all_or_by_none_when_there_is_a_new_primary() {

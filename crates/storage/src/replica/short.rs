@@ -127,12 +127,13 @@ impl Replica {
         Ok(())
     }
 
-    /// False if the member is spared.
+    /// False if the member is spared. To where the only copy moves it moves with what is reserved, or not at all.
     async fn reserve_piece(&self, errand: Errand, piece: msg::Range) -> Result<bool> {
         let op = StorageOp::Allocate(piece);
+        let moves = self.group.copies() == 1 && !self.required().contains(&errand.member);
         let said = self.ask_about(errand.member, errand.epoch, &wanted_by(&op, 0)).await?;
         // One of an older release does not say that it is tight.
-        if !said.reserved && (said.short || said.tight) {
+        if !moves && !said.reserved && (said.short || said.tight) {
             return Ok(false);
         }
         let reserved = self.mend(errand, op, Bytes::new()).await;

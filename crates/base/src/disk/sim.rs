@@ -58,8 +58,17 @@ struct File {
     now: Content,
     durable: Content,
     pending: Vec<Change>,
-    /// Pages that cannot be read until they are written.
+    /// Pages that cannot be read until they are written as a whole.
     unreadable: BTreeSet<u64>,
+}
+
+impl File {
+    /// True if a write would have to read a page, for what stays in it, and the disk does not read that one.
+    fn cannot_fill(&self, offset: u64, len: u64) -> bool {
+        let end = offset + len;
+        let mut pages = self.unreadable.range(offset / PAGE..end.div_ceil(PAGE));
+        len > 0 && pages.any(|page| page * PAGE < offset || end < (page + 1) * PAGE)
+    }
 }
 
 impl SimDisk {
@@ -186,7 +195,8 @@ impl SimDisk {
             .unwrap_or_default()
     }
 
-    /// Makes the page that has a byte unreadable, as a bad sector does, until it is written.
+    /// Makes the page that has a byte unreadable, as a bad sector does, until it is written as a whole:
+    /// to write a part of it, it is read.
     pub fn spoil(&self, name: &str, offset: u64) {
         let state = &mut *self.state.lock();
         if let Some(file) = state.names.get(name).and_then(|id| state.files.get_mut(id)) {
@@ -251,6 +261,11 @@ impl State {
             _ => Ok(()),
         }
     }
+}
+
+/// What a disk says of a bad sector.
+fn unreadable() -> io::Error {
+    io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error())
 }
 
 fn error_of(fault: SimFault) -> io::Error {
@@ -403,6 +418,11 @@ impl SimFile {
                 if needed > free {
                     return Err(error_of(SimFault::Full));
                 }
+                if let Change::Write { offset, data } = &change
+                    && file.cannot_fill(*offset, data.len() as u64)
+                {
+                    return Err(unreadable());
+                }
                 change
             }
             (Err(SimFault::Stop), Change::Write { offset, mut data }) => {
@@ -435,7 +455,7 @@ impl DiskFile for SimFile {
         }
         let end = (offset + buf.len() as u64).div_ceil(PAGE);
         if !buf.is_empty() && file.unreadable.range(offset / PAGE..end).next().is_some() {
-            return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
+            return Err(unreadable());
         }
         file.now.read(buf, offset);
         Ok(())

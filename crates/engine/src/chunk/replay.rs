@@ -105,11 +105,10 @@ impl LogFile {
     }
 
     /// Writes zeros over what the disk does not read, so that it can be written in parts again. Nothing in
-    /// it is needed: else its log was refused.
+    /// it is needed: else its log was refused. Whole pages, also the last one: of others the rest would be read.
     pub(super) fn mend(&self, file: &dyn DiskFile) {
         for at in &self.unreadable {
-            let len = PAGE_BYTES.min(self.bytes.len() - at);
-            if let Err(error) = file.write_all_at(&[0; PAGE_BYTES][..len], *at as u64) {
+            if let Err(error) = file.write_all_at(&[0; PAGE_BYTES], *at as u64) {
                 tracing::warn!(file = self.name, at, %error, "a part of a log cannot be written");
             }
         }

@@ -88,3 +88,18 @@ fn capacity_and_faults() {
     disk.kill();
     assert!(contents(&disk, "a").is_some());
 }
+
+/// A write of a part made it readable: with a real disk it fails, for the kernel has to read the rest.
+#[test]
+fn a_page_that_cannot_be_read_can_only_be_written_as_a_whole() {
+    let disk = SimDisk::new(1, 8 * PAGE);
+    let file = disk.process().open("a", true).unwrap();
+    file.write_all_at(&[1; 2 * PAGE as usize + 100], 0).unwrap();
+    disk.spoil("a", 2 * PAGE);
+    for (offset, len) in [(2 * PAGE, 100), (2 * PAGE + 50, PAGE - 50), (PAGE, PAGE + 1)] {
+        assert!(file.write_all_at(&vec![2; len as usize], offset).is_err(), "{offset}+{len}");
+        assert!(file.read_exact_at(&mut [0], 2 * PAGE).is_err());
+    }
+    file.write_all_at(&[3; PAGE as usize], 2 * PAGE).unwrap();
+    file.read_exact_at(&mut [0], 2 * PAGE).unwrap();
+}

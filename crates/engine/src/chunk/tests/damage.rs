@@ -119,14 +119,16 @@ fn a_page_of_a_log_that_the_disk_does_not_read_is_missed_only_where_changes_may_
     }
 }
 
-/// Of a log that is in the map nothing is missed.
+/// Of a log that is in the map nothing is missed. Under the last page of a file, which it only begins, a bad sector was not
+/// written over, and the next log could not begin.
 #[test]
 fn damage_to_a_log_that_is_in_the_map_already_does_no_harm() {
     let mut random = Random(5);
     let synced = Synced::after(3, &mut random);
+    let last = synced.disk.process().open(synced.files[1], false).unwrap().len().unwrap() - 1;
     for nth in 0..60 {
         let disk = synced.again(nth % 2 == 0);
-        let at = [0, random.below(60_000)][random.below(2) as usize];
+        let at = [0, random.below(60_000), last][random.below(3) as usize];
         match random.below(2) {
             0 => disk.spoil(synced.files[1], at),
             _ => disk.flip_bit(synced.files[1], at, random.below(8) as u8),

@@ -98,39 +98,53 @@ impl StorageServer {
         places.into_iter().map(count).collect()
     }
 
-    /// Walks over the targets if it is time to. Call it now and then.
+    /// Walks over the targets if it is time to, or before that over those from which something is to be cleared away.
+    /// Call it now and then.
     pub fn wake_census(self: &Arc<Self>) {
-        let due = self.census.due.lock().is_none_or(|due| Instant::now() >= due);
-        let foreign = || self.census.looked.lock().is_none_or(|at| at.elapsed() >= CLEAR_PAUSE);
-        let due = due || foreign() && self.holds_foreign();
-        if !due || self.census.walks.swap(true, Ordering::Relaxed) {
+        let all = self.census.due.lock().is_none_or(|due| Instant::now() >= due);
+        let targets = if all { self.targets() } else { self.to_clear() };
+        if !all && targets.is_empty() || self.census.walks.swap(true, Ordering::Relaxed) {
             return;
         }
         let server = self.clone();
         task::spawn(async move {
             let begun = Instant::now();
-            for target in server.targets() {
-                if server.census.rests(target.id) {
-                    continue;
-                }
-                let walked = server.walk(&target).await;
-                server.census.walked(target.id, walked.is_ok());
-                if let Err(error) = walked {
-                    tracing::warn!("target {}: cannot look what it holds: {error}", target.id);
-                }
+            for target in targets {
+                server.walk_unless_failed(&target).await;
             }
-            let pause = (begun.elapsed() * PERIOD_FACTOR).max(PERIOD_MIN);
-            *server.census.due.lock() = Some(Instant::now() + pause);
+            if all {
+                let pause = (begun.elapsed() * PERIOD_FACTOR).max(PERIOD_MIN);
+                *server.census.due.lock() = Some(Instant::now() + pause);
+            }
             *server.census.looked.lock() = Some(Instant::now());
             server.census.walks.store(false, Ordering::Relaxed);
         });
     }
 
-    /// True if something may be to be cleared away, where that can be tried.
-    fn holds_foreign(&self) -> bool {
-        let is_to_go =
-            |(target, group)| !self.census.rests(target) && self.is_foreign(target, group);
-        self.may_hold().into_keys().any(is_to_go)
+    async fn walk_unless_failed(&self, target: &Arc<Target>) {
+        if self.census.rests(target.id) {
+            return;
+        }
+        let walked = self.walk(target).await;
+        self.census.walked(target.id, walked.is_ok());
+        if let Err(error) = walked {
+            tracing::warn!("target {}: cannot look what it holds: {error}", target.id);
+        }
+    }
+
+    /// The targets from which something may be to be cleared away, where that can be tried; none soon after a walk.
+    pub(super) fn to_clear(&self) -> Vec<Arc<Target>> {
+        if self.census.looked.lock().is_some_and(|at| at.elapsed() < CLEAR_PAUSE) {
+            return Vec::new();
+        }
+        let held = self.may_hold().into_keys();
+        let foreign = held.filter(|&(target, group)| {
+            !self.census.rests(target) && self.is_foreign(target, group)
+        });
+        let foreign: BTreeSet<TargetId> = foreign.map(|(target, _)| target).collect();
+        let mut targets = self.targets();
+        targets.retain(|target| foreign.contains(&target.id));
+        targets
     }
 
     /// Counts what a target holds, and deletes what is not its own any more.

@@ -444,3 +444,25 @@ async fn damaged_payloads_impossible_ranges_and_unknown_targets_are_refused() {
         Some(ErrorKind::StaleMap)
     );
 }
+
+/// All targets of a server were walked over every second for what was to be cleared away from one of them.
+#[tokio::test]
+async fn before_it_is_time_only_targets_are_walked_over_from_which_something_is_to_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = |name: &str| {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        (TargetId(name.parse().unwrap()), store(&dir, name))
+    };
+    let group = |id| Group { id: id - 1, epoch: 1, members: vec![id], ..Group::default() };
+    let map = ClusterMap { epoch: 1, groups: vec![group(1), group(2)], ..ClusterMap::default() };
+    let view = MapView::fixed(Callers::new(CallerOptions::default()), map);
+    let stores = vec![target("1"), target("2")];
+    let server = StorageServer::with_clock(stores, key(), view, Arc::new(FixedClock));
+    let to_clear = || server.to_clear().iter().map(|target| target.id.0).collect::<Vec<_>>();
+    for id in [1, 2] {
+        server.gates.of(TargetId(id), GroupId(id - 1)).fill();
+    }
+    assert!(to_clear().is_empty());
+    server.gates.of(TargetId(1), GroupId(1)).fill();
+    assert_eq!(to_clear(), [1]);
+}

@@ -236,7 +236,7 @@ impl Replica {
                 if self.shelf.target.is_tight(len) {
                     return Err(self.has_no_room(self.me()));
                 }
-                self.change_own(errand.reign, StorageOp::Allocate(range), Bytes::new()).await?;
+                self.change_own_in(errand, StorageOp::Allocate(range), Bytes::new()).await?;
             }
         }
         for &member in others() {
@@ -267,7 +267,7 @@ impl Replica {
             let len = theirs.chunk_len();
             if ours.is_none_or(|ours| ours.chunk_len() < len) {
                 let cut = msg::Cut { chunk: chunk.into(), length: Some(len) };
-                self.change_own(errand.reign, StorageOp::Cut(cut), Bytes::new()).await?;
+                self.change_own_in(errand, StorageOp::Cut(cut), Bytes::new()).await?;
             }
         }
         for &member in others() {

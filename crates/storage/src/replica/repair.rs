@@ -323,7 +323,7 @@ impl Replica {
     ) -> Result<()> {
         for &(block, sum) in blocks {
             let data = self.fetch_block(errand.member, errand.epoch, chunk, block, sum).await?;
-            self.change_own(errand.reign, write_of(chunk, block, &data), data).await?;
+            self.change_own_in(errand, write_of(chunk, block, &data), data).await?;
         }
         let target = self.me().to_string();
         counter!("strake_storage_taken_back_blocks_total", "target" => target)
@@ -370,8 +370,27 @@ impl Replica {
 
     /// Changes our copy alone, unless another reign has begun: then somebody else's newer bytes may be there.
     pub(super) async fn change_own(&self, reign: u64, op: StorageOp, data: Bytes) -> Result<()> {
-        let area = Area::checked(&op, data.len() as u64)?;
         let _gate = self.adopted.read().await;
+        self.change_inside(reign, op, data).await
+    }
+
+    /// The same, unless another epoch has begun: a member that joins in it may be past the chunk already.
+    pub(super) async fn change_own_in(
+        &self,
+        errand: Errand,
+        op: StorageOp,
+        data: Bytes,
+    ) -> Result<()> {
+        let gate = self.adopted.read().await;
+        if *gate != errand.epoch {
+            return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
+        }
+        self.change_inside(errand.reign, op, data).await
+    }
+
+    /// The caller holds the epoch.
+    async fn change_inside(&self, reign: u64, op: StorageOp, data: Bytes) -> Result<()> {
+        let area = Area::checked(&op, data.len() as u64)?;
         let numbered = self.number(reign, area, None)?;
         let written = self.shelf.change(op, data).await;
         self.settle(&numbered);

@@ -477,3 +477,21 @@ async fn a_member_that_was_taken_out_meanwhile_is_not_said_to_differ() {
     let error = replica.differs(errand, file, false).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::StaleMap);
 }
+
+/// A member that had begun to join meanwhile could be past the chunk, and missed what the primary took back or reserved.
+#[tokio::test]
+async fn a_comparison_changes_no_copy_in_a_later_epoch_than_it_began_in() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    let server = bench.server(1);
+    let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
+    let epoch = bench.manager.map.lock().groups[0].epoch;
+    let errand = Errand { reign: replica.reigning().await.unwrap(), epoch, member: TargetId(2) };
+    let range = msg::Range { chunk: chunk(5), offset: 0, len: BLOCK as u64 };
+    let allocate = || replica.change_own_in(errand, StorageOp::Allocate(range), Bytes::new());
+    allocate().await.unwrap();
+    bench.manager.take_out(2);
+    server.map().refresh().await.unwrap();
+    bench.write(0, 2).await;
+    assert_eq!(allocate().await.unwrap_err().kind, ErrorKind::StaleMap);
+}

@@ -41,7 +41,8 @@ pub struct Difference {
     pub punch: Vec<Range<u64>>,
     /// Whole blocks that are reserved there and not here, and hold nothing: to be punched. Ascending.
     pub release: Vec<Range<u64>>,
-    /// Whole blocks that are reserved here and not there, also behind the length. Ascending.
+    /// Whole blocks that are reserved here and not there, also behind the length. Ascending. A range goes on over blocks
+    /// that hold data: these it leaves as they are, once they are sent.
     pub reserve: Vec<Range<u64>>,
 }
 
@@ -134,6 +135,14 @@ impl BlockSums {
         self.blocks.binary_search_by_key(&block, |(nth, _)| *nth).is_ok()
     }
 
+    /// True if all whole blocks of a range hold data; of none, too.
+    fn has_all(&self, bytes: Range<u64>) -> bool {
+        let at = |end: u64| {
+            self.blocks.partition_point(|(block, _)| u64::from(*block) * BLOCK_BYTES < end)
+        };
+        (at(bytes.end) - at(bytes.start)) as u64 == (bytes.end - bytes.start) / BLOCK_BYTES
+    }
+
     /// The sum of each of the first `count` blocks; `None`: it holds no data.
     fn table(&self, count: u64) -> Vec<Option<u32>> {
         let mut table = vec![None; count as usize];
@@ -187,7 +196,12 @@ fn add_reserved(difference: &mut Difference, ours: &BlockSums, theirs: &BlockSum
         push(&mut difference.release, bytes(block));
     }
     for &block in wanted.difference(&known) {
-        push(&mut difference.reserve, bytes(block));
+        let bytes = bytes(block);
+        match difference.reserve.last_mut() {
+            // Room that is set aside in many places costs few calls.
+            Some(last) if ours.has_all(last.end..bytes.start) => last.end = bytes.end,
+            _ => difference.reserve.push(bytes),
+        }
     }
 }
 

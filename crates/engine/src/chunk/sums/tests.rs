@@ -82,6 +82,18 @@ fn a_difference_says_which_blocks_are_to_be_reserved_and_which_no_longer() {
     assert_eq!(found.reserve, [2 * BLOCK_BYTES..4 * BLOCK_BYTES, block(9)]);
 }
 
+/// Each block that was reserved between two written ones was a call, while the chunk was held.
+#[test]
+fn what_is_reserved_between_blocks_of_data_is_one_range_and_holes_end_it() {
+    let ours = with_reserved(9 * BLOCK_BYTES, &[(1, 1), (3, 2), (4, 3), (7, 4)], &[0, 2, 5, 8]);
+    let found = difference(&ours, &BlockSums::empty());
+    assert_eq!(found.reserve, [0..6 * BLOCK_BYTES, 8 * BLOCK_BYTES..9 * BLOCK_BYTES]);
+    // It has 2 already, and that is neither data nor to be reserved.
+    let theirs = with_reserved(9 * BLOCK_BYTES, &[(1, 1)], &[2]);
+    let found = difference(&ours, &theirs);
+    assert_eq!(found.reserve[..2], [0..BLOCK_BYTES, 5 * BLOCK_BYTES..6 * BLOCK_BYTES]);
+}
+
 #[test]
 fn a_copy_that_does_not_say_what_it_has_reserved_is_left_with_that() {
     let ours = with_reserved(20_000, &[(0, 1)], &[2]);

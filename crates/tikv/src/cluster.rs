@@ -27,7 +27,8 @@ const PAUSE_MS_MAX: u64 = 1000;
 /// Keys, and pairs, asked for at a time.
 const KEYS_MAX: usize = 1000;
 const PAGE: usize = 500;
-/// Pauses while another's transaction is in the way. It is rolled back when it has been for three seconds.
+/// Pauses while another's transaction is in the way. It is rolled back when it has been for three
+/// seconds; a large one, of `n` MiB, for six times the root of `n` seconds, at most 20.
 const LOCKED: Backoff = Backoff::no_jitter_backoff(2, 200, 30);
 /// Pauses while a region moves.
 const MOVED: Backoff = Backoff::no_jitter_backoff(2, 500, 10);

@@ -127,7 +127,7 @@ impl Store {
     }
 
     /// Notes in the log up to where it was synced. Returns up to where it need not be synced again.
-    fn note(&self, synced: Position) -> Position {
+    pub(super) fn note(&self, synced: Position) -> Position {
         let mut commit = self.commit.lock();
         let last = commit.log.position();
         if last.0 != synced.0 || commit.log.is_full() {

@@ -283,6 +283,27 @@ fn room_that_a_mark_vouches_for_comes_back_with_it() {
     }
 }
 
+/// What is written between the sync of a log and the note of it may be lost with the power, which is no damage.
+#[test]
+fn a_note_vouches_for_no_more_than_was_synced_before_it() {
+    for seed in 0..100 {
+        let disk = formatted(seed, 64 << 20);
+        let store = open(&disk);
+        put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+        store.sync().unwrap();
+        let (file, synced) = {
+            let commit = store.store.commit.lock();
+            (commit.log.file().clone(), commit.log.position())
+        };
+        file.sync().unwrap();
+        put(&store, chunk(1, 1), 0, vec![2; 5000]).unwrap();
+        assert_eq!(store.store.note(synced), synced);
+        disk.power_loss();
+        drop(store);
+        assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 5000], "seed {seed}");
+    }
+}
+
 /// Two blocks in a row, the first at the end of a data file and the second at the beginning of the next:
 /// both files are synced.
 #[test]

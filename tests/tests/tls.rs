@@ -217,3 +217,28 @@ fn verbs_beside_an_up_with_certificates_use_them_at_its_port() {
     let doctor = output(&client, &["doctor"]);
     assert!(doctor.contains(&format!("{address}: TLS 1.3 with host1")), "{doctor}");
 }
+
+/// Verbs and mounts beside it called its port with the certificates that the host had for another cluster, or could not
+/// read them.
+#[test]
+fn verbs_beside_an_up_that_speaks_plainly_do_so_whatever_certificates_the_host_has() {
+    let authority = Authority::new();
+    let address = format!("127.0.0.1:{}", free_port());
+    let up = Up::start(&["--listen", &address, "--no-tls"]);
+    std::fs::write(up.mount().join("here"), pattern(2 << 20)).unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(up.data(), beside.path().join("strake-data")).unwrap();
+    let socket = format!("unix:{}:/main/here", up.data().join("strake.sock").display());
+    for (place, key) in [":/main/here", &socket].into_iter().zip(["key", "nowhere"]) {
+        let mut command = strake(["cat", place]);
+        command.current_dir(beside.path());
+        for (variable, file) in
+            [("STRAKE_TLS_CA", "ca"), ("STRAKE_TLS_CERT", "cert"), ("STRAKE_TLS_KEY", key)]
+        {
+            command.env(variable, authority.path(&format!("laptop/{file}.pem")));
+        }
+        let output = command.output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && output.stdout == pattern(2 << 20), "{place}: {error}");
+    }
+}

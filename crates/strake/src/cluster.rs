@@ -62,7 +62,10 @@ impl ClusterFlags {
             Some(addresses) => addresses,
             None => running()?,
         };
-        let tls = self.tls.load_to_call(&addresses)?;
+        let tls = match !self.tls.are_given() && is_plain(&addresses) {
+            true => None,
+            false => self.tls.load_to_call(&addresses)?,
+        };
         Ok(Managers { addresses, tls })
     }
 
@@ -86,6 +89,15 @@ fn running() -> Outcome<Vec<String>> {
         None => Err(Failure::new("which cluster? No `strake up` runs on ./strake-data")
             .next("give --cluster ADDR (or set STRAKE_CLUSTER), or run strake up --detach")),
     }
+}
+
+/// True if one of these is the socket of a `strake up` that speaks without encryption by TCP, too: certificates that this host
+/// has for another cluster are of no use there.
+fn is_plain(addresses: &[String]) -> bool {
+    let sockets = addresses.iter().filter_map(|address| address.strip_prefix("unix:"));
+    let directories = sockets.filter_map(|socket| Path::new(socket).parent());
+    let mut runs = directories.filter_map(|data| RunFile::alive(data).ok().flatten());
+    runs.any(|run| run.encrypted == Some(false))
 }
 
 impl Managers {
@@ -169,5 +181,42 @@ pub async fn open_volume(map: Arc<MapView>, name: &str, verb: &str) -> Outcome<A
 pub async fn leave_volume(volume: &Arc<Volume>) {
     if let Err(error) = volume.close().await {
         tracing::debug!("volume {}: {error}", volume.name());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_base::process::began_ticks;
+
+    /// Beside a `strake up --listen ADDR --no-tls` no verb and no mount worked on a host with certificates.
+    #[test]
+    fn a_strake_up_that_speaks_plainly_is_called_without_certificates() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}/strake.sock", dir.path().display());
+        let addresses = vec![socket, "127.0.0.1:7440".to_owned()];
+        assert!(!is_plain(&addresses), "nobody runs there");
+        let pid = std::process::id();
+        let mut run = RunFile {
+            pid,
+            began_ticks: began_ticks(pid).unwrap(),
+            addresses: addresses.clone(),
+            mount: "/mnt".into(),
+            volume: "main".into(),
+            metrics: None,
+            encrypted: None,
+        };
+        for encrypted in [None, Some(true), Some(false)] {
+            run.encrypted = encrypted;
+            run.write(dir.path()).unwrap();
+            // As the run file names it, and as a line of /etc/fstab does.
+            for named in [&addresses[..], &addresses[..1]] {
+                assert_eq!(is_plain(named), encrypted == Some(false), "{encrypted:?}");
+            }
+            assert!(!is_plain(&addresses[1..]));
+        }
+        run.began_ticks = 1;
+        run.write(dir.path()).unwrap();
+        assert!(!is_plain(&addresses), "it has ended");
     }
 }

@@ -28,6 +28,9 @@ pub struct RunFile {
     pub volume: String,
     /// Where metrics are served, if they are.
     pub metrics: Option<String>,
+    /// What is said by TCP is encrypted; `None`: nothing is said by TCP, or an older release wrote this.
+    #[serde(default)]
+    pub encrypted: Option<bool>,
 }
 
 impl RunFile {
@@ -110,6 +113,7 @@ mod tests {
             mount: "/mnt".into(),
             volume: "main".into(),
             metrics: None,
+            encrypted: Some(true),
         }
     }
 
@@ -121,6 +125,11 @@ mod tests {
         assert_eq!(RunFile::read(dir.path()).unwrap(), Some(mine()));
         std::fs::write(dir.path().join(NAME), "").unwrap();
         assert_eq!(RunFile::read(dir.path()).unwrap(), None);
+        let mut older = serde_json::to_value(mine()).unwrap();
+        older.as_object_mut().unwrap().remove("encrypted");
+        std::fs::write(dir.path().join(NAME), older.to_string()).unwrap();
+        let expected = RunFile { encrypted: None, ..mine() };
+        assert_eq!(RunFile::read(dir.path()).unwrap(), Some(expected));
         RunFile::remove(dir.path());
         assert_eq!(RunFile::read(dir.path()).unwrap(), None);
     }

@@ -4,6 +4,7 @@ use crate::failure::{Failure, Outcome};
 use clap::Args;
 use clap::builder::FalseyValueParser;
 use metrics::gauge;
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use strake_wire::tls::{Tls, TlsFiles};
 
 /// Where certificates are looked for if no flag names them.
 pub const DIRECTORY_DEFAULT: &str = "/etc/strake/tls";
+const CA_VARIABLE: &str = "STRAKE_TLS_CA";
+const CERT_VARIABLE: &str = "STRAKE_TLS_CERT";
+const KEY_VARIABLE: &str = "STRAKE_TLS_KEY";
 /// What the address of a Unix socket begins with.
 const UNIX: &str = "unix:";
 /// A certificate that expires within so many days is worth a word.
@@ -30,7 +34,7 @@ pub struct TlsFlags {
         long,
         global = true,
         value_name = "FILE",
-        env = "STRAKE_TLS_CA",
+        env = CA_VARIABLE,
         help_heading = "Encryption"
     )]
     pub tls_ca: Option<PathBuf>,
@@ -40,7 +44,7 @@ pub struct TlsFlags {
         long,
         global = true,
         value_name = "FILE",
-        env = "STRAKE_TLS_CERT",
+        env = CERT_VARIABLE,
         help_heading = "Encryption"
     )]
     pub tls_cert: Option<PathBuf>,
@@ -50,7 +54,7 @@ pub struct TlsFlags {
         long,
         global = true,
         value_name = "FILE",
-        env = "STRAKE_TLS_KEY",
+        env = KEY_VARIABLE,
         help_heading = "Encryption"
     )]
     pub tls_key: Option<PathBuf>,
@@ -105,8 +109,22 @@ impl TlsFlags {
         }
     }
 
-    fn are_given(&self) -> bool {
-        [&self.tls_ca, &self.tls_cert, &self.tls_key].into_iter().any(Option::is_some)
+    /// True if the command names one of the files, or an option of the mount does: what the environment names may be meant
+    /// for another cluster.
+    pub fn are_given(&self) -> bool {
+        self.are_given_beside(|variable| std::env::var_os(variable))
+    }
+
+    fn are_given_beside(&self, environment: impl Fn(&str) -> Option<OsString>) -> bool {
+        let files = [
+            (CA_VARIABLE, &self.tls_ca),
+            (CERT_VARIABLE, &self.tls_cert),
+            (KEY_VARIABLE, &self.tls_key),
+        ];
+        let is_given = |(variable, file): (&str, &Option<PathBuf>)| {
+            file.is_some() && *file != environment(variable).map(PathBuf::from)
+        };
+        files.into_iter().any(is_given)
     }
 
     fn files(&self) -> Outcome<Option<TlsFiles>> {
@@ -233,6 +251,20 @@ mod tests {
             assert!(files_in(&file).is_some());
             std::fs::remove_file(&file).unwrap();
         }
+    }
+
+    /// With certificates of another cluster in the environment, of which one file was broken, no verb worked beside a
+    /// `strake up` that has a Unix socket only.
+    #[test]
+    fn what_the_environment_names_is_not_what_the_command_asks_for() {
+        let flags = TlsFlags { tls_ca: Some("/ca".into()), ..TlsFlags::default() };
+        let named = |name: &str| (name == CA_VARIABLE).then(|| OsString::from("/ca"));
+        assert!(!flags.are_given_beside(named));
+        assert!(flags.are_given_beside(|_| None));
+        assert!(flags.are_given_beside(|_| Some("/other".into())));
+        let key = TlsFlags { tls_key: Some("/key".into()), ..flags.clone() };
+        assert!(key.are_given_beside(named));
+        assert!(!TlsFlags::default().are_given_beside(|_| Some("/ca".into())));
     }
 
     #[test]

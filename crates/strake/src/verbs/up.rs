@@ -225,6 +225,7 @@ impl Up {
             mount: point.clone(),
             volume: VOLUME.into(),
             metrics,
+            encrypted: doors.are_encrypted(),
         };
         // `strake down` finds it from now on: to start may take long, as where a database is away.
         let running = Running::say(run, &data)?;
@@ -346,6 +347,11 @@ impl Doors {
     fn addresses(&self) -> Vec<String> {
         let port = self.port.iter().map(|(_, address)| address.clone());
         [self.socket.address()].into_iter().chain(port).collect()
+    }
+
+    /// Whether what is said by TCP is encrypted, if anything is.
+    fn are_encrypted(&self) -> Option<bool> {
+        self.port.as_ref().map(|_| self.tls.is_some())
     }
 
     /// The address in the cluster map: one that all callers reach.

@@ -58,6 +58,8 @@ pub struct Candidature {
     pub address: String,
     /// It begins a new cluster, if there is none.
     pub founds: bool,
+    /// Id of the store that it leads by, as its server says it when it joins; empty: only that one has it.
+    pub store: String,
 }
 
 struct Inner {
@@ -67,6 +69,8 @@ struct Inner {
     server: AtomicU32,
     address: String,
     founds: bool,
+    /// See [`Candidature::store`].
+    store_id: String,
     cluster: Mutex<String>,
     seat: RwLock<Seat>,
     lease: Arc<Lease>,
@@ -107,6 +111,7 @@ impl Candidate {
             server: AtomicU32::new(who.server),
             address: who.address,
             founds: who.founds,
+            store_id: who.store,
             cluster: Mutex::default(),
             seat: RwLock::new(Seat::Follows(Leader::default())),
             lease,
@@ -154,7 +159,7 @@ impl Candidate {
             Seat::Leads(manager) => {
                 let Some(beats) = manager.beats() else { return Ok(()) };
                 self.inner.give_beat(&**manager.kv(), beats).await?;
-                manager.lead_as(server).await
+                manager.lead_as(server, &self.inner.store_id).await
             }
             Seat::Follows(_) => Ok(()),
         }
@@ -262,7 +267,7 @@ impl Inner {
             Some(beats) => {
                 let begun = async {
                     let manager = begin.await?;
-                    manager.lead_as(self.number()).await?;
+                    manager.lead_as(self.number(), &self.store_id).await?;
                     Ok::<_, Error>(manager)
                 };
                 tokio::select! {

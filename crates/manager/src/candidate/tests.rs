@@ -140,8 +140,14 @@ fn address(number: u32) -> String {
 }
 
 async fn candidate(store: &Shared, number: u32, founds: bool) -> Arc<Candidate> {
+    moved_candidate(store, number, founds, "").await
+}
+
+/// One whose server says so of the store that it is in.
+async fn moved_candidate(store: &Shared, number: u32, founds: bool, id: &str) -> Arc<Candidate> {
     let clock = Arc::new(Paused(Instant::now()));
-    let who = Candidature { server: number, address: address(number.max(1)), founds };
+    let (address, id) = (address(number.max(1)), id.to_owned());
+    let who = Candidature { server: number, address, founds, store: id };
     let first_volume = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
     let options =
         ManagerOptions { clock: clock.clone(), first_volume, ..ManagerOptions::default() };
@@ -223,6 +229,18 @@ async fn one_manager_leads_and_the_others_say_which() {
         assert_eq!(follower.candidate.cluster(), map.cluster);
         assert!(!follower.candidate.leads());
     }
+}
+
+/// Who followed a move before the first server had joined anew was told the store of before, and its start failed.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_leads_says_at_once_by_which_store() {
+    let servers = cluster(2).await;
+    let store = servers[0].store.clone();
+    drop(servers);
+    let one = moved_candidate(&store, 1, false, "moved").await;
+    let map = map_of(&one).await.unwrap();
+    let stores: Vec<_> = map.servers.iter().map(|server| (server.id, &*server.store)).collect();
+    assert_eq!((map.leader, &stores[..]), (1, &[(1, "moved"), (2, "")][..]));
 }
 
 #[tokio::test(start_paused = true)]

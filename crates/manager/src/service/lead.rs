@@ -29,10 +29,14 @@ pub(crate) struct Lead {
 const GRANT_MAX: Duration = Duration::from_secs(1);
 
 impl Manager {
-    /// Everybody is to know that the manager of this server leads.
-    pub(crate) async fn lead_as(&self, server: u32) -> Result<()> {
+    /// Everybody is to know that the manager of this server leads, and by which store: who asks before the server has joined
+    /// must not be told the one that it was in before it was moved.
+    pub(crate) async fn lead_as(&self, server: u32, store: &str) -> Result<()> {
         let lead = |state: &mut State, _: &Liveness| {
             state.cluster.leader = server;
+            if let Some(own) = state.servers.get_mut(&server).filter(|_| !store.is_empty()) {
+                store.clone_into(&mut own.store);
+            }
             Ok(())
         };
         self.change(lead).await.map(drop)

@@ -325,6 +325,7 @@ impl Host {
             server: if self.cluster.lock().is_empty() { 0 } else { self.number },
             address: self.address(),
             founds: self.number == HEAD,
+            store: self.store_id(),
         };
         let options = ManagerOptions {
             clock: self.clock.clone(),
@@ -337,6 +338,11 @@ impl Host {
         callers.register_local(ServerId(self.number), alone.clone());
         self.world.serve(self.number, process, alone);
         Ok(Some(manager))
+    }
+
+    /// What it calls the store that it shares with others, if it does.
+    fn store_id(&self) -> String {
+        self.database.as_ref().map_or("", |_| "database").into()
     }
 
     fn is_manager(&self) -> bool {
@@ -457,7 +463,7 @@ impl Host {
             targets: self.specs().into_iter().zip(opened).map(filled).collect(),
             name: format!("server-{}", self.number),
             boot: self.boot(),
-            store: self.database.as_ref().map_or("", |_| "database").into(),
+            store: self.store_id(),
             shares: self.database.is_some(),
             old_disks: self.with_old_disks.load(Ordering::Relaxed),
             life: self.lives.load(Ordering::Relaxed),

@@ -1,5 +1,6 @@
 //! The managers of the cluster, as a server that starts finds them: its own, and others.
 
+use super::databases::is_database_engine;
 use super::identity::Node;
 use super::{JOIN_WAIT_MS, NodeOptions, meta_store};
 use crate::cluster::no_manager;
@@ -68,6 +69,11 @@ pub fn follows(options: &NodeOptions, identity: &Node) -> bool {
     !options.join.is_empty() && meta_store::is_elsewhere(identity, &options.meta_store)
 }
 
+/// Id of the store that it shares with other servers; empty: it has none.
+pub fn shared_store(identity: &Node) -> String {
+    if is_database_engine(&identity.engine) { identity.store.clone() } else { String::new() }
+}
+
 /// From now on its own manager is called directly.
 pub fn register(callers: &Callers, identity: &Node, manager: &Option<Arc<Candidate>>) {
     if let (Some(manager), true) = (manager, identity.server != 0) {
@@ -89,6 +95,7 @@ pub async fn start(
         server: identity.server,
         address: options.advertise.clone(),
         founds: asks_nobody(options, identity),
+        store: shared_store(identity),
     };
     let lease = Arc::new(Lease::new(Arc::new(WakingClock)));
     let manager = Candidate::start(store.clone(), who, lease, ManagerOptions::default()).await?;

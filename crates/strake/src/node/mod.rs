@@ -503,11 +503,7 @@ async fn join(
         name: options.name.clone(),
         // One that cannot be read is one that may have changed.
         boot: boot_id().unwrap_or_default(),
-        store: if databases::is_database_engine(&identity.engine) {
-            identity.store.clone()
-        } else {
-            String::new()
-        },
+        store: managers::shared_store(identity),
         shares: strake_engine::kv::judges_all_writers(&identity.engine),
         old_disks: options.old_disks,
         life,

@@ -91,6 +91,6 @@ async fn a_heartbeat_of_the_own_server_is_answered_with_the_lead_that_its_lease_
     };
     assert_eq!(lead_of(&bench, 0).await, 0, "nobody follows it");
     follow(&mut bench, left(2, 0, 800)).await;
-    bench.manager.lead_as(1).await.unwrap();
+    bench.manager.lead_as(1, "").await.unwrap();
     assert_eq!((lead_of(&bench, 0).await, lead_of(&bench, 1).await), (7, 0));
 }

@@ -395,6 +395,15 @@ fn a_manager_follows_where_another_server_has_moved_the_metadata() {
     succeed(["meta", "import", "--data", &home, "--from", &from, "--meta", &to, &file]);
     let one = start("one", &to, &[]);
     wait_until_joined(&one, &one);
+    // One that has not followed would lead the old store.
+    let [home, listen] =
+        [directory.path().join("two").display().to_string(), format!("127.0.0.1:{}", free_port())];
+    let late = ["server", "--data", &home, "--listen", &listen, "--meta", &from, "--join"];
+    let late = late.into_iter().chain([one.address(), "--roles", "manager,meta,storage"]);
+    let late: Vec<String> = late.map(String::from).collect();
+    let late = Process::start(&late, &directory.path().join("late.log"));
+    eventually(WAIT, "it is refused", || late.log().contains("leads this cluster, and"));
+    drop(late);
     let two = start("two", &to, &["--join", one.address()]);
     wait_until_joined(&one, &two);
 }

@@ -6,6 +6,7 @@ use super::{JOIN_WAIT_MS, NodeOptions, meta_store};
 use crate::cluster::no_manager;
 use crate::failure::{Failure, Outcome};
 use std::sync::Arc;
+use std::time::Duration;
 use strake_base::clock::WakingClock;
 use strake_engine::kv::Store;
 use strake_manager::{Candidate, Candidature, ManagerOptions};
@@ -14,6 +15,9 @@ use strake_wire::caller::Callers;
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::service::Services;
+
+/// How long a manager that need not ask waits for others to say where the metadata is.
+const HEAR_MS_MAX: u64 = 3_000;
 
 /// The cluster that others say it is, in whose database the metadata of this server is; `None` for a manager that need not
 /// ask.
@@ -25,13 +29,19 @@ pub async fn others(
 ) -> Outcome<Option<Arc<MapView>>> {
     let need_not = options.roles.manager && asks_nobody(options, identity);
     if need_not && !follows(options, identity) {
+        check_same_store(callers, options, cluster, identity).await?;
         return Ok(None);
     }
-    let view = match first(callers, options, cluster).await {
+    let asked = match need_not {
+        true => soon(callers, options, cluster, HEAR_MS_MAX).await,
+        false => first(callers, options, cluster, JOIN_WAIT_MS).await,
+    };
+    let view = match asked {
         Ok(view) => view,
         // The database may only have got another name, and the others wait for this very manager.
         Err(failure) if need_not => {
             tracing::warn!("{}; going on with the store that this server had", failure.cause);
+            meta_store::look(&options.home, identity, &options.meta_store)?;
             return Ok(None);
         }
         Err(failure) => return Err(failure),
@@ -40,6 +50,26 @@ pub async fn others(
         meta_store::share(options, identity, &view.current())?;
     }
     Ok(Some(view))
+}
+
+/// Refuses to lead by the store that this server had where another one leads by another: the metadata was moved, and there
+/// would be two clusters. Where nobody answers, nobody leads.
+async fn check_same_store(
+    callers: &Arc<Callers>,
+    options: &NodeOptions,
+    cluster: &str,
+    identity: &Node,
+) -> Outcome {
+    if options.join.is_empty() || shared_store(identity).is_empty() {
+        return Ok(());
+    }
+    match soon(callers, options, cluster, 0).await {
+        Ok(view) => meta_store::check_same(identity, &view.current()),
+        Err(failure) => {
+            tracing::debug!("nobody says which store this cluster is in: {failure}");
+            Ok(())
+        }
+    }
 }
 
 /// What others have said, or what the manager of this server says.
@@ -116,13 +146,30 @@ async fn first(
     callers: &Arc<Callers>,
     options: &NodeOptions,
     cluster: &str,
+    wait_ms: u64,
 ) -> Outcome<Arc<MapView>> {
     if !cluster.is_empty() {
         callers.set_cluster(cluster);
     }
     let source = ManagerSource::Addresses(options.join.clone());
-    MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await.map_err(|e| {
+    MapView::connect(callers.clone(), source, wait_ms).await.map_err(|e| {
         let next = "start the server with the manager role first, or correct --join";
         no_manager(&options.join, &e, next)
     })
+}
+
+/// As [`first`], for who can do without: an address from which nothing comes back takes longer than that.
+async fn soon(
+    callers: &Arc<Callers>,
+    options: &NodeOptions,
+    cluster: &str,
+    wait_ms: u64,
+) -> Outcome<Arc<MapView>> {
+    let asked = first(callers, options, cluster, wait_ms);
+    match tokio::time::timeout(Duration::from_millis(HEAR_MS_MAX), asked).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            Err(Failure::new(format!("no manager answers soon at {}", options.join.join(", "))))
+        }
+    }
 }

@@ -188,6 +188,23 @@ pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcom
     Ok(())
 }
 
+/// Refuses another store than that of the manager which leads.
+pub fn check_same(node: &Node, map: &ClusterMap) -> Outcome {
+    let mut others = map.servers.iter().filter(|server| server.id != node.server);
+    let leader = others.find(|server| server.id == map.leader);
+    // One of an earlier release may not have said it.
+    let Some(leader) = leader.filter(|l| !l.store.is_empty() && l.store != node.store) else {
+        return Ok(());
+    };
+    let (id, name, database) = (leader.id, &leader.name, &node.database);
+    Err(Failure::new(format!(
+        "server {id} ({name}) leads this cluster, and its metadata is not what this server had in {database}: it was moved"
+    ))
+    .next(format!(
+        "give the same --meta as {name} has; or, if the metadata was moved to {database}, stop {name} and start it with that"
+    )))
+}
+
 /// Opens the metadata store, and, where the server may, makes it if there is none.
 pub async fn open(
     home: &Path,
@@ -299,6 +316,7 @@ fn choose_engine(dir: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_wire::message::manager::Server;
 
     /// A home in which these directories hold a file that says what they were.
     fn home(directories: &[&str], engine: &str) -> (tempfile::TempDir, Node) {
@@ -359,6 +377,34 @@ mod tests {
         }
         let place: MetaPlace = "etcd://u:s3cret@h/n".parse().unwrap();
         assert_eq!(format!("{place:?}"), "etcd://u@h:2379/n");
+    }
+
+    /// After a move, a manager that was started with the `--meta` of before led there, beside the one that led the new store.
+    #[test]
+    fn a_manager_does_not_lead_by_another_store_than_the_one_that_leads() {
+        let server = |id: u32, store: &str| Server {
+            id,
+            name: format!("host{id}"),
+            store: store.into(),
+            manager: true,
+            ..Server::default()
+        };
+        let map = |leader: u32, stores: [&str; 2]| ClusterMap {
+            leader,
+            servers: vec![server(1, stores[0]), server(2, stores[1])],
+            ..ClusterMap::default()
+        };
+        let node = Node {
+            server: 2,
+            store: "old".into(),
+            database: "postgres://u@h:5432/d".into(),
+            ..Node::default()
+        };
+        let said = check_same(&node, &map(1, ["new", "old"])).unwrap_err().to_string();
+        assert!(said.contains("host1") && said.contains("--meta"), "{said}");
+        for (leader, stores) in [(1, ["old", "old"]), (1, ["", "old"]), (2, ["new", "new"])] {
+            check_same(&node, &map(leader, stores)).unwrap();
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ use strake_sim::panics;
 
 /// Real time after which a run is killed.
 const RUN_SECONDS_MAX: u64 = 120;
+/// What is said of one that was.
+const TOO_LONG: &str = "took too long";
 /// Exit code of a run that found something.
 const FOUND: u8 = 1;
 
@@ -227,8 +229,12 @@ impl<'a> Runner<'a> {
         found.sort();
         self.bar.finish_and_clear();
         if self.broken.is_none() {
-            let (took, failed) = (self.bar.elapsed().as_secs(), found.len());
-            println!("sim: {done} seeds from {}, {failed} failed, {took} s", self.from);
+            let late = found.iter().filter(|(_, what)| what.starts_with(TOO_LONG)).count();
+            let (took, failed) = (self.bar.elapsed().as_secs(), found.len() - late);
+            println!(
+                "sim: {done} seeds from {}, {failed} failed, {late} {TOO_LONG}, {took} s",
+                self.from
+            );
         }
         Batch { found, met }
     }
@@ -246,7 +252,8 @@ impl<'a> Runner<'a> {
             let Some(failure) = failure else { continue };
             let repeat = self.repeat(seed);
             if self.broken.is_none() {
-                self.bar.suspend(|| println!("seed {seed} FAILED: {failure}\n  {repeat}"));
+                let says = if failure.starts_with(TOO_LONG) { "" } else { " FAILED:" };
+                self.bar.suspend(|| println!("seed {seed}{says} {failure}\n  {repeat}"));
             }
             if let Ok(mut found) = self.found.lock() {
                 found.push((seed, failure));
@@ -281,12 +288,12 @@ impl<'a> Runner<'a> {
             Err(error) => return Some(format!("cannot run: {error}")),
         };
         let (done, pid) = (AtomicBool::new(false), child.id());
-        let output = std::thread::scope(|scope| {
+        let (output, is_late) = std::thread::scope(|scope| {
             let guard = scope.spawn(|| kill_late(&done, pid));
             let output = child.wait_with_output();
             done.store(true, Ordering::Relaxed);
             guard.thread().unpark();
-            output
+            (output, guard.join().unwrap_or(false))
         });
         let output = match output {
             Ok(output) => output,
@@ -300,20 +307,24 @@ impl<'a> Runner<'a> {
             return None;
         }
         let told = text.lines().find_map(|line| line.split_once(" FAILED: "));
+        if told.is_none() && is_late {
+            return Some(format!("{TOO_LONG}: it was killed after {RUN_SECONDS_MAX} s"));
+        }
         Some(told.map_or_else(|| format!("ended with {}", output.status), |t| t.1.to_owned()))
     }
 }
 
-/// Kills a run that takes too long.
-fn kill_late(done: &AtomicBool, pid: u32) {
+/// Kills a run that takes too long; true if this one did.
+fn kill_late(done: &AtomicBool, pid: u32) -> bool {
     let end = Instant::now() + Duration::from_secs(RUN_SECONDS_MAX);
     while !done.load(Ordering::Relaxed) {
         let Some(left) = end.checked_duration_since(Instant::now()) else {
             let _gone = Command::new("kill").args(["-9", &pid.to_string()]).status();
-            return;
+            return true;
         };
         std::thread::park_timeout(left);
     }
+    false
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ const COMPARISONS: usize = 3;
 const COMPARISON_PAUSE: Duration = Duration::from_secs(3);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
+/// Between two looks at records, which may take long to go.
+const RECORDS_LOOK: Duration = Duration::from_secs(10);
 /// Bits of an index in a store that count within the file; above them is the group.
 pub(super) const INDEX_BITS: u32 = 40;
 /// First byte of the keys of inodes.
@@ -82,7 +84,8 @@ impl Cluster {
             Ok(cluster.leftovers().await?.is_none())
         })
         .await?;
-        self.wait(RECORDS_BOUND, "no record of it is left", async |cluster| {
+        let what = "no record of it is left";
+        self.wait_looking(RECORDS_BOUND, RECORDS_LOOK, what, async |cluster| {
             Ok(cluster.records_left().await?.is_none())
         })
         .await
@@ -91,6 +94,17 @@ impl Cluster {
     pub(super) async fn wait(
         &self,
         bound: Duration,
+        what: &str,
+        until: impl AsyncFn(&Self) -> Result<bool>,
+    ) -> Result<()> {
+        self.wait_looking(bound, LOOK, what, until).await
+    }
+
+    /// The same, with a pause of so long between two looks.
+    async fn wait_looking(
+        &self,
+        bound: Duration,
+        look: Duration,
         what: &str,
         until: impl AsyncFn(&Self) -> Result<bool>,
     ) -> Result<()> {
@@ -113,7 +127,7 @@ impl Cluster {
                 let detail = format!("not within {bound:?}: {what}; {left} {open:?} {bad:?}");
                 return Err(Error::with(ErrorKind::TimedOut, detail));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(look).await;
         }
     }
 

@@ -32,6 +32,8 @@ const UNITS_MAX: u64 = 300;
 const RECORDS_MAX: u32 = 400;
 /// Bytes that are read at once.
 const READ_BYTES: u32 = 32 << 10;
+/// From then on a client that died is not waited for any more, and nothing arrives that it had sent: its lease, and a minute.
+const OVER: Duration = Duration::from_secs(90);
 /// Name of the file.
 const NAME: &str = "appends";
 
@@ -60,8 +62,8 @@ struct Records {
     covered: u32,
     /// A client died that held back some, and may not have been waited for since.
     is_spoilt: bool,
-    /// One died that held back some.
-    any_died: bool,
+    /// One died that held back some, and until then it may matter.
+    dead_until: Option<Duration>,
     /// What is not synced may be lost, at any time until copies are equal again.
     shaky: bool,
     /// One copy acknowledges alone: so it is all the time.
@@ -69,7 +71,8 @@ struct Records {
 }
 
 impl Records {
-    fn begin(&mut self, client: u32, units: usize) -> (u32, Bytes) {
+    fn begin(&mut self, client: u32, units: usize, now: Duration) -> (u32, Bytes) {
+        self.settle(now);
         self.count += 1;
         self.holding.entry(client).or_default();
         self.all.insert((client, self.count), (units, Surety::Sent));
@@ -98,16 +101,28 @@ impl Records {
         }
     }
 
-    fn died(&mut self, client: u32) {
+    fn died(&mut self, client: u32, now: Duration) {
+        self.settle(now);
         let missed = self.holding.remove(&client);
-        self.any_died |= missed.is_some();
+        if missed.is_some() {
+            self.dead_until = Some(now + OVER);
+        }
         self.is_spoilt |= missed == Some(true);
     }
 
+    /// The dead do not matter any more, once it is long enough since the last died or a metadata server began.
+    fn settle(&mut self, now: Duration) {
+        if self.dead_until.take_if(|until| *until <= now).is_some() && self.is_spoilt {
+            (self.is_spoilt, self.covered) = (false, self.count);
+        }
+    }
+
     /// A metadata server begins, which waits for clients of before for a while only.
-    fn may_be_missed(&mut self) {
+    fn may_be_missed(&mut self, now: Duration) {
+        self.settle(now);
         self.holding.values_mut().for_each(|missed| *missed = true);
-        self.is_spoilt |= self.any_died;
+        self.is_spoilt |= self.dead_until.is_some();
+        self.dead_until = self.dead_until.map(|_| now + OVER);
     }
 
     fn power_lost(&mut self) {
@@ -200,12 +215,12 @@ impl Appends {
 
     /// A metadata server begins.
     pub fn may_be_missed(&self) {
-        self.records.lock().may_be_missed();
+        self.records.lock().may_be_missed(self.world.now());
     }
 
     /// A client is gone, and what it held back is never sent; what it had sent may arrive.
     pub fn forget(&self, mount: &Mount) {
-        self.records.lock().died(mount.number);
+        self.records.lock().died(mount.number, self.world.now());
     }
 
     /// All copies are equal again.
@@ -284,7 +299,7 @@ impl Appends {
             if records.count >= RECORDS_MAX {
                 return Ok(());
             }
-            records.begin(mount.number, units)
+            records.begin(mount.number, units, self.world.now())
         };
         let what = format!("append record {number} of {units} units");
         mount.call(&what, mount.volume.write(open, 0, bytes)).await?;
@@ -309,7 +324,8 @@ impl Appends {
         }
         mount.call("close appends", mount.volume.release(&open)).await?;
         let (checked, is_spoilt) = {
-            let records = self.records.lock();
+            let mut records = self.records.lock();
+            records.settle(self.world.now());
             (records.check(&bytes), records.is_spoilt)
         };
         match checked {
@@ -327,12 +343,14 @@ impl Appends {
 mod tests {
     use super::*;
 
+    const NOW: Duration = Duration::ZERO;
+
     #[test]
     fn acknowledged_records_are_there_once_whole_and_in_order() {
         let mut records = Records::default();
-        let (first, a) = records.begin(1, 3);
-        let (_, failed) = records.begin(2, 5);
-        let (second, b) = records.begin(1, 2);
+        let (first, a) = records.begin(1, 3, NOW);
+        let (_, failed) = records.begin(2, 5, NOW);
+        let (second, b) = records.begin(1, 2, NOW);
         records.acknowledged(1, &[first, second], false);
         let left = &failed[..failed.len() - 7];
         assert_eq!(records.check(&[&a[..], left, &b[..], &[0; 9][..]].concat()), Ok(()));
@@ -347,31 +365,55 @@ mod tests {
     #[test]
     fn who_is_missed_by_a_new_metadata_server_may_cover_what_others_append_until_it_has_told() {
         let mut records = Records::default();
-        records.begin(1, 1);
-        records.may_be_missed();
-        let (other, _) = records.begin(2, 1);
+        records.begin(1, 1, NOW);
+        records.may_be_missed(NOW);
+        let (other, _) = records.begin(2, 1, NOW);
         records.acknowledged(2, &[other], true);
-        let (late, _) = records.begin(2, 1);
+        let (late, _) = records.begin(2, 1, NOW);
         records.released(1);
         records.acknowledged(2, &[late], true);
         records.released(2);
         assert_eq!(records.check(&[]), Ok(()));
-        let (later, _) = records.begin(2, 1);
+        let (later, _) = records.begin(2, 1, NOW);
         records.acknowledged(2, &[later], true);
+        assert!(records.check(&[]).is_err());
+    }
+
+    /// One dead client ended the check for the rest of a run.
+    #[test]
+    fn a_client_that_died_excuses_nothing_any_more_when_it_is_long_enough_ago() {
+        let mut records = Records::default();
+        records.begin(1, 1, NOW);
+        records.died(1, NOW);
+        let tick = Duration::from_millis(1);
+        let last = OVER - tick;
+        records.may_be_missed(last);
+        for now in [last, OVER, last + OVER - tick] {
+            let (number, _) = records.begin(2, 1, now);
+            records.acknowledged(2, &[number], true);
+            assert_eq!(records.check(&[]), Ok(()), "it may have been missed: {now:?}");
+        }
+        let now = last + OVER;
+        records.begin(2, 1, now);
+        records.may_be_missed(now);
+        assert!(!records.is_spoilt, "the dead are over");
+        records.released(2);
+        let (number, _) = records.begin(2, 1, now);
+        records.acknowledged(2, &[number], true);
         assert!(records.check(&[]).is_err());
     }
 
     #[test]
     fn a_loss_of_power_takes_records_that_were_not_synced() {
         let mut records = Records::default();
-        let (first, _) = records.begin(1, 1);
-        let (second, b) = records.begin(1, 1);
+        let (first, _) = records.begin(1, 1, NOW);
+        let (second, b) = records.begin(1, 1, NOW);
         records.acknowledged(1, &[first], false);
         records.power_lost();
         records.acknowledged(1, &[second], true);
         assert_eq!(records.check(&b), Ok(()));
         records.whole_again();
-        let (third, _) = records.begin(1, 1);
+        let (third, _) = records.begin(1, 1, NOW);
         records.acknowledged(1, &[third], false);
         assert!(records.check(&b).is_err(), "copies were equal again");
     }

@@ -206,6 +206,9 @@ impl Cluster {
 
     /// Starts a server, however often it gives up.
     pub(super) async fn start(&self, host: &Arc<Host>) {
+        if host.is_up() {
+            return;
+        }
         if host.number == HEAD {
             self.files.may_be_missed();
             self.appends.may_be_missed();

@@ -138,8 +138,8 @@ struct Loaded {
 struct Slot {
     stamp: Stamp,
     loaded: Arc<Loaded>,
-    /// When what was read last could not be used.
-    failed: Option<Instant>,
+    /// When what was read last could not be used, and why.
+    failed: Option<(Instant, String)>,
 }
 
 impl Slot {
@@ -149,7 +149,12 @@ impl Slot {
 
     /// True if files with this stamp are to be read.
     fn is_old(&self, stamp: &Stamp) -> bool {
-        self.stamp != *stamp || self.failed.is_some_and(|failed| failed.elapsed() >= AGAIN)
+        self.stamp != *stamp || self.failed.as_ref().is_some_and(|(at, _)| at.elapsed() >= AGAIN)
+    }
+
+    /// True if files with this stamp were refused for this cause when they were read last: nobody has to be told again.
+    fn is_known(&self, stamp: &Stamp, cause: &str) -> bool {
+        self.stamp == *stamp && self.failed.as_ref().is_some_and(|(_, known)| known == cause)
     }
 }
 
@@ -237,8 +242,11 @@ impl Tls {
                     (Arc::new(loaded), None)
                 }
                 Err(e) => {
-                    tracing::warn!("certificate {shown}: {e}; going on with the one before");
-                    (slot.loaded.clone(), Some(Instant::now()))
+                    let cause = e.to_string();
+                    if !slot.is_known(&stamp, &cause) {
+                        tracing::warn!("certificate {shown}: {e}; going on with the one before");
+                    }
+                    (slot.loaded.clone(), Some((Instant::now(), cause)))
                 }
             };
             *slot = Slot { stamp, loaded, failed };

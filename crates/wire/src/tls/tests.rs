@@ -530,11 +530,30 @@ async fn files_that_could_not_be_used_are_tried_again_after_a_while() {
     let tls = authority.member("host1", Kind::Server);
     let used = tls.current();
     // As if what is there now had been refused a moment ago.
-    tls.slot.lock().failed = Some(Instant::now());
+    tls.slot.lock().failed = Some((Instant::now(), "not valid yet".into()));
     assert!(Arc::ptr_eq(&used, &tls.current()), "not at every connection");
     tokio::time::advance(AGAIN).await;
     assert!(!Arc::ptr_eq(&used, &tls.current()));
     assert!(tls.slot.lock().failed.is_none());
+}
+
+/// It was logged each ten seconds, as long as it lasted.
+#[test]
+fn a_renewal_that_is_refused_is_told_once_for_each_change_and_cause() {
+    let authority = Authority::new();
+    let files = authority.issue_until("host1", Kind::Server, 2998);
+    let tls = Tls::load(files.clone()).unwrap();
+    change(&files, || {
+        authority.issue_until("host1", Kind::Server, 2999);
+        set_mode(&files.key, 0o644);
+    });
+    let is_known = |cause: &str| tls.slot.lock().is_known(&files.stamp(), cause);
+    assert!(!is_known("anything"));
+    tls.current();
+    let (_, cause) = tls.slot.lock().failed.clone().unwrap();
+    assert!(is_known(&cause) && !is_known("another cause"), "{cause}");
+    change(&files, || set_mode(&files.key, 0o640));
+    assert!(!is_known(&cause));
 }
 
 /// What a server refuses when it starts it took over while it ran, and nobody could call it any more.

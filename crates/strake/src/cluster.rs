@@ -3,7 +3,7 @@
 use crate::address;
 use crate::failure::{Failure, Outcome};
 use crate::runfile::RunFile;
-use crate::tls_flags::TlsFlags;
+use crate::tls_flags::{self, TlsFlags};
 use clap::Args;
 use std::path::Path;
 use std::sync::Arc;
@@ -103,13 +103,27 @@ fn is_plain(addresses: &[String]) -> bool {
 impl Managers {
     /// Connects to their cluster.
     pub async fn connect(&self, wait_ms: u64) -> Outcome<Arc<MapView>> {
+        let view = self.view(wait_ms).await.map_err(|e| {
+            let next = "check the address and that the server runs there; strake doctor --cluster ADDR looks closer";
+            no_manager(&self.addresses, &e, next)
+        })?;
+        self.used_tls(&view.current()).iter().for_each(|tls| tls_flags::warn_if_soon(tls));
+        Ok(view)
+    }
+
+    /// The same, for who looks at what went wrong.
+    pub async fn view(&self, wait_ms: u64) -> Result<Arc<MapView>> {
         let (name, tls) = (caller_name("strake"), self.tls.clone());
         let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
         let source = ManagerSource::Addresses(self.addresses.clone());
-        MapView::connect(callers, source, wait_ms).await.map_err(|e| {
-            let next = "check the address and that the server runs there; strake doctor --cluster ADDR looks closer";
-            no_manager(&self.addresses, &e, next)
-        })
+        MapView::connect(callers, source, wait_ms).await
+    }
+
+    /// The certificates, if somebody is called by TCP.
+    pub fn used_tls(&self, map: &ClusterMap) -> Option<&Arc<Tls>> {
+        let servers = map.servers.iter().map(|server| &server.address);
+        let mut called = self.addresses.iter().chain(servers);
+        self.tls.as_ref().filter(|_| called.any(|address| !address.starts_with("unix:")))
     }
 }
 
@@ -187,7 +201,9 @@ pub async fn leave_volume(volume: &Arc<Volume>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls_flags::tests::issued;
     use strake_base::process::began_ticks;
+    use strake_wire::message::manager::Server;
 
     /// Beside a `strake up --listen ADDR --no-tls` no verb and no mount worked on a host with certificates.
     #[test]
@@ -218,5 +234,23 @@ mod tests {
         run.began_ticks = 1;
         run.write(dir.path()).unwrap();
         assert!(!is_plain(&addresses), "it has ended");
+    }
+
+    /// Beside a `strake up` that has a Unix socket only, commands warned of a certificate that they did not use.
+    #[test]
+    fn certificates_are_used_where_somebody_is_called_by_tcp() {
+        let dir = tempfile::tempdir().unwrap();
+        let tls = issued(dir.path());
+        let managers = |address: &str| Managers {
+            addresses: vec![address.to_owned()],
+            tls: Some(tls.clone()),
+        };
+        let map = |address: &str| ClusterMap {
+            servers: vec![Server { address: address.to_owned(), ..Server::default() }],
+            ..ClusterMap::default()
+        };
+        assert!(managers("unix:/a").used_tls(&map("unix:/a")).is_none());
+        assert!(managers("unix:/a").used_tls(&map("h:1")).is_some());
+        assert!(managers("h:1").used_tls(&map("unix:/a")).is_some());
     }
 }

@@ -83,20 +83,24 @@ impl TlsFlags {
     }
 
     /// The certificates; `None`: nothing is to be encrypted.
-    pub fn load(&self) -> Outcome<Option<Arc<Tls>>> {
+    fn load(&self) -> Outcome<Option<Arc<Tls>>> {
         let Some(files) = self.files()? else { return Ok(None) };
-        let tls = Tls::load(files).map_err(|e| Failure::telling(&e))?;
-        warn_if_soon(&tls);
-        Ok(Some(tls))
+        Tls::load(files).map(Some).map_err(|e| Failure::telling(&e))
     }
 
     /// The certificates of who listens at this address: a Unix socket needs none.
     pub fn load_to_listen(&self, address: &str) -> Outcome<Option<Arc<Tls>>> {
-        if address.starts_with(UNIX) { Ok(None) } else { self.load() }
+        if address.starts_with(UNIX) {
+            return Ok(None);
+        }
+        let tls = self.load()?;
+        tls.iter().for_each(|tls| warn_if_soon(tls));
+        Ok(tls)
     }
 
     /// The certificates for calls to these managers, and to the servers that they name: those may be called by TCP also
-    /// where all managers have Unix sockets. They need not be then, so that what nobody has asked for may be of no use.
+    /// where all managers have Unix sockets. They need not be then, so that what nobody has asked for may be of no use. Who
+    /// uses them warns where they expire soon.
     pub fn load_to_call(&self, managers: &[String]) -> Outcome<Option<Arc<Tls>>> {
         let loaded = self.load();
         let may_fail = !self.are_given() && managers.iter().all(|a| a.starts_with(UNIX));
@@ -172,7 +176,8 @@ fn show_expiry(tls: &Tls) {
     gauge!("strake_tls_certificate_expires_seconds").set(expires as f64);
 }
 
-fn warn_if_soon(tls: &Tls) {
+/// Warns of our certificate if it expires soon.
+pub fn warn_if_soon(tls: &Tls) {
     let own = tls.certificate();
     if own.days_left() < SOON_DAYS {
         tracing::warn!(
@@ -196,7 +201,7 @@ fn files_in(directory: &Path) -> Option<TlsFiles> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::cli::{Cli, Verb};
     use crate::verbs;
@@ -217,18 +222,23 @@ mod tests {
         assert_eq!((both.tls_ca, both.tls_cert), (Some("ca".into()), Some("c".into())));
     }
 
-    /// Servers and mounts that ran said nothing until nobody could call them any more.
-    #[test]
-    fn a_process_that_runs_shows_when_its_certificate_expires() {
-        let dir = tempfile::tempdir().unwrap();
-        let (ca, me) = (dir.path().join("ca"), dir.path().join("me"));
+    /// A client's certificates, made in this directory.
+    pub(crate) fn issued(directory: &Path) -> Arc<Tls> {
+        let (ca, me) = (directory.join("ca"), directory.join("me"));
         let (ca, out) = (ca.to_str().unwrap(), me.to_str().unwrap());
         let issue = ["strake", "tls", "issue", "--ca", ca, "--kind", "client", "--name", "me", out];
         for words in [&["strake", "tls", "create-ca", ca][..], &issue[..]] {
             let Verb::Tls(flags) = Cli::try_parse_from(words).unwrap().verb else { panic!() };
             verbs::tls::run(&flags).unwrap();
         }
-        let tls = Tls::load(TlsFiles::in_directory(&me)).unwrap();
+        Tls::load(TlsFiles::in_directory(&me)).unwrap()
+    }
+
+    /// Servers and mounts that ran said nothing until nobody could call them any more.
+    #[test]
+    fn a_process_that_runs_shows_when_its_certificate_expires() {
+        let dir = tempfile::tempdir().unwrap();
+        let tls = issued(dir.path());
         let recorder = PrometheusBuilder::new().build_recorder();
         metrics::with_local_recorder(&recorder, || show_expiry(&tls));
         let expected =

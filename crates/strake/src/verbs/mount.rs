@@ -110,8 +110,8 @@ impl Mounted {
         if let Some(address) = &wanted.metrics {
             telemetry::serve(address).await?;
         }
-        let expiry = managers.tls.clone().map(tls_flags::watch);
         let map = managers.connect(wanted.volume.operation_wait_ms.min(10_000)).await?;
+        let expiry = managers.used_tls(&map.current()).cloned().map(tls_flags::watch);
         let volume = Volume::connect(map, &name, wanted.volume).await?;
         let mut options = wanted.mount;
         options.subdirectory = path;

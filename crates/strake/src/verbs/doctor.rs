@@ -21,6 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_manager::ADD_SERVER;
+use strake_types::ErrorKind;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::JobState;
 use strake_wire::message::manager::ClusterMap;
@@ -319,8 +320,14 @@ impl Whose {
 /// Asks the managers that a mount was given which cluster is theirs.
 async fn whose(source: &str, asking: &Managers, cluster: &str) -> Whose {
     let Some(source) = address::parse_source(source) else { return Whose::Unknown };
-    let managers = Managers { addresses: source.managers, tls: asking.tls.clone() };
-    match managers.connect(MANAGER_MS_MAX).await {
+    let mut managers = Managers { addresses: source.managers, tls: asking.tls.clone() };
+    let mut answer = managers.view(MANAGER_MS_MAX).await;
+    // Another cluster may speak without encryption.
+    if managers.tls.is_some() && answer.as_ref().is_err_and(|e| e.kind == ErrorKind::WrongPeer) {
+        managers.tls = None;
+        answer = managers.view(MANAGER_MS_MAX).await;
+    }
+    match answer {
         Ok(view) if view.current().cluster == cluster => Whose::This,
         Ok(_) => Whose::Other,
         Err(_) => Whose::Unknown,
@@ -360,6 +367,16 @@ mod tests {
         let mut report = Report { findings: Vec::new(), json: true };
         reach(&address, None, &mut report).await;
         assert_eq!(report.worst(), Health::Fine);
+    }
+
+    /// It was told that it speaks without encryption.
+    #[tokio::test]
+    async fn a_port_that_says_nothing_is_told_to_do_so() {
+        // Nobody listens there any more.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut report = Report { findings: Vec::new(), json: true };
+        encryption::of(&port.to_string(), None, &mut report).await;
+        assert_eq!(report.worst(), Health::Degraded);
     }
 
     /// A server that is down was the end, although all had a copy elsewhere, and damage that a scrub had left was nothing.

@@ -13,6 +13,7 @@ use strake_wire::transport;
 
 /// The name of this phase.
 pub const PHASE: &str = "encryption";
+const SILENT: &str = "is it a Strake server? Its log may say more";
 const MEND: &str = "issue a new one with strake tls issue, and put it in the place of the old";
 
 /// Our own certificate. One that has expired was refused before.
@@ -36,7 +37,7 @@ pub async fn of(address: &str, tls: Option<&Tls>, report: &mut Report) {
         Err(_) => report.bad(
             PHASE,
             format!("{address}: no handshake within {ANSWER_SECONDS_MAX} s"),
-            "is it a Strake server? Its log may say more",
+            SILENT,
         ),
     }
 }
@@ -51,6 +52,9 @@ async fn of_plain(address: &str, report: &mut Report) {
     callers.close();
     match answer {
         Err(error) if error.kind == ErrorKind::WrongPeer => refused(&error, report),
+        Err(error) if matches!(error.kind, ErrorKind::TimedOut | ErrorKind::Unavailable) => {
+            report.warn(PHASE, format!("{address}: did not answer"), SILENT);
+        }
         // Whatever else it says, it says it in the plain.
         _ => report.ok(
             PHASE,

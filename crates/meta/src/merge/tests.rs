@@ -533,7 +533,7 @@ async fn merged_changes_on_a_store_at_its_worst_are_made_once() {
             let (name, new_name) = (format!("one{nth}"), format!("two{nth}"));
             let create = MetaOp::Create(new(1, &name, FileKind::File, 0o644));
             let ops = [create, rename(&name, &new_name), unlink(&new_name)];
-            for (step, op) in (1..).zip(ops).take(if nth % 4 == 0 { 2 } else { 3 }) {
+            for (step, op) in (1..).zip(ops).take(if nth.is_multiple_of(4) { 2 } else { 3 }) {
                 until_answered(3 * nth + step, op).await;
             }
         };

@@ -160,6 +160,25 @@ fn page_of(chunks: &Chunks, reserved: &Reserved, place: u32, of: ChunksOf) -> Ch
     ChunkList { occupied: lens.clone(), indices, lens, next, reserved }
 }
 
+/// One extent of data from the beginning on, and what is reserved.
+fn extents_of(len: u64, reserved: Vec<(u64, u64)>) -> ExtentList {
+    let (reserved_starts, reserved_lens) = reserved.into_iter().unzip();
+    ExtentList { starts: vec![0], lens: vec![len], reserved_starts, reserved_lens }
+}
+
+/// All chunks that a target has.
+fn census_of(chunks: &Chunks, target: u32) -> CensusPage {
+    let own = chunks.iter().filter(|(key, _)| key.0 % 100 == target);
+    let group = |place: u32| GroupId::of_class(1 + place / 100, place % 100 - 11).0;
+    let chunk = |key: &(u32, u64, u64)| Chunk { volume: 1, ino: key.1, index: key.2 };
+    CensusPage {
+        chunks: own.clone().map(|(key, _)| chunk(key)).collect(),
+        groups: own.clone().map(|(key, _)| group(key.0)).collect(),
+        lens: own.map(|(_, bytes)| bytes.len() as u64).collect(),
+        next: None,
+    }
+}
+
 #[async_trait]
 impl StorageService for FakeStorage {
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
@@ -209,31 +228,20 @@ impl StorageService for FakeStorage {
             StorageOp::Extents(chunk) => {
                 let key = (target, chunk.ino, chunk.index);
                 let reserved = self.reserved.lock().get(&key).cloned().unwrap_or_default();
-                let (reserved_starts, reserved_lens) = reserved.into_iter().unzip();
-                let (starts, lens) = (vec![0], vec![chunks.get(&key).map_or(0, Vec::len) as u64]);
-                let list = ExtentList { starts, lens, reserved_starts, reserved_lens };
-                answer = StorageAnswer::Extents(list);
+                let len = chunks.get(&key).map_or(0, Vec::len) as u64;
+                answer = StorageAnswer::Extents(extents_of(len, reserved));
             }
             StorageOp::Allocate(range) => {
                 let key = (target, range.chunk.ino, range.chunk.index);
                 chunks.entry(key).or_default();
-                let mut reserved = self.reserved.lock();
-                reserved.entry(key).or_default().push((range.offset, range.len));
+                self.reserved.lock().entry(key).or_default().push((range.offset, range.len));
             }
             StorageOp::Cut(cut) => {
                 assert_eq!(cut.length, None);
                 chunks.remove(&(target, cut.chunk.ino, cut.chunk.index));
             }
             StorageOp::Census(_) => {
-                let own = chunks.iter().filter(|(key, _)| key.0 % 100 == request.target);
-                let group = |place: u32| GroupId::of_class(1 + place / 100, place % 100 - 11).0;
-                let chunk = |key: &(u32, u64, u64)| Chunk { volume: 1, ino: key.1, index: key.2 };
-                answer = StorageAnswer::Census(CensusPage {
-                    chunks: own.clone().map(|(key, _)| chunk(key)).collect(),
-                    groups: own.clone().map(|(key, _)| group(key.0)).collect(),
-                    lens: own.map(|(_, bytes)| bytes.len() as u64).collect(),
-                    next: None,
-                });
+                answer = StorageAnswer::Census(census_of(&chunks, request.target));
             }
             StorageOp::DropVolume(_) => {
                 self.dropped.lock().push(target);

@@ -83,7 +83,7 @@ async fn a_close_gives_no_lock_back_while_a_change_of_its_killed_process_goes_on
     let (kind, end) = (libc::F_WRLCK as u32, i64::MAX as u64);
     let lock = |owner: u64, pid| Lock { fh, owner, start: 0, end, kind, pid, flock: false };
     ask(&door, node, Op::Setlk { lock: lock(3, 3), wait: false }).await.unwrap();
-    Door::outlives(&*door, true);
+    Door::outlives(&*door, 8, true);
     let held = async || match ask(&door, node, Op::Getlk(lock(4, 4))).await {
         Ok(Reply::Lock(held)) => held.kind,
         _ => panic!("the server answers"),
@@ -93,7 +93,9 @@ async fn a_close_gives_no_lock_back_while_a_change_of_its_killed_process_goes_on
         let closed = tokio::time::timeout(Duration::from_millis(100), closing.as_mut()).await;
         assert!(closed.is_err(), "it waits");
         assert_eq!(held().await, kind);
-        Door::outlives(&*door, false);
+        // What begins meanwhile is not waited for.
+        Door::outlives(&*door, 10, true);
+        Door::outlives(&*door, 8, false);
         closing.await.unwrap();
     }
     assert_eq!(held().await, libc::F_UNLCK as u32);
@@ -112,7 +114,7 @@ async fn an_unlock_gives_no_lock_back_while_a_change_of_a_killed_process_goes_on
     };
     let set = |kind| ask(&door, node, Op::Setlk { lock: lock(3, kind), wait: false });
     set(libc::F_WRLCK).await.unwrap();
-    Door::outlives(&*door, true);
+    Door::outlives(&*door, 8, true);
     let held = async || match ask(&door, node, Op::Getlk(lock(4, libc::F_WRLCK))).await {
         Ok(Reply::Lock(held)) => held.kind as i32,
         _ => panic!("the server answers"),
@@ -122,7 +124,7 @@ async fn an_unlock_gives_no_lock_back_while_a_change_of_a_killed_process_goes_on
         let unlocked = tokio::time::timeout(Duration::from_millis(100), unlocking.as_mut()).await;
         assert!(unlocked.is_err(), "it waits");
         assert_eq!(held().await, libc::F_WRLCK);
-        Door::outlives(&*door, false);
+        Door::outlives(&*door, 8, false);
         unlocking.await.unwrap();
     }
     assert_eq!(held().await, libc::F_UNLCK);

@@ -6,7 +6,7 @@
 //! a wait becomes long and once when it ends in vain. Changes on targets carry a number, the same
 //! each time they are sent.
 
-use crate::file::{CutInDoubt, FileState, Life, Rights};
+use crate::file::{FileState, Life, Rights};
 use crate::leases::Doubt;
 use crate::ops::unexpected;
 use crate::patience::Patience;
@@ -69,41 +69,6 @@ pub(crate) struct Said {
     pub(crate) asked: Duration,
     /// In which incarnation of the session.
     pub(crate) incarnation: u64,
-    /// It was told that every mutation up to this number is over.
-    pub(crate) answered: u64,
-}
-
-/// The metadata server is to set the length of a file. Unless it has done so, or refused, it may still have to cut chunks:
-/// whoever writes before that would lose what he writes.
-struct CutGuard<'a> {
-    volume: &'a Volume,
-    session: &'a Session,
-    ino: Ino,
-    /// Its number, which is not over.
-    seq: u64,
-    over: bool,
-}
-
-impl CutGuard<'_> {
-    /// It has ended so.
-    fn end<T>(mut self, answer: &Result<T>) {
-        self.over = answer.as_ref().err().is_none_or(told::is_refusal);
-    }
-}
-
-impl Drop for CutGuard<'_> {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        // First: who opens the file meanwhile looks there.
-        if self.seq != 0 {
-            self.session.doubt_cut(self.ino, self.seq);
-        }
-        if let Some(file) = self.volume.inodes().file(self.ino) {
-            file.core().doubt_cut(CutInDoubt { since: self.volume.now(), seq: self.seq });
-        }
-    }
 }
 
 /// The number of a mutation, given back whatever becomes of the operation; but that of an open of which nobody hears is
@@ -200,16 +165,11 @@ impl Volume {
         let seq = if self.options().remember { session.begin_mutation() } else { 0 };
         let opens = told::only_opens(&op);
         let mut number = SeqGuard { volume: self, session, seq, opens };
-        let cut = told::cuts(&op);
-        let cut = cut.map(|ino| CutGuard { volume: self, session, ino, seq, over: false });
         let doubtful = self.keeps_leases() && opens.is_none();
         let doubt = doubtful.then(|| Doubt::new(self, &op));
         let said = self.meta(share, cred.into(), op, seq, life).await;
         if let Some(doubt) = doubt {
             doubt.end(said.as_ref().err());
-        }
-        if let Some(cut) = cut {
-            cut.end(&said);
         }
         number.ended(&said);
         said
@@ -270,8 +230,7 @@ impl Volume {
                     if let Some(op) = request.op.as_ref().filter(|_| self.keeps_leases()) {
                         self.learn_leases(share, op, &answer, asked);
                     }
-                    let MetaRequest { incarnation, answered, .. } = request;
-                    return Ok(Said { answer, asked, incarnation, answered });
+                    return Ok(Said { answer, asked, incarnation: request.incarnation });
                 }
                 Err(error) => error,
             };

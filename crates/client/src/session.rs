@@ -21,6 +21,8 @@ const CLOSED_MAX: usize = 100_000;
 const CARRIED_MAX: usize = 10_000;
 /// How long an open that was given up is asked for again: until then the server forgets no later answer.
 const UNHEARD_WAIT: Duration = Duration::from_secs(120);
+/// The longest that one message about it is waited for: others wait for their turn meanwhile.
+const UNHEARD_TRY: Duration = Duration::from_secs(2);
 
 /// The client's side of its session. Short sections only; nothing here waits.
 pub(crate) struct Session {
@@ -48,8 +50,6 @@ struct State {
     reports: u64,
     /// Opens that were given up and are to be closed.
     unheard: Vec<Unheard>,
-    /// Files whose lengths may still be set by a mutation of this number, which was given up.
-    cuts: HashMap<u64, u64>,
 }
 
 /// An open that was given up before it was answered: the server may count it, or will yet.
@@ -74,9 +74,9 @@ impl Session {
     pub(crate) fn new() -> Self {
         let numbers = Numbers::default();
         let (id, incarnation, begun, reports) = Default::default();
-        let (closed, owed, report, unheard, cuts) = Default::default();
+        let (closed, owed, report, unheard) = Default::default();
         let state =
-            State { id, incarnation, begun, numbers, closed, owed, report, reports, unheard, cuts };
+            State { id, incarnation, begun, numbers, closed, owed, report, reports, unheard };
         Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
     }
 
@@ -123,21 +123,6 @@ impl Session {
     /// Nobody hears what has become of an open: its number is over when [`Volume::close_unheard`] has heard it.
     pub(crate) fn give_up_open(&self, open: Unheard) {
         self.state.lock().unheard.push(open);
-    }
-
-    /// A mutation that sets the length of a file is about to be given up: the server may make it until it has heard that
-    /// its number is over.
-    pub(crate) fn doubt_cut(&self, ino: Ino, seq: u64) {
-        let State { cuts, numbers, .. } = &mut *self.state.lock();
-        let oldest = numbers.oldest();
-        cuts.retain(|_, known| *known >= oldest);
-        let last = cuts.entry(ino.0).or_default();
-        *last = seq.max(*last);
-    }
-
-    /// The last such mutation of a file.
-    pub(crate) fn cut_in_doubt(&self, ino: Ino) -> Option<u64> {
-        self.state.lock().cuts.get(&ino.0).copied()
     }
 
     /// The opens that were given up. The numbers of those that nobody has heard of for too long are over.
@@ -325,8 +310,8 @@ impl Volume {
         let request = self.session_request(share, (session, incarnation), op);
         // What it would be leased nobody takes note of.
         let request = MetaRequest { seq: open.seq, leases: 0, ..request };
-        let left = (open.since + UNHEARD_WAIT).saturating_sub(self.now());
-        let late = |_| Error::new(ErrorKind::TimedOut);
+        let left = (open.since + UNHEARD_WAIT).saturating_sub(self.now()).min(UNHEARD_TRY);
+        let late = |_| Error::new(ErrorKind::Unavailable);
         let asked = tokio::time::timeout(left, self.meta_once(request)).await.map_err(late);
         match asked.flatten() {
             Ok(_) => own.add_closed(open.ino.0, 1, incarnation),

@@ -285,45 +285,10 @@ async fn an_open_of_before_a_cut_was_given_up_says_nothing_of_the_cut() {
     assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
     let (after, right) = (volume.now(), Bytes::from_static(b"right"));
     let mut core = file.state.core();
-    let answered = volume.session(file.ino()).stamp().answered;
     for (asked, in_doubt) in [(before, true), (after, false)] {
-        core.set_capability([true, true], &right, asked, answered);
+        core.set_capability([true, true], &right, asked);
         assert_eq!(core.cut_in_doubt.is_some(), in_doubt);
     }
-}
-
-/// The server was not told that the cut was given up, and made it when something new had been written.
-#[tokio::test]
-async fn as_long_as_an_older_request_is_open_an_open_says_nothing_of_a_cut_that_was_given_up() {
-    let (fake, volume) = cluster().await;
-    let (root, flags) = (Credentials::root(), OpenFlags::READ_WRITE);
-    let (kept, closed) = (create(&volume, "kept").await, create(&volume, "closed").await);
-    volume.release(&closed).await.unwrap();
-    for (ino, handle) in [(kept.ino(), Some(&kept)), (closed.ino(), None)] {
-        let session = volume.session(ino);
-        let older = session.begin_mutation();
-        fake.fail("setattr", ErrorKind::TimedOut);
-        let cut = volume.setattr(&root, ino, length(5), handle).await;
-        assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
-        let in_doubt = |file: Arc<OpenFile>| file.state.core().cut_in_doubt.is_some();
-        assert!(in_doubt(open(&volume, ino, flags).await));
-        session.end_mutation(older);
-        assert!(!in_doubt(open(&volume, ino, flags).await));
-    }
-}
-
-/// Only who had waited to the end took note of it.
-#[tokio::test]
-async fn a_cut_for_which_nobody_waits_any_more_is_in_doubt() {
-    let (fake, volume) = cluster().await;
-    let file = create(&volume, "cut").await;
-    for _ in 0..1_000 {
-        fake.fail("setattr", ErrorKind::Unavailable);
-    }
-    let (root, while_it_is_tried) = (Credentials::root(), std::time::Duration::from_millis(100));
-    let cut = volume.setattr(&root, file.ino(), length(5), Some(&file));
-    assert!(tokio::time::timeout(while_it_is_tried, cut).await.is_err());
-    assert!(file.state.core().cut_in_doubt.is_some());
 }
 
 #[tokio::test]

@@ -35,15 +35,6 @@ pub(crate) fn only_opens(op: &MetaOp) -> Option<Ino> {
     }
 }
 
-/// The file whose length is set by a change, or may be.
-pub(crate) fn cuts(op: &MetaOp) -> Option<Ino> {
-    match op {
-        MetaOp::Open(open) if open.mode.truncate => Some(Ino(open.ino)),
-        MetaOp::SetAttr(set) if set.change.length.is_some() => Some(Ino(set.ino)),
-        _ => None,
-    }
-}
-
 /// The inode that a change names by its number.
 pub(crate) fn inode(op: &MetaOp) -> Option<Ino> {
     use MetaOp::*;

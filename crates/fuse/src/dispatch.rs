@@ -83,9 +83,10 @@ pub trait Door: Send + Sync + 'static {
         false
     }
 
-    /// A change of contents goes on although the kernel is about to be told that it was given up, or (`false`) is over.
-    fn outlives(&self, goes_on: bool) {
-        let _waited_for_by_nobody = goes_on;
+    /// A change of contents, by the number of its request, goes on although the kernel is about to be told that it was
+    /// given up, or (`false`) is over.
+    fn outlives(&self, unique: u64, goes_on: bool) {
+        let _waited_for_by_nobody = (unique, goes_on);
     }
 
     /// Takes back what an answer granted that reached nobody: the process was killed meanwhile.
@@ -282,7 +283,7 @@ async fn carry_out<D: Door>(
         }
         if !ends {
             // First: as soon as this is answered the kernel has the locks of the process given back.
-            let _outlives = changes.then(|| Outlives::begin(&*door));
+            let _outlives = changes.then(|| Outlives::begin(&*door, answerer.unique));
             answerer.send(&Err(Errno::EINTR));
             if let Ok(reply) = operation.await {
                 door.abandon(reply);
@@ -295,18 +296,18 @@ async fn carry_out<D: Door>(
 }
 
 /// A change of contents goes on although the kernel was told that it was given up, until this is dropped.
-struct Outlives<'a, D: Door>(&'a D);
+struct Outlives<'a, D: Door>(&'a D, u64);
 
 impl<'a, D: Door> Outlives<'a, D> {
-    fn begin(door: &'a D) -> Self {
-        door.outlives(true);
-        Self(door)
+    fn begin(door: &'a D, unique: u64) -> Self {
+        door.outlives(unique, true);
+        Self(door, unique)
     }
 }
 
 impl<D: Door> Drop for Outlives<'_, D> {
     fn drop(&mut self) {
-        self.0.outlives(false);
+        self.0.outlives(self.1, false);
     }
 }
 
@@ -416,7 +417,7 @@ mod tests {
             true
         }
 
-        fn outlives(&self, goes_on: bool) {
+        fn outlives(&self, _unique: u64, goes_on: bool) {
             if goes_on {
                 *self.goes_on.lock() = Some(self.is_answered());
             }

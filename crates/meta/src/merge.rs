@@ -41,7 +41,8 @@ impl Change {
         self.names().iter().flatten().map(|at| at.name.len()).sum::<usize>() + target
     }
 
-    /// True if it would have to write to what is there, or to lock what is elsewhere, or is refused for its name.
+    /// True if it would have to write to what is there, or to lock what is elsewhere, or is refused for its name; or if it
+    /// is done sooner by itself (0062).
     fn is_alone(&self, ctx: &Ctx) -> bool {
         let strange = |at: &&Name| name::check(&at.name).is_err() || name::is_dot(&at.name);
         if self.names().iter().flatten().any(strange) {
@@ -51,12 +52,15 @@ impl Change {
             let place = ctx.core.entry_key(ctx.volume.opening, Ino(at.parent), &at.name);
             matches!(ctx.core.entries.get(place), Some(Some(_)))
         };
+        let at_once = ctx.volume.kv.commits_at_once();
         match self {
             Change::Create(op) => {
                 home_of(ctx, op) != ctx.volume.id || (!op.exclusive && known(&op.at))
             }
-            Change::Rename(op) => op.from.parent != op.to.parent || (op.exchange && op.no_replace),
-            Change::Link(_) | Change::Unlink(_) => false,
+            Change::Rename(op) => {
+                at_once || op.from.parent != op.to.parent || (op.exchange && op.no_replace)
+            }
+            Change::Link(_) | Change::Unlink(_) => at_once,
         }
     }
 

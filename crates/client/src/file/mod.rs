@@ -31,4 +31,4 @@ pub(crate) use flush::Tell;
 pub(crate) use life::{Life, Rights};
 pub use open::OpenFile;
 pub(crate) use open::Opening;
-pub(crate) use state::{Core, CutInDoubt, FileState};
+pub(crate) use state::{Core, FileState};

@@ -1,7 +1,7 @@
 //! Opening and releasing files.
 
 use super::ahead::Sequence;
-use super::state::{Body, CutInDoubt, FileState};
+use super::state::{Body, FileState};
 use crate::api::OpenFlags;
 use crate::metrics::Op;
 use crate::ops::{open_mode, unexpected};
@@ -45,8 +45,6 @@ pub(crate) struct Opening {
     pub(crate) asked: Duration,
     /// The incarnation of the session in which it is counted.
     pub(crate) incarnation: u64,
-    /// The server was told that every mutation up to this number is over.
-    pub(crate) answered: u64,
 }
 
 /// By what a handle tells of a failure. Whoever calls may not notice: an error in the middle of a long
@@ -173,11 +171,14 @@ impl Volume {
         let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
         // Numbered: however often it is sent, it counts once.
-        let said = self.mutate_as(cred, op).await?;
+        let said = self.mutate_as(cred, op).await;
+        if flags.truncate {
+            self.heed_cut(ino, &said);
+        }
+        let said = said?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let (incarnation, answered) = (said.incarnation, said.answered);
-        let told = Opening { flags, opened, created: false, asked, incarnation, answered };
-        self.opened(cred, told).await
+        let incarnation = said.incarnation;
+        self.opened(cred, Opening { flags, opened, created: false, asked, incarnation }).await
     }
 
     /// All that are open are named in one message when a session goes on.
@@ -209,8 +210,8 @@ impl Volume {
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
         let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let (incarnation, answered) = (said.incarnation, said.answered);
-        let told = Opening { flags, opened, created: false, asked, incarnation, answered };
+        let incarnation = said.incarnation;
+        let told = Opening { flags, opened, created: false, asked, incarnation };
         let file = self.opened(cred, told).await?;
         let change = SetAttr { length: Some(0), ..SetAttr::default() };
         match Box::pin(self.setattr(cred, ino, change, Some(&file))).await {
@@ -244,14 +245,13 @@ impl Volume {
             // Whoever may open it did so.
             let said = self.mutate_as(&self.root_cred(), op).await?;
             let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-            let (incarnation, answered) = (said.incarnation, said.answered);
             let flags = OpenFlags { truncate: false, ..flags };
-            told = Opening { flags, opened, created: false, asked, incarnation, answered };
+            told = Opening { flags, opened, created: false, asked, incarnation: said.incarnation };
         }
     }
 
     fn handle(self: &Arc<Self>, cred: &Credentials, told: Opening) -> Result<Arc<OpenFile>> {
-        let Opening { flags, opened, created, asked, incarnation, answered } = told;
+        let Opening { flags, opened, created, asked, incarnation } = told;
         let attr: Arc<Attr> = Arc::new(opened.attr.clone().try_into()?);
         let now = self.now();
         let ino = attr.ino;
@@ -276,12 +276,7 @@ impl Volume {
                     self.paces(),
                     now,
                 );
-                let mut core = file.core();
-                core.unsynced = Unsynced::new(!created, left);
-                // Given up while nobody here had it open. What counts then is whether the number is over.
-                let cut = self.session(ino).cut_in_doubt(ino);
-                core.cut_in_doubt = cut.map(|seq| CutInDoubt { since: Duration::ZERO, seq });
-                drop(core);
+                file.core().unsynced = Unsynced::new(!created, left);
                 Arc::new(file)
             },
             |file| {
@@ -289,7 +284,7 @@ impl Volume {
                 file.core().dropping += usize::from(!keep_cache);
                 file.core().shared |= opened.shared;
                 let rights = [mode.read, mode.write];
-                file.add_handle(&attr, &opened, rights, incarnation, [asked, now], answered);
+                file.add_handle(&attr, &opened, rights, incarnation, [asked, now]);
                 file.count_direct(flags.direct);
                 self.end_deferral(ino, &mut file.core());
             },
@@ -434,8 +429,7 @@ impl Volume {
         let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
         let said = self.mutate_as(&self.root_cred(), op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let (asked, answered) = (said.asked, said.answered);
-        file.core().set_capability([true, write], &opened.capability, asked, answered);
+        file.core().set_capability([true, write], &opened.capability, said.asked);
         // The server counted one more open than there are handles.
         self.session(file.ino()).add_closed(file.ino().0, 1, said.incarnation);
         Ok(())

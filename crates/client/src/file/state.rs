@@ -68,16 +68,6 @@ impl Failure {
     }
 }
 
-/// A length that the metadata server was to set, and may still set: until it has given the right to write to who asked after
-/// that was given up, and told it that the number of that is over.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CutInDoubt {
-    /// When it was given up.
-    pub(crate) since: Duration,
-    /// Its number; 0: it had none.
-    pub(crate) seq: u64,
-}
-
 /// The part of [`FileState`] under its lock.
 pub(crate) struct Core {
     /// As the server said last.
@@ -90,8 +80,9 @@ pub(crate) struct Core {
     pub(crate) placement: Option<Arc<Placement>>,
     /// Newest right to read and to write.
     pub(crate) capability: [Bytes; 2],
-    /// The metadata server may be about to cut what is written from now on.
-    pub(crate) cut_in_doubt: Option<CutInDoubt>,
+    /// The metadata server may be about to cut what is written from then on, for a length that it was to set before:
+    /// that is over when it was asked after that for the right to write, and has given it.
+    pub(crate) cut_in_doubt: Option<Duration>,
     /// See [`super::Life`].
     pub(crate) life: u64,
     /// Open handles of this mount.
@@ -412,7 +403,7 @@ impl FileState {
     }
 
     /// Counts one more handle, with what the server said about the file when it was opened: when it was asked, and when
-    /// that is learned; and up to which number every mutation was over when it was asked.
+    /// that is learned.
     pub(crate) fn add_handle(
         &self,
         attr: &Arc<Attr>,
@@ -420,12 +411,11 @@ impl FileState {
         rights: [bool; 2],
         incarnation: u64,
         [asked, now]: [Duration; 2],
-        answered: u64,
     ) {
         let mut core = self.core();
         core.handles += 1;
         core.register(incarnation);
-        core.set_capability(rights, &opened.capability, asked, answered);
+        core.set_capability(rights, &opened.capability, asked);
         // First of all, so that what was cached goes if somebody else has changed the file.
         core.learn(attr, now);
         core.take_body(attr, opened);
@@ -508,24 +498,15 @@ impl Core {
         }
     }
 
-    /// Somebody has given up to wait for a cut.
-    pub(crate) fn doubt_cut(&mut self, cut: CutInDoubt) {
-        let before = self.cut_in_doubt.map_or(0, |before| before.seq);
-        self.cut_in_doubt = Some(CutInDoubt { seq: cut.seq.max(before), ..cut });
-    }
-
-    /// Takes rights that the server was `asked` for then, and told that every mutation up to a number is over.
+    /// Takes rights that the server was `asked` for then.
     pub(crate) fn set_capability(
         &mut self,
         rights: [bool; 2],
         capability: &Bytes,
         asked: Duration,
-        answered: u64,
     ) {
-        // An answer may have been on its way when the cut was given up. And as long as an older mutation is not over the
-        // server does not know that the cut is.
-        let is_over = |cut: CutInDoubt| asked >= cut.since && answered >= cut.seq;
-        if rights[1] && self.cut_in_doubt.is_some_and(is_over) {
+        // An answer may have been on its way when the cut was given up.
+        if rights[1] && self.cut_in_doubt.is_some_and(|since| asked >= since) {
             self.cut_in_doubt = None;
         }
         for (slot, right) in self.capability.iter_mut().zip(rights) {

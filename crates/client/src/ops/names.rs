@@ -184,9 +184,8 @@ impl Volume {
             };
         }
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
-        let (incarnation, answered) = (said.incarnation, said.answered);
-        let is_new = created.created;
-        let told = Opening { flags, opened, created: is_new, asked, incarnation, answered };
+        let incarnation = said.incarnation;
+        let told = Opening { flags, opened, created: created.created, asked, incarnation };
         let file = self.opened(cred, told).await?;
         let shared = file.state.core().handles > 1 || !file.state.is_idle();
         if flags.truncate && !created.created && shared {

@@ -281,8 +281,8 @@ async fn an_open_that_was_answered_before_a_restart_is_asked_again() {
     fake.restart();
     volume.renew_session(volume.share_of(Ino::ROOT), said.incarnation).await.unwrap();
     assert_eq!(fake.opens(ino), 0);
-    let (asked, incarnation, answered) = (volume.now(), said.incarnation, said.answered);
-    let told = Opening { flags, opened, created: false, asked, incarnation, answered };
+    let (asked, incarnation) = (volume.now(), said.incarnation);
+    let told = Opening { flags, opened, created: false, asked, incarnation };
     let file = volume.opened(&Credentials::root(), told).await.unwrap();
     assert_eq!(fake.opens(ino), 1);
     volume.release(&file).await.unwrap();

@@ -70,6 +70,11 @@ pub trait Kv: Send + Sync + 'static {
     /// The engine's name, as in `--meta` and in messages.
     fn name(&self) -> &'static str;
 
+    /// True if a commit is over in less time than it takes to gather what could go along with it.
+    fn commits_at_once(&self) -> bool {
+        false
+    }
+
     /// The map as it is now: every transaction committed before this call is seen.
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>>;
 

@@ -68,6 +68,17 @@ impl<K: Copy + Eq + Hash> Counted<K> {
         }
     }
 
+    /// Waits until all is over that is under way now, and for nothing that begins later.
+    pub async fn wait_for_all(&self) {
+        let keys: Vec<K> = match self.count.load(Ordering::Acquire) {
+            0 => return,
+            _ => self.all.lock().keys().copied().collect(),
+        };
+        for key in keys {
+            self.wait(key).await;
+        }
+    }
+
     /// True if nothing is under way at all.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {

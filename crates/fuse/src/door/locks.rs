@@ -29,7 +29,7 @@ pub(super) struct HeldLocks {
     unlocking: Unlocking,
     /// Changes of contents that go on although their processes were killed: who gets the locks of those must not see them
     /// happen. Of which files is no matter: a lock on one may stand for others.
-    outlived: Counted<()>,
+    outlived: Counted<u64>,
 }
 
 /// Owners of locks on one file, each with the handle through which it took them.
@@ -74,10 +74,10 @@ impl HeldLocks {
     }
 
     /// A change of contents goes on although its process was killed, or (`false`) is over.
-    pub(super) fn outlives(&self, goes_on: bool) {
+    pub(super) fn outlives(&self, unique: u64, goes_on: bool) {
         match goes_on {
-            true => self.outlived.begin(&[()]),
-            false => self.outlived.end(&[()]),
+            true => self.outlived.begin(&[unique]),
+            false => self.outlived.end(&[unique]),
         }
     }
 
@@ -160,7 +160,7 @@ impl FuseDoor {
         let taking = async {
             match wanted.kind {
                 // A child that was killed may have begun a change under the same lock.
-                LockKind::Unlock => self.locks.outlived.wait(()).await,
+                LockKind::Unlock => self.locks.outlived.wait_for_all().await,
                 _ => self.locks.begin_lock(ino, &lock).await,
             }
             self.volume.set_lock(ino, wanted).await
@@ -181,7 +181,7 @@ impl FuseDoor {
     pub(super) async fn end_close(&self, unlocks: Unlocks<'_>) -> Result<(), Errno> {
         let mut all_unlocked = Ok(());
         for &(ino, owner, flock) in unlocks.holders() {
-            self.locks.outlived.wait(()).await;
+            self.locks.outlived.wait_for_all().await;
             all_unlocked = all_unlocked.and(self.unlock(ino, owner, flock).await);
         }
         // Who waits for that may lock now.

@@ -294,8 +294,8 @@ impl Door for FuseDoor {
         }
     }
 
-    fn outlives(&self, goes_on: bool) {
-        self.locks.outlives(goes_on);
+    fn outlives(&self, unique: u64, goes_on: bool) {
+        self.locks.outlives(unique, goes_on);
     }
 
     fn forget(&self, nodes: &[u64]) {

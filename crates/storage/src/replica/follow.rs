@@ -105,7 +105,9 @@ impl Replica {
         let key = (forward.reign, forward.number);
         let entry = self.entry(area, request.attempt, request.epoch);
         let is_durable = op.is_durable();
-        if let Fate::Apply = self.receive(&forward, entry)? {
+        // It changes no byte.
+        let undoes_nothing = matches!(op, StorageOp::Allocate(_));
+        if let Fate::Apply = self.receive(&forward, entry, !undoes_nothing)? {
             let made = self.shelf.change(op, payload).await;
             self.note_made(&key, *gate, made)?;
         }
@@ -152,7 +154,8 @@ impl Replica {
         }
     }
 
-    fn receive(&self, forward: &Forward, entry: Unsettled) -> Result<Fate> {
+    /// Whether a change that arrives is to be made; `writes_over`: it undoes what others have made there.
+    fn receive(&self, forward: &Forward, entry: Unsettled, writes_over: bool) -> Result<Fate> {
         let mut state = self.state.lock();
         self.learn(&mut state, forward);
         let key = (forward.reign, forward.number);
@@ -167,7 +170,9 @@ impl Replica {
                 Err(self.error(ErrorKind::NotCurrent, "the change is still under way"))
             }
             Some(Stage::Failed) | None => {
-                state.forget_overwritten(&key, &entry.area);
+                if writes_over {
+                    state.forget_overwritten(&key, &entry.area);
+                }
                 state.unsettled.insert(key, entry);
                 Ok(Fate::Apply)
             }

@@ -334,6 +334,10 @@ impl<S: Store> Kv for Embedded<S> {
         S::NAME
     }
 
+    fn commits_at_once(&self) -> bool {
+        true
+    }
+
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         let version = self.core.horizon.hold();
         match self.core.store.view(version) {

@@ -276,7 +276,11 @@ impl Inner {
                     () = self.keep_beating(&**kv, beats) => return Err(taken_over()),
                 }
             }
-            None => begin.await?,
+            None => {
+                let manager = begin.await?;
+                manager.lead_alone(self.number()).await?;
+                manager
+            }
         };
         if beats.is_some() {
             manager.begin_to_hear();

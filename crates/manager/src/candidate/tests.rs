@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use strake_base::clock::Clock;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, KvError, Outcome, Snapshot, Writes};
+use strake_engine::kv::{Alone, Kv, KvError, Outcome, Snapshot, Writes};
 use strake_wire::message::manager::{
     ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerOp, VolumeSpec,
 };
@@ -241,6 +241,26 @@ async fn a_manager_that_leads_says_at_once_by_which_store() {
     let map = map_of(&one).await.unwrap();
     let stores: Vec<_> = map.servers.iter().map(|server| (server.id, &*server.store)).collect();
     assert_eq!((map.leader, &stores[..]), (1, &[(1, "moved"), (2, "")][..]));
+}
+
+/// From a database the word came along that another server leads by it, and a manager that was still there led it, too.
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_store_was_moved_to_its_home_says_that_it_leads_by_it() {
+    let servers = cluster(2).await;
+    let store = servers[0].store.clone();
+    drop(servers);
+    drop(moved_candidate(&store, 1, false, "database").await);
+    for (number, stores) in [(2, [(1, "database"), (2, "")]), (1, [(1, ""), (2, "")])] {
+        let address = address(number);
+        let who = Candidature { server: number, address, ..Candidature::default() };
+        let lease = Arc::new(Lease::new(Arc::new(Paused(Instant::now()))));
+        let alone = Arc::new(Alone(Arc::new(store.kv.clone())));
+        let options = ManagerOptions::default();
+        let manager = Candidate::start(alone, who, lease, options).await.unwrap();
+        let map = map_of(&manager).await.unwrap();
+        let said: Vec<_> = map.servers.iter().map(|server| (server.id, &*server.store)).collect();
+        assert_eq!((map.leader, &said[..]), (number, &stores[..]));
+    }
 }
 
 #[tokio::test(start_paused = true)]

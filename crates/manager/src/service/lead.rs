@@ -34,12 +34,21 @@ impl Manager {
     pub(crate) async fn lead_as(&self, server: u32, store: &str) -> Result<()> {
         let lead = |state: &mut State, _: &Liveness| {
             state.cluster.leader = server;
-            if let Some(own) = state.servers.get_mut(&server).filter(|_| !store.is_empty()) {
+            if let Some(own) = state.servers.get_mut(&server) {
                 store.clone_into(&mut own.store);
             }
             Ok(())
         };
         self.change(lead).await.map(drop)
+    }
+
+    /// The same by a store that others do not reach. Where there never were other managers nobody is said to lead; but from a
+    /// store that was shared it may have come with the word that another one does.
+    pub(crate) async fn lead_alone(&self, server: u32) -> Result<()> {
+        if server == 0 || self.inner.lock().state.cluster.leader == 0 {
+            return Ok(());
+        }
+        self.lead_as(server, "").await
     }
 
     /// The store that it leads by.

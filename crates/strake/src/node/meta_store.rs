@@ -192,16 +192,20 @@ pub fn share(options: &NodeOptions, node: &mut Node, map: &ClusterMap) -> Outcom
 pub fn check_same(node: &Node, map: &ClusterMap) -> Outcome {
     let mut others = map.servers.iter().filter(|server| server.id != node.server);
     let leader = others.find(|server| server.id == map.leader);
-    // One of an earlier release may not have said it.
-    let Some(leader) = leader.filter(|l| !l.store.is_empty() && l.store != node.store) else {
+    let Some(leader) = leader.filter(|leader| leader.store != node.store) else {
         return Ok(());
     };
     let (id, name, database) = (leader.id, &leader.name, &node.database);
+    // Whoever leads by a store that others share has said which.
+    let same = match leader.store.is_empty() {
+        true => format!("the metadata is in an embedded store, which only {name} has: leave manager and meta out of --roles"),
+        false => format!("give the same --meta as {name} has"),
+    };
     Err(Failure::new(format!(
         "server {id} ({name}) leads this cluster, and its metadata is not what this server had in {database}: it was moved"
     ))
     .next(format!(
-        "give the same --meta as {name} has; or, if the metadata was moved to {database}, stop {name} and start it with that"
+        "{same}; or, if the metadata was moved to {database}, stop {name} and start it with that"
     )))
 }
 
@@ -402,9 +406,12 @@ mod tests {
         };
         let said = check_same(&node, &map(1, ["new", "old"])).unwrap_err().to_string();
         assert!(said.contains("host1") && said.contains("--meta"), "{said}");
-        for (leader, stores) in [(1, ["old", "old"]), (1, ["", "old"]), (2, ["new", "new"])] {
+        for (leader, stores) in [(1, ["old", "old"]), (0, ["", "old"]), (2, ["new", "new"])] {
             check_same(&node, &map(leader, stores)).unwrap();
         }
+        // The store of one that leads by an embedded one has no id, and was taken for one that had not said it.
+        let said = check_same(&node, &map(1, ["", "old"])).unwrap_err().to_string();
+        assert!(said.contains("host1") && said.contains("embedded"), "{said}");
     }
 
     #[test]

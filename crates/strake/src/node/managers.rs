@@ -32,24 +32,36 @@ pub async fn others(
         check_same_store(callers, options, cluster, identity).await?;
         return Ok(None);
     }
-    let asked = match need_not {
+    // Of another engine it is another store, about which somebody has to tell.
+    let may_go_on = need_not && !meta_store::is_of_other_engine(identity, &options.meta_store);
+    let asked = match may_go_on {
         true => soon(callers, options, cluster, HEAR_MS_MAX).await,
         false => first(callers, options, cluster, JOIN_WAIT_MS).await,
     };
     let view = match asked {
         Ok(view) => view,
         // The database may only have got another name, and the others wait for this very manager.
-        Err(failure) if need_not => {
+        Err(failure) if may_go_on => {
             tracing::warn!("{}; going on with the store that this server had", failure.cause);
             meta_store::look(&options.home, identity, &options.meta_store)?;
             return Ok(None);
         }
+        Err(failure) if need_not => return Err(nobody_knows(&failure)),
         Err(failure) => return Err(failure),
     };
     if options.roles.meta || options.roles.manager {
         meta_store::share(options, identity, &view.current())?;
     }
     Ok(Some(view))
+}
+
+/// Nobody says which store it is that this server is told of: going back to the one before would be wrong.
+fn nobody_knows(failure: &Failure) -> Failure {
+    Failure::new(format!(
+        "no manager answers that knows where the metadata was moved: {}",
+        failure.cause
+    ))
+    .next("start the server that imported it, and name it in --join")
 }
 
 /// Refuses to lead by the store that this server had where another one leads by another: the metadata was moved, and there

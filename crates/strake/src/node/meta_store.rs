@@ -139,6 +139,11 @@ pub fn is_elsewhere(node: &Node, wanted: &Wanted) -> bool {
     is_database_engine(&node.engine) && shown.is_some_and(|shown| shown != node.database)
 }
 
+/// True if the database that is asked for is of another engine than the store that the metadata was in.
+pub fn is_of_other_engine(node: &Node, wanted: &Wanted) -> bool {
+    wanted.url().is_some_and(|url| database_engine(url) != Some(node.engine.as_str()))
+}
+
 fn check_database(dir: &Path, node: &Node, wanted: &Wanted, url: &str) -> Outcome {
     if wanted.engine.is_some() {
         return Err(Failure::usage("--engine is for an embedded metadata store")
@@ -198,7 +203,9 @@ pub fn check_same(node: &Node, map: &ClusterMap) -> Outcome {
     let (id, name, database) = (leader.id, &leader.name, &node.database);
     // Whoever leads by a store that others share has said which.
     let same = match leader.store.is_empty() {
-        true => format!("the metadata is in an embedded store, which only {name} has: leave manager and meta out of --roles"),
+        true => format!(
+            "the metadata is in an embedded store, which only {name} has: leave manager and meta out of --roles"
+        ),
         false => format!("give the same --meta as {name} has"),
     };
     Err(Failure::new(format!(
@@ -425,9 +432,13 @@ mod tests {
         let wanted = Wanted { place, engine: None };
         let error = look(Path::new("/nowhere"), &node, &wanted).unwrap_err();
         assert!(error.to_string().contains("is in postgres://u@h:5432/d"), "{error}");
-        assert!(is_elsewhere(&node, &wanted));
+        assert!(is_elsewhere(&node, &wanted) && is_of_other_engine(&node, &wanted));
         let place = Some(MetaPlace::Database("postgres://u:secret@h/d".into()));
         assert!(!is_elsewhere(&node, &Wanted { place, engine: None }));
+        // It may be the same one by another name: who hears nobody goes on with it.
+        let place = Some(MetaPlace::Database("postgres://u:secret@h2/d".into()));
+        let renamed = Wanted { place, engine: None };
+        assert!(is_elsewhere(&node, &renamed) && !is_of_other_engine(&node, &renamed));
         let embedded = Node { engine: "redb".into(), ..Node::default() };
         assert!(!is_elsewhere(&embedded, &wanted));
     }

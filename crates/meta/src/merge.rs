@@ -52,7 +52,8 @@ impl Change {
             let place = ctx.core.entry_key(ctx.volume.opening, Ino(at.parent), &at.name);
             matches!(ctx.core.entries.get(place), Some(Some(_)))
         };
-        let at_once = ctx.volume.kv.commits_at_once();
+        // Of several clients each recalls what others believe, which takes longer than any commit.
+        let at_once = ctx.volume.kv.commits_at_once() && ctx.volume.sessions.len() < 2;
         match self {
             Change::Create(op) => {
                 home_of(ctx, op) != ctx.volume.id || (!op.exclusive && known(&op.at))

@@ -516,6 +516,26 @@ impl World {
         User { world: self, cred, session: self.session, leases: false, numbered: false }
     }
 
+    /// The map says of all targets whether they are there.
+    pub async fn set_targets_up(&self, up: bool) {
+        {
+            let mut map = self.manager.map.lock();
+            map.targets.iter_mut().for_each(|target| target.up = up);
+            map.epoch += 1;
+        }
+        self.map.refresh().await.unwrap();
+    }
+
+    /// A file of which "se" is left of "secret", as is committed, while its targets are away: they have not cut it.
+    pub async fn cut_while_away(&self, root: &User<'_>) -> u64 {
+        let ino = root.file(1, "f").await.unwrap();
+        root.write(ino, 0, b"secret").await.unwrap();
+        root.move_out(ino).await.unwrap();
+        self.storage.away.store(true, Ordering::SeqCst);
+        assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+        ino
+    }
+
     /// A client opens a file, tells of 10 bytes, and has written on to the second chunk, of which it has told
     /// nobody. How long the file is by that.
     pub async fn write_untold(&self, writer: &User<'_>, ino: u64) -> u64 {

@@ -508,16 +508,21 @@ fn change(files: &TlsFiles, change: impl Fn()) {
     }
 }
 
+/// A renewal whose key is open to others.
+fn renew_too_open(authority: &Authority, files: &TlsFiles) {
+    change(files, || {
+        authority.issue_until("host1", Kind::Server, 2999);
+        set_mode(&files.key, 0o644);
+    });
+}
+
 /// Its key was open to others, or another user's: that its mode had changed since was not looked at.
 #[test]
 fn a_renewal_that_was_refused_for_its_mode_is_used_once_that_is_mended() {
     let authority = Authority::new();
     let files = authority.issue_until("host1", Kind::Server, 2998);
     let tls = Tls::load(files.clone()).unwrap();
-    change(&files, || {
-        authority.issue_until("host1", Kind::Server, 2999);
-        set_mode(&files.key, 0o644);
-    });
+    renew_too_open(&authority, &files);
     assert_eq!(tls.certificate().expires.date(), "2998-06-30");
     change(&files, || set_mode(&files.key, 0o600));
     assert_eq!(tls.certificate().expires.date(), "2999-06-30");
@@ -543,10 +548,7 @@ fn a_renewal_that_is_refused_is_told_once_for_each_change_and_cause() {
     let authority = Authority::new();
     let files = authority.issue_until("host1", Kind::Server, 2998);
     let tls = Tls::load(files.clone()).unwrap();
-    change(&files, || {
-        authority.issue_until("host1", Kind::Server, 2999);
-        set_mode(&files.key, 0o644);
-    });
+    renew_too_open(&authority, &files);
     let is_known = |cause: &str| tls.slot.lock().is_known(&files.stamp(), cause);
     assert!(!is_known("anything"));
     tls.current();

@@ -37,11 +37,7 @@ async fn locks_exclude_each_other_and_tell_who_holds_them() {
 async fn a_lock_is_granted_when_what_was_to_be_cut_is_cut() {
     let world = World::new().await;
     let root = world.root();
-    let ino = root.file(1, "f").await.unwrap();
-    root.write(ino, 0, b"secret").await.unwrap();
-    root.move_out(ino).await.unwrap();
-    world.storage.away.store(true, Ordering::SeqCst);
-    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    let ino = world.cut_while_away(&root).await;
     for flock in [true, false] {
         let wanted = Lock { flock, ..lock(ino, 1, 2, 0, 9) };
         assert_eq!(kind(root.set_lock(wanted).await), ErrorKind::Unavailable);
@@ -63,15 +59,7 @@ async fn who_wants_a_lock_does_not_wait_for_a_cut_on_a_target_that_is_known_to_b
     let ino = root.file(1, "f").await.unwrap();
     root.write(ino, 0, b"secret").await.unwrap();
     root.move_out(ino).await.unwrap();
-    let set_up = async |up: bool| {
-        {
-            let mut map = world.manager.map.lock();
-            map.targets.iter_mut().for_each(|target| target.up = up);
-            map.epoch += 1;
-        }
-        world.map.refresh().await.unwrap();
-    };
-    set_up(false).await;
+    world.set_targets_up(false).await;
     world.storage.away.store(true, Ordering::SeqCst);
     assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
     world.storage.away.store(false, Ordering::SeqCst);
@@ -79,7 +67,7 @@ async fn who_wants_a_lock_does_not_wait_for_a_cut_on_a_target_that_is_known_to_b
     assert_eq!(kind(root.set_lock(wanted).await), ErrorKind::Unavailable);
     let contents = || world.storage.chunks.lock().values().cloned().collect::<Vec<_>>();
     assert_eq!(contents(), [b"secret".to_vec()]);
-    set_up(true).await;
+    world.set_targets_up(true).await;
     root.set_lock(wanted).await.unwrap();
     assert_eq!(contents(), [b"se".to_vec()]);
 }

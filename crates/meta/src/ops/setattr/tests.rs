@@ -120,11 +120,7 @@ async fn contents_that_do_not_fit_any_more_move_out() {
 async fn a_cut_that_cannot_be_done_now_is_done_before_anybody_sees_the_file() {
     let world = World::new().await;
     let root = world.root();
-    let ino = root.file(1, "f").await.unwrap();
-    root.write(ino, 0, b"secret").await.unwrap();
-    root.move_out(ino).await.unwrap();
-    world.storage.away.store(true, Ordering::SeqCst);
-    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    let ino = world.cut_while_away(&root).await;
     assert_eq!(root.getattr(ino).await.unwrap().length, 2, "it is committed");
     assert_eq!(kind(root.open(ino, BOTH).await), ErrorKind::Unavailable);
     let grow = Publish { ino, length_min: 6, ..Publish::default() };

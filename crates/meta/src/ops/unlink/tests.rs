@@ -83,12 +83,7 @@ async fn a_file_is_not_locked_to_finish_a_cut_while_its_targets_are_known_to_be_
     root.write(ino, 0, b"contents").await.unwrap();
     root.move_out(ino).await.unwrap();
     world.storage.away.store(true, SeqCst);
-    {
-        let mut map = world.manager.map.lock();
-        map.targets.iter_mut().for_each(|target| target.up = false);
-        map.epoch += 1;
-    }
-    world.map.refresh().await.unwrap();
+    world.set_targets_up(false).await;
     assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
     assert_eq!(world.keys(b'G').await, 1);
     // It has been looked at again by then.

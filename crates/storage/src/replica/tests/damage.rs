@@ -1,6 +1,7 @@
 //! Bits flip on the disks of members, while they serve.
 
 use super::*;
+use crate::replica::Replica;
 use crate::replica::compare::Differs;
 use crate::replica::errand::Errand;
 use std::os::unix::fs::FileExt;
@@ -459,16 +460,22 @@ async fn a_comparison_that_finds_much_answers_before_it_is_through() {
     assert_eq!(bench.until(async || bench.read_value(2, 69).await.ok()).await, 7);
 }
 
+/// The primary's side of a comparison with the second member that begins now.
+async fn errand_of(bench: &Bench) -> (Arc<StorageServer>, Arc<Replica>, Errand) {
+    let server = bench.server(1);
+    let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
+    let epoch = bench.manager.map.lock().groups[0].epoch;
+    let errand = Errand { reign: replica.reigning().await.unwrap(), epoch, member: TargetId(2) };
+    (server, replica, errand)
+}
+
 /// A comparison waited for a change that a member did not make before it was taken out; the member had not heard of
 /// that yet, and a scrub called its copy damaged. Found by simulation (seed 940000001922).
 #[tokio::test]
 async fn a_member_that_was_taken_out_meanwhile_is_not_said_to_differ() {
     let bench = Bench::start().await;
     bench.write(0, 1).await;
-    let server = bench.server(1);
-    let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
-    let epoch = bench.manager.map.lock().groups[0].epoch;
-    let errand = Errand { reign: replica.reigning().await.unwrap(), epoch, member: TargetId(2) };
+    let (server, replica, errand) = errand_of(&bench).await;
     let file = file(0);
     assert_eq!(replica.differs(errand, file, false).await.unwrap(), Differs::No);
     bench.manager.take_out(2);
@@ -483,10 +490,7 @@ async fn a_member_that_was_taken_out_meanwhile_is_not_said_to_differ() {
 async fn a_comparison_changes_no_copy_in_a_later_epoch_than_it_began_in() {
     let bench = Bench::start().await;
     bench.write(0, 1).await;
-    let server = bench.server(1);
-    let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
-    let epoch = bench.manager.map.lock().groups[0].epoch;
-    let errand = Errand { reign: replica.reigning().await.unwrap(), epoch, member: TargetId(2) };
+    let (server, replica, errand) = errand_of(&bench).await;
     let range = msg::Range { chunk: chunk(5), offset: 0, len: BLOCK as u64 };
     let allocate = || replica.change_own_in(errand, StorageOp::Allocate(range), Bytes::new());
     allocate().await.unwrap();

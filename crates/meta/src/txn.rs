@@ -129,7 +129,8 @@ async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
 /// Waits, with no lock held, until an answer is on disk that has to be.
 async fn durable(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     let asked = op.wants_sync() && !strake_base::is_broken("fsync-reaches-journal");
-    match ctx.settings.sync_always || asked {
+    let always = ctx.settings.sync_always && !strake_base::is_broken("sync-always-is-heeded");
+    match always || asked {
         true => ctx.volume.kv.sync().await.map_err(store_error),
         false => Ok(()),
     }

@@ -25,6 +25,10 @@ pub const RULES: &[Rule] = &[
         "a client believes what it knew of inodes that it has changed in other shares",
     ),
     rule("chunks-are-deleted", "an inode is erased and its chunks are forgotten"),
+    rule(
+        "deletions-wait-for-journal",
+        "chunks are deleted before it is on disk that their file is",
+    ),
     rule("fenced-sessions-are-refused", "targets take what evicted clients send"),
     rule(
         "first-changes-are-told",
@@ -67,6 +71,7 @@ pub const RULES: &[Rule] = &[
         "stalls-wait-for-leases",
         "the manager takes out whoever others wait for, whether its lease lasts or not",
     ),
+    rule("sync-always-is-heeded", "a change of a sync_always volume is answered as in any other"),
     rule("syncs-go-to-all", "a primary syncs its own disk and no other"),
     rule("syncs-reach-disks", "a lone target answers a sync without one"),
     rule(

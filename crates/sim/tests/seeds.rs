@@ -37,6 +37,7 @@ fn the_first_seeds_find_nothing() {
 fn a_rule_that_is_broken_is_noticed() {
     for rule in [
         "chunks-are-deleted",
+        "fsync-reaches-journal",
         "leases-cover-opens",
         "range-locks-outlive-servers",
         "scrubs-repair",

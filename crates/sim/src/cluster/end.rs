@@ -62,11 +62,13 @@ impl Cluster {
         for file in self.files.numbers() {
             self.files.read_whole(&mount, file).await?;
         }
+        self.synced.look_at_all(&mount).await?;
         self.check_volume(&mount).await?;
         self.names.end(&mount).await?;
         self.logs.end(&mount).await?;
         self.appends.end(&mount).await?;
         self.locks.end(&mount).await?;
+        self.synced.end(&mount).await?;
         self.compare_copies().await?;
         if self.plan.copies == 1 {
             self.check_rot().await?;

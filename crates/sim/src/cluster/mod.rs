@@ -16,7 +16,7 @@
 //! [`files`] is the workload on contents, [`places`] where they are, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`appends`] is that without a lock; [`locks`] is that on locks,
-//! with [`owners`], who ask for them, and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
+//! with [`owners`], who ask for them; [`synced`] is that on what a loss of power may not take; and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
 //! servers one after the other. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, and `quiet` at how long one lost server is waited for.
 
 pub mod appends;
@@ -42,6 +42,7 @@ pub mod register;
 mod rolling;
 mod scrubs;
 pub mod store;
+pub mod synced;
 pub mod trace;
 pub mod trouble;
 pub mod world;
@@ -69,6 +70,7 @@ use strake_wire::message::common::Template;
 use strake_wire::message::manager::{
     ClusterMap, GetMap, ManagerAnswer, ManagerOp, PrepareCopies, VolumeSpec,
 };
+use synced::Synced;
 use tokio::task::JoinHandle;
 use world::World;
 
@@ -116,6 +118,7 @@ pub(crate) struct Cluster {
     logs: Arc<Logs>,
     appends: Arc<Appends>,
     locks: Arc<Locks>,
+    synced: Arc<Synced>,
     /// Clients, by their order.
     clients: Mutex<Vec<Option<Arc<Mount>>>>,
     /// A machine has lost power, and not all groups are whole yet.
@@ -187,6 +190,7 @@ impl Cluster {
         let logs = Logs::new(&world, &plan, &directories);
         let appends = Appends::new(&world, &plan, &directories);
         let locks = Locks::new(&world, &plan, &directories);
+        let synced = Synced::new(&world, &plan);
         let (weak, lost, rot, going, evicting, rolling, later) = Default::default();
         Arc::new(Self {
             world,
@@ -198,6 +202,7 @@ impl Cluster {
             logs,
             appends,
             locks,
+            synced,
             clients,
             weak,
             lost,
@@ -258,6 +263,7 @@ impl Cluster {
         self.logs.make(&first).await?;
         self.appends.make(&first).await?;
         self.locks.make(&first).await?;
+        self.synced.make(&first).await?;
         first.close().await?;
         let mut work: Vec<_> = (0..self.plan.clients).map(|nth| self.work(nth)).collect();
         work.extend((self.plan.native && self.plan.directories > 0).then(|| self.work_natively()));
@@ -383,8 +389,20 @@ impl Cluster {
         let is_over = move || files.ending.load(Ordering::Relaxed);
         let locker = async move { locks.work_on(&own, locking, is_over).await };
         let locker = mount.process.spawn(locker);
-        let ended =
-            [writer.await, reader.await, namer.await, logger.await, locker.await, adder.await];
+        let syncing = self.world.stream(0x4000_0000 + u64::from(mount.number) * 1_000 + life);
+        let (files, synced, own) = (self.files.clone(), self.synced.clone(), mount.clone());
+        let is_over = move || files.ending.load(Ordering::Relaxed);
+        let syncer = async move { synced.work_on(&own, syncing, is_over).await };
+        let syncer = mount.process.spawn(syncer);
+        let ended = [
+            writer.await,
+            reader.await,
+            namer.await,
+            logger.await,
+            locker.await,
+            adder.await,
+            syncer.await,
+        ];
         let died = mount.process.is_dead() || ended.iter().any(std::result::Result::is_err);
         if died || mount.close().await.is_err() {
             self.files.forget(mount);

@@ -60,6 +60,8 @@ pub enum Trouble {
     NoDatabase,
     /// A disk is copied, and the copy takes its place when it is old.
     OldDisk,
+    /// The machine that keeps names loses power just after a client was told that something is done.
+    HeadPower,
 }
 
 /// All kinds of trouble.
@@ -282,23 +284,32 @@ impl Plan {
             },
         };
         plan.share_nothing(&mut world.stream(0x900b));
+        plan.cut_head(alone);
         plan
     }
 
     /// In some runs the machine that keeps names loses what is not synced: nobody shares names or locks there, and
-    /// often all that is written lies inside inodes.
+    /// all that is written lies inside inodes, or nothing does.
     fn share_nothing(&mut self, random: &mut SplitMix64) {
         use Trouble::{Blackout, Doze, Flip, OldDisk, Power};
         if self.metas > 1 || self.volume.sync_always.is_some() || !random.percent(30) {
             return;
         }
         (self.directories, self.logs, self.locks, self.appends) = (0, 0, 0, false);
-        if random.percent(60) {
-            (self.blocks, self.volume.inline_bytes_max) = (2, Some(8192));
+        match random.percent(60) {
+            true => (self.blocks, self.volume.inline_bytes_max) = (2, Some(8192)),
+            false => self.volume.inline_bytes_max = Some(0),
         }
         let takes_power = |kind: &Trouble| matches!(kind, Blackout | Doze | Flip | OldDisk | Power);
         if !self.troubles.iter().any(takes_power) {
             self.troubles.push(Power);
+        }
+    }
+
+    /// A head that has names in a store of its own, and may lose power, does: unless something is in the plan that goes `alone`.
+    fn cut_head(&mut self, alone: bool) {
+        if self.metas == 1 && self.head_loses().is_some() && !alone {
+            self.troubles.push(Trouble::HeadPower);
         }
     }
 

@@ -23,6 +23,14 @@ const OWNER_LOOK: Duration = Duration::from_millis(20);
 const UNCLEAR_EVICTION: Duration = Duration::from_secs(60);
 /// Until servers take what they had no room for when the disk has some again.
 const ROOM_LOOK: Duration = Duration::from_secs(5);
+/// For so long it is tried to take the head's power just after an answer.
+const HEAD_TRIES: Duration = Duration::from_secs(20);
+/// Between two of these tries.
+const CALM_LOOK: Duration = Duration::from_millis(500);
+/// For so long such an answer is waited for.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// Longest times between the answer and the loss: before the journal is synced by itself, which it is each second.
+const AFTER_ANSWER_MS: [u64; 2] = [20, 400];
 /// No machine gets more disks than that.
 const DRIVES_MAX: usize = 3;
 
@@ -32,6 +40,11 @@ impl Cluster {
         let mut random = self.world.stream(2);
         self.world.set_weather(self.plan.weather);
         let end = self.world.now() + self.plan.length;
+        if self.plan.troubles.contains(&Trouble::HeadPower) {
+            // Later all has to be calm for it, which it is in few runs.
+            let chance = SplitMix64::new(random.next_number());
+            self.make(Trouble::HeadPower, chance).await;
+        }
         while self.world.now() < end {
             let pause = 100 + random.below(self.plan.calm_ms);
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -107,7 +120,28 @@ impl Cluster {
             Trouble::NoDatabase => self.cut_database(&host, length),
             Trouble::LoseDisk => self.lose_disk(&host, length, &mut random).await,
             Trouble::OldDisk => self.bring_old_disk(&host, length, &mut random).await,
+            Trouble::HeadPower => self.cut_head(length, &mut random).await,
             Trouble::Join => self.add_machine(),
+        }
+    }
+
+    /// The head loses power just after a client was told that something is done, if others have what its targets have.
+    async fn cut_head(self: &Arc<Self>, length: Duration, random: &mut SplitMix64) {
+        let Some(head) = self.members().find(|host| host.number == HEAD).cloned() else { return };
+        let most = AFTER_ANSWER_MS[random.below(2) as usize];
+        let after = Duration::from_millis(random.below(most));
+        let until = self.world.now() + HEAD_TRIES;
+        while self.world.now() < until {
+            let told = tokio::time::timeout(ANSWER_WAIT, self.synced.answered()).await;
+            if told.is_ok() && self.can_lose(&head).await {
+                tokio::time::sleep(after).await;
+                self.note_power(self.plan.copies == 1);
+                self.weak.store(true, Ordering::Relaxed);
+                count_case("fault-power-after-answer");
+                self.crash(&head, Power::Off, length).await;
+                return;
+            }
+            tokio::time::sleep(CALM_LOOK).await;
         }
     }
 
@@ -176,6 +210,7 @@ impl Cluster {
             count_case("fault-head-power");
             self.note_power(true);
             self.files.journal_lost();
+            self.synced.journal_lost();
         }
         host.crash(power).await;
         let (cluster, host) = (self.clone(), host.clone());

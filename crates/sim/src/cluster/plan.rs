@@ -309,7 +309,7 @@ impl Plan {
     /// A head that has names in a store of its own, and may lose power, does: unless something is in the plan that goes `alone`.
     fn cut_head(&mut self, alone: bool) {
         if self.metas == 1 && self.head_loses().is_some() && !alone {
-            self.troubles.push(Trouble::HeadPower);
+            self.troubles.extend([Trouble::HeadPower; 2]);
         }
     }
 

@@ -30,8 +30,10 @@ const BYTES_MAX: u64 = 3_000;
 const OWN_MAX: usize = 12;
 /// Most files of all clients, with those that are removed.
 const ALL_MAX: usize = 300;
-/// Changes that are synced, of a hundred.
+/// Contents that are synced, of a hundred.
 const SYNCED: u64 = 60;
+/// Changes of names that are, of a hundred.
+const NAMES_SYNCED: u64 = 40;
 /// How often a file is looked at that is not as it should be: what was asked for by who died may be under way.
 const LOOKS: u32 = 4;
 /// Between two looks.
@@ -163,8 +165,10 @@ pub struct Synced {
     last: AtomicU64,
     /// How often the head has lost what was not synced.
     losses: AtomicU64,
-    /// Told whenever a client was told that something is done.
-    answers: Notify,
+    /// Told whenever a client was told of something that stays.
+    kept: Notify,
+    /// Told whenever a client was told that a file is removed, which may not be on disk.
+    removed: Notify,
     /// Longest pause of a client between two changes.
     pause_ms: u64,
 }
@@ -173,7 +177,7 @@ impl Synced {
     /// The files of a plan.
     pub fn new(world: &Arc<World>, plan: &Plan) -> Arc<Self> {
         let inline = plan.volume.inline_bytes_max.is_some_and(|most| u64::from(most) >= BYTES_MAX);
-        let (directory, items, last, losses, answers) = Default::default();
+        let (directory, items, last, losses, kept, removed) = Default::default();
         Arc::new(Self {
             world: world.clone(),
             any: plan.troubles.contains(&Trouble::HeadPower),
@@ -183,7 +187,8 @@ impl Synced {
             items,
             last,
             losses,
-            answers,
+            kept,
+            removed,
             pause_ms: plan.pause_ms,
         })
     }
@@ -193,9 +198,12 @@ impl Synced {
         self.losses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until a client was told that something is done.
-    pub async fn answered(&self) {
-        self.answers.notified().await;
+    /// Waits until a client was told of something that stays; `removed`: that a file is removed, if that may not stay.
+    pub async fn answered(&self, removed: bool) {
+        match removed && !self.always {
+            true => self.removed.notified().await,
+            false => self.kept.notified().await,
+        }
     }
 
     /// Makes their directory.
@@ -229,7 +237,7 @@ impl Synced {
         random: &mut SplitMix64,
     ) -> Result<()> {
         own.retain(|&at| self.items.lock()[at].is_usable());
-        let sync = random.percent(SYNCED);
+        let (sync, sync_name) = (random.percent(SYNCED), random.percent(NAMES_SYNCED));
         let may_make = own.len() < OWN_MAX && self.items.lock().len() < ALL_MAX;
         if may_make && (own.is_empty() || random.percent(40)) {
             let len = 1 + random.below(BYTES_MAX) as usize;
@@ -242,8 +250,8 @@ impl Synced {
         let at = own[random.below(own.len() as u64) as usize];
         match random.below(4) {
             0 => self.rewrite(mount, at, sync).await,
-            1 => self.rename(mount, at, Some(self.next()), sync).await,
-            _ => self.rename(mount, at, None, sync).await,
+            1 => self.rename(mount, at, None, sync_name).await,
+            _ => self.rename(mount, at, Some(self.next()), sync_name).await,
         }
     }
 
@@ -263,8 +271,8 @@ impl Synced {
     fn told(&self, at: usize, losses: u64, stays: bool, keep: fn(&mut Item)) {
         if stays && losses == self.losses() {
             self.change(at, keep);
+            self.kept.notify_waiters();
         }
-        self.answers.notify_waiters();
     }
 
     async fn make_one(&self, mount: &Mount, len: usize, sync: bool) -> Result<usize> {
@@ -359,6 +367,7 @@ impl Synced {
             None => {
                 let removed = volume.unlink(&cred, directory, name);
                 mount.call(&format!("unlink s{from}"), removed).await?;
+                self.removed.notify_waiters();
             }
         }
         self.told(at, losses, self.always, Item::keep_name);

@@ -28,9 +28,11 @@ const HEAD_TRIES: Duration = Duration::from_secs(20);
 /// Between two of these tries.
 const CALM_LOOK: Duration = Duration::from_millis(500);
 /// For so long such an answer is waited for.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
-/// Longest times between the answer and the loss: before the journal is synced by itself, which it is each second.
-const AFTER_ANSWER_MS: [u64; 2] = [20, 400];
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
+/// Longest time between an answer and the loss: others have the journal synced all the time.
+const AFTER_ANSWER_MS: u64 = 20;
+/// The same where a file was removed, whose chunks go meanwhile.
+const AFTER_REMOVAL_MS: u64 = 100;
 /// No machine gets more disks than that.
 const DRIVES_MAX: usize = 3;
 
@@ -128,12 +130,15 @@ impl Cluster {
     /// The head loses power just after a client was told that something is done, if others have what its targets have.
     async fn cut_head(self: &Arc<Self>, length: Duration, random: &mut SplitMix64) {
         let Some(head) = self.members().find(|host| host.number == HEAD).cloned() else { return };
-        let most = AFTER_ANSWER_MS[random.below(2) as usize];
+        let removed = random.percent(40);
+        let most = if removed { AFTER_REMOVAL_MS } else { AFTER_ANSWER_MS };
         let after = Duration::from_millis(random.below(most));
         let until = self.world.now() + HEAD_TRIES;
         while self.world.now() < until {
-            let told = tokio::time::timeout(ANSWER_WAIT, self.synced.answered()).await;
-            if told.is_ok() && self.can_lose(&head).await {
+            let may = self.can_lose(&head).await;
+            let told = tokio::time::timeout(ANSWER_WAIT, self.synced.answered(removed)).await;
+            // Whoever was whole still is: nothing is done to anybody meanwhile.
+            if may && told.is_ok() {
                 tokio::time::sleep(after).await;
                 self.note_power(self.plan.copies == 1);
                 self.weak.store(true, Ordering::Relaxed);

@@ -154,6 +154,28 @@ impl Shelf {
         .await
     }
 
+    /// Runs of bytes for which a reservation needs free room here, as (offset, length).
+    pub async fn holes(&self, range: msg::Range) -> Result<Vec<(u64, u64)>> {
+        let (chunk, offset, len) = self.in_chunk(range)?;
+        self.run(move |s| s.holes(chunk, offset, len)).await
+    }
+
+    /// Reserves what a primary has reserved. False if there is no room for it beside what is kept: then nothing is reserved,
+    /// and the chunk is there as it is at those that have it reserved.
+    pub async fn reserve(&self, range: msg::Range) -> Result<bool> {
+        let _one_at_a_time = self.target.reserving.lock().await;
+        let bytes: u64 = self.holes(range).await?.iter().map(|(_, len)| len).sum();
+        if bytes == 0 || self.target.may_reserve(bytes) {
+            match self.change(StorageOp::Allocate(range), Bytes::new()).await {
+                Err(error) if error.kind == ErrorKind::NoSpace => {}
+                made => return made.map(|()| true),
+            }
+        }
+        let (chunk, _, _) = self.in_chunk(range)?;
+        self.run(move |s| s.touch(chunk)).await?;
+        Ok(false)
+    }
+
     /// Makes a change. Copies are made of other changes and do not come here.
     pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
         self.change_and_sync(op, payload, false).await

@@ -39,10 +39,10 @@ impl Look {
         self.at.elapsed() < LOOK && self.free.saturating_sub(self.written) > 2 * self.margin
     }
 
-    /// True if far more than is kept is left when so many bytes are gone.
-    fn spares(&self, bytes: u64) -> bool {
+    /// True if more than what is kept, so many times, is left when so many bytes are gone.
+    fn spares(&self, bytes: u64, margins: u64) -> bool {
         let left = self.free.saturating_sub(self.written);
-        left > bytes.saturating_add(SPARE_MARGINS * self.margin)
+        left > bytes.saturating_add(margins * self.margin)
     }
 }
 
@@ -65,10 +65,19 @@ impl Room {
 
     /// True unless far more than is kept is left when so many bytes are gone.
     pub fn is_tight(&self, store: &ChunkStore, bytes: u64) -> bool {
+        !self.spares(store, bytes, SPARE_MARGINS)
+    }
+
+    /// True if what is kept is left when so many bytes are gone.
+    pub fn has_beside_margin(&self, store: &ChunkStore, bytes: u64) -> bool {
+        self.spares(store, bytes, 1)
+    }
+
+    fn spares(&self, store: &ChunkStore, bytes: u64, margins: u64) -> bool {
         let mut look = self.0.lock();
-        if !look.as_ref().is_some_and(|look| look.holds() && look.spares(bytes)) {
+        if !look.as_ref().is_some_and(|look| look.holds() && look.spares(bytes, margins)) {
             *look = Some(Look::at(store));
         }
-        !look.as_ref().is_some_and(|look| look.spares(bytes))
+        look.as_ref().is_some_and(|look| look.spares(bytes, margins))
     }
 }

@@ -12,7 +12,7 @@ use strake_engine::chunk::{self, ChunkStore};
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage::{Attempt, Chunk, Range, WriteMany};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 
 /// Operations at work on one target at once. Deep enough to keep a fast disk busy; the rest wait in
 /// order.
@@ -74,6 +74,8 @@ pub(crate) struct Target {
     gate: Arc<Semaphore>,
     /// Held while a chunk is sent to a member that is made equal: one at a time.
     pub healing: Semaphore,
+    /// Held while room is looked for and reserved: several who look at once would all find the same.
+    pub reserving: Mutex<()>,
     /// Targets of the server on the same disk, itself included.
     pub sharing: AtomicU64,
     /// What clients have under way.
@@ -103,6 +105,7 @@ impl Target {
             attempts: Attempts::default(),
             gate: Arc::new(Semaphore::new(DEPTH_MAX)),
             healing: Semaphore::new(1),
+            reserving: Mutex::default(),
             sharing: AtomicU64::new(1),
             foreground: AtomicU32::new(0),
             ops: OP_NAMES.iter().map(of_op).collect(),
@@ -155,6 +158,11 @@ impl Target {
     /// True if it should not reserve so many bytes that nobody waits for: it would come close to being short.
     pub fn is_tight(&self, bytes: u64) -> bool {
         self.room.is_tight(&self.store, bytes)
+    }
+
+    /// True if so many bytes may be reserved, which somebody waits for: it is not short after that.
+    pub fn may_reserve(&self, bytes: u64) -> bool {
+        self.room.has_beside_margin(&self.store, bytes)
     }
 
     /// Runs `work` on a thread that may wait for the disk, when it is its turn. It runs to its end

@@ -188,6 +188,16 @@ impl ChunkStore {
         self.store.any_block(chunk, offset, len, |block| block == Block::Hole)
     }
 
+    /// Ranges `(start, len)` for which [`ChunkStore::allocate`] there needs free room, ascending: whole blocks.
+    pub fn holes(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        self.store.holes(chunk, offset, len)
+    }
+
+    /// Makes a chunk that is not there, with nothing in it; another stays as it is.
+    pub fn touch(&self, chunk: ChunkId) -> Result<()> {
+        self.store.touch(chunk)
+    }
+
     /// Deletes a file's chunks with these indices. Each chunk goes all at once; after a crash some
     /// may be left, so whoever must be sure calls again.
     pub fn delete_range(

@@ -192,6 +192,36 @@ impl Store {
         Ok(blocks.any(|nth| is_such(map.get(nth))))
     }
 
+    /// See [`super::ChunkStore::holes`].
+    pub(super) fn holes(&self, id: ChunkId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+        check_range(id, offset, len)?;
+        let chunk = self.chunk(id, false)?;
+        let map = chunk.as_ref().map(|chunk| chunk.map.read());
+        let mut holes: Vec<(u64, u64)> = Vec::new();
+        for nth in offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES) {
+            if map.as_ref().is_some_and(|map| map.get(nth) != Block::Hole) {
+                continue;
+            }
+            let start = nth * BLOCK_BYTES;
+            match holes.last_mut() {
+                Some((first, len)) if *first + *len == start => *len += BLOCK_BYTES,
+                _ => holes.push((start, BLOCK_BYTES)),
+            }
+        }
+        Ok(holes)
+    }
+
+    /// See [`super::ChunkStore::touch`].
+    pub(super) fn touch(&self, id: ChunkId) -> Result<()> {
+        self.check_poison()?;
+        let chunk = self.chunk_or_new(id)?;
+        let _writer = chunk.writer.lock();
+        if chunk.map.read().exists {
+            return Ok(());
+        }
+        self.commit(&chunk, &Edit::new(id, 0), &[])
+    }
+
     /// See [`super::ChunkStore::allocate`].
     pub(super) fn allocate(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
         check_range(id, offset, len)?;

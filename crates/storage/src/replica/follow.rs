@@ -108,17 +108,27 @@ impl Replica {
         // It changes no byte.
         let undoes_nothing = matches!(op, StorageOp::Allocate(_));
         if let Fate::Apply = self.receive(&forward, entry, !undoes_nothing)? {
-            let made = self.shelf.change(op, payload).await;
-            self.note_made(&key, *gate, made)?;
+            let made = match op {
+                StorageOp::Allocate(range) => self.shelf.reserve(range).await,
+                op => self.shelf.change(op, payload).await.map(|()| true),
+            };
+            if !self.note_made(&key, *gate, made)? {
+                return Ok(self.refused_room());
+            }
         }
         // A new primary does not wait for a disk.
         drop(gate);
         self.made(is_durable).await
     }
 
-    /// A change that the primary of this epoch has numbered was made here, or has failed.
-    fn note_made(&self, key: &(u64, u64), epoch: u64, made: Result<()>) -> Result<()> {
+    /// A change that the primary of this epoch has numbered was made here, or has failed. False: it is a reservation for
+    /// which there is no room. That changes no byte, so nobody has to leave for it.
+    fn note_made(&self, key: &(u64, u64), epoch: u64, made: Result<bool>) -> Result<bool> {
         let mut state = self.state.lock();
+        if let Ok(false) = made {
+            state.unsettled.remove(key);
+            return Ok(false);
+        }
         if let Err(error) = made {
             if error.kind == ErrorKind::Corrupt
                 && let Some(entry) = state.unsettled.get_mut(key)
@@ -136,7 +146,7 @@ impl Replica {
         if let Some(entry) = state.unsettled.get_mut(key) {
             entry.stage = Stage::Applied;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The answer to a change that is made here, and durable if it asks for that.

@@ -53,11 +53,13 @@ impl Replica {
         let area = Area::checked(&op, bytes)?;
         self.check_left()?;
         let Safety { ack, min_copies: least } = order.safety;
+        // What another member may have no room for is not made before all have said that they have.
+        let alone = ack == Ack::Primary && !matches!(op, StorageOp::Allocate(_));
         // Who acknowledges alone does not wait for others, nor for their disks.
         let op = if ack == Ack::Primary { op.not_durable() } else { op };
         let message = Message { attempt: order.attempt, whose: order.whose, op, payload };
         let (early, made_here) = oneshot::channel();
-        let early = Some(early).filter(|_| ack == Ack::Primary);
+        let early = Some(early).filter(|_| alone);
         // In a task of its own: once it has begun it must end everywhere, whoever waits for it.
         let replica = self.clone();
         let (open, _awaited) = (self.left.open(bytes), self.left.wait_for(bytes));
@@ -99,7 +101,8 @@ impl Replica {
         // the range after this one then knew.
         running.check()?;
         self.common.check_fence(message.whose)?;
-        self.check_room(reign, &message).await?;
+        let takes = self.reserves(&message.op).await?;
+        self.check_room(reign, &message, &takes).await?;
         let numbered = match self.make(reign, area.clone(), &message).await {
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 if Box::pin(self.mend_before(reign, &message)).await? == 0 {
@@ -114,7 +117,15 @@ impl Replica {
         let synced = async {
             Ok(if message.op.is_durable() { self.sync_in_passing().await } else { Ok(false) })
         };
-        let (theirs, ours) = try_join(self.spread(&numbered, &message), synced).await?;
+        let (theirs, ours) = match try_join(self.spread(&numbered, &message), synced).await {
+            // A reservation, for which a member has no room: that member has made nothing of it.
+            Err(error) if error.kind == ErrorKind::NoSpace => {
+                let undone = self.take_back_reserved(reign, &takes).await;
+                self.settle(&numbered);
+                return undone.and(Err(error));
+            }
+            both => both?,
+        };
         self.settle(&numbered);
         running.succeed();
         let ours = ours?;
@@ -232,7 +243,7 @@ impl Replica {
 
     /// Numbers a change and makes it here. What fails here goes to no member; what was made of it
     /// before it failed goes to all.
-    async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
+    pub(super) async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
         let gate = self.adopted.read().await;
         let touched = area.clone();
         let numbered = self.number(reign, area, message.attempt)?;
@@ -311,18 +322,19 @@ impl Replica {
         }
     }
 
-    /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
-    async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
+    /// Sends a change to all members until all that must have it do. True if each of them says that it is durable. No room: it
+    /// is a reservation, and at one of them nothing was made of it.
+    pub(super) async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
         let mut have = HashMap::new();
         // For members that do not count yet: nobody waits for their disks.
         let hasty = message.op.is_durable().then(|| message.hasty());
-        let (mut epoch, mut mends) = (0, 0);
+        let (mut epoch, mut mends, mut refused) = (0, 0, None);
         let mut pause = PAUSE_FIRST;
         loop {
             let (now, members, forward) = self.plan(numbered)?;
             if now != epoch {
                 // A member that went and came back may have lost it.
-                (epoch, have) = (now, HashMap::new());
+                (epoch, have, refused) = (now, HashMap::new(), None);
             }
             let missing: Vec<TargetId> =
                 members.into_iter().filter(|member| !have.contains_key(member)).collect();
@@ -333,7 +345,12 @@ impl Replica {
             }));
             for (member, answer) in missing.iter().zip(answers.await) {
                 match answer {
-                    Ok(durable) => drop(have.insert(*member, durable)),
+                    Ok(done) => {
+                        if done.tight && self.refuses(epoch, *member).await {
+                            refused = Some(*member);
+                        }
+                        have.insert(*member, done.durable);
+                    }
                     Err(error) if error.kind == ErrorKind::Corrupt && mends < MENDS_MAX => {
                         mends += 1;
                         let errand = Errand { reign: numbered.reign, epoch, member: *member };
@@ -345,7 +362,7 @@ impl Replica {
                 }
             }
             if let Some(durable) = self.is_spread(numbered, epoch, &have)? {
-                return Ok(durable);
+                return refused.map_or(Ok(durable), |member| Err(self.has_no_room(member)));
             }
             self.look_again(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -369,19 +386,20 @@ impl Replica {
         Ok((reign.view.epoch, members, forward))
     }
 
-    /// Sends a change to a member. True if it is durable there.
+    /// Sends a change to a member.
     async fn forward(
         &self,
         member: TargetId,
         epoch: u64,
         forward: Forward,
         message: &Message,
-    ) -> Result<bool> {
+    ) -> Result<msg::Done> {
         tokio::select! {
             biased;
-            answer = self.tell(member, epoch, forward, message) => {
-                Ok(matches!(answer?, StorageAnswer::Done(msg::Done { durable: true, .. })))
-            }
+            answer = self.tell(member, epoch, forward, message) => match answer? {
+                StorageAnswer::Done(done) => Ok(done),
+                _ => Ok(msg::Done::default()),
+            },
             () = self.epoch_after(epoch) => {
                 Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"))
             }
@@ -469,6 +487,16 @@ impl Replica {
 
     /// A change that goes to one member only: what it lacks.
     pub(super) async fn mend(&self, errand: Errand, op: StorageOp, payload: Bytes) -> Result<()> {
+        self.mend_told(errand, op, payload).await.map(drop)
+    }
+
+    /// The same, with what the member said.
+    pub(super) async fn mend_told(
+        &self,
+        errand: Errand,
+        op: StorageOp,
+        payload: Bytes,
+    ) -> Result<msg::Done> {
         let Errand { reign, epoch, member } = errand;
         let area = Area::checked(&op, payload.len() as u64)?;
         let numbered = self.number(reign, area, None)?;
@@ -487,7 +515,7 @@ impl Replica {
         epoch: u64,
         member: TargetId,
         message: &Message,
-    ) -> Result<()> {
+    ) -> Result<msg::Done> {
         let mut pause = PAUSE_FIRST;
         loop {
             let (now, _, forward) = self.plan(numbered)?;
@@ -495,7 +523,7 @@ impl Replica {
                 return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
             }
             let error = match self.forward(member, epoch, forward, message).await {
-                Ok(_) => return Ok(()),
+                Ok(done) => return Ok(done),
                 Err(error) => error,
             };
             let silent = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);

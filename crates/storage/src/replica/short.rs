@@ -1,7 +1,9 @@
 //! Members that are short of room: a change that takes some is refused before anybody makes it. A
-//! member that had to refuse what its primary has made would have to leave.
+//! member that had to refuse what its primary has made would have to leave. A reservation may be larger than what is kept for
+//! what is under way: a member that has no room for it says so and stays, and the others take it back.
 
 use super::errand::Errand;
+use super::ranges::Area;
 use super::{Message, Replica};
 use crate::apply::Answer;
 use bytes::Bytes;
@@ -60,15 +62,54 @@ fn wanted_by(op: &StorageOp, payload: u64) -> msg::Settle {
 }
 
 impl Replica {
-    /// Fails if a change takes room, and a member that has to make it is short. Reserved room may be
-    /// written by all; others under way to the same member have what it keeps.
-    pub(super) async fn check_room(&self, reign: u64, message: &Message) -> Result<()> {
+    /// Where a reservation takes room here: its parts, ascending. Other changes have none.
+    pub(super) async fn reserves(&self, op: &StorageOp) -> Result<Vec<msg::Range>> {
+        let StorageOp::Allocate(range) = op else { return Ok(Vec::new()) };
+        let part = |(offset, len)| msg::Range { offset, len, ..*range };
+        Ok(self.shelf.holes(*range).await?.into_iter().map(part).collect())
+    }
+
+    /// Takes back what a reservation took here, and at members that made it. The caller holds it: nothing has been written there.
+    pub(super) async fn take_back_reserved(&self, reign: u64, parts: &[msg::Range]) -> Result<()> {
+        for part in parts {
+            let message = Message::of(StorageOp::Punch(*part));
+            let numbered = self.make(reign, Area::of_range(part), &message).await?;
+            self.spread(&numbered, &message).await?;
+            self.settle(&numbered);
+        }
+        Ok(())
+    }
+
+    /// A member has no room for a reservation. True if it counts: nobody is to rely on that one then. One that is being made
+    /// equal is spared as in [`Replica::reserve_at`]; but it is not where the only copy moves to.
+    pub(super) async fn refuses(&self, epoch: u64, member: TargetId) -> bool {
+        if self.required().contains(&member) {
+            return true;
+        }
+        if self.group.copies() == 1 {
+            let error = self.has_no_room(member);
+            self.missed(epoch, member, &error).await;
+        }
+        false
+    }
+
+    /// Fails if a change takes room, and a member that has to make it is short, or if a reservation would make us short: so
+    /// much it `takes` here. Reserved room may be written by all; others under way to the same member have what it keeps.
+    pub(super) async fn check_room(
+        &self,
+        reign: u64,
+        message: &Message,
+        takes: &[msg::Range],
+    ) -> Result<()> {
         let members: Vec<TargetId> = {
             let mut state = self.state.lock();
             state.reign(reign).iter().flat_map(|reign| reign.required()).collect()
         };
         if members.is_empty() {
             return Ok(());
+        }
+        if !takes.is_empty() && !self.shelf.target.may_reserve(takes.iter().map(|p| p.len).sum()) {
+            return Err(self.has_no_room(self.me()));
         }
         let Some(short) = self.first_short(&members).await else { return Ok(()) };
         if self.shelf.takes_room(&message.op, &message.payload).await? {
@@ -136,13 +177,24 @@ impl Replica {
         if !moves && !said.reserved && (said.short || said.tight) {
             return Ok(false);
         }
-        let reserved = self.mend(errand, op, Bytes::new()).await;
+        let told = self.mend_told(errand, op, Bytes::new()).await;
         let counts = self.required().contains(&errand.member);
-        if let (true, Err(error)) = (counts, &reserved) {
-            // It may have been the last of its room: then it answers nobody in this epoch.
+        if let (true, Err(error)) = (counts, &told) {
+            // It may have been the last of its room: one of an older release then answers nobody in this epoch.
             self.missed(errand.epoch, errand.member, error).await;
         }
-        reserved.map(|()| true)
+        match told?.tight {
+            true if moves => Err(self.has_no_room(errand.member)),
+            tight => Ok(!tight),
+        }
+    }
+
+    /// To the primary, of a reservation for which there is no room here. One of an older release takes it for made, as it does
+    /// where a copy was made equal without it.
+    pub(super) fn refused_room(&self) -> Answer {
+        let short = self.shelf.target.is_short();
+        let refused = msg::Done { short, tight: true, ..msg::Done::default() };
+        (StorageAnswer::Done(refused), Bytes::new())
     }
 
     /// Tells the primary whether what it is about to write, or to reserve, takes room here, and whether there is some.

@@ -497,7 +497,8 @@ pub struct Done {
     /// To a [`Settle`] with parts: they take no room.
     #[prost(bool, tag = "5")]
     pub reserved: bool,
-    /// To a [`Settle`] with parts that are to be reserved: the target would come close to being short.
+    /// To a [`Settle`] with parts that are to be reserved: the target would come close to being short. To a reservation that a
+    /// primary forwards: it has no room for that, and nothing is reserved.
     #[prost(bool, tag = "6")]
     pub tight: bool,
 }

@@ -117,6 +117,25 @@ fn reserved_space_takes_a_write_when_the_target_is_full() {
 }
 
 #[test]
+fn what_a_reservation_takes_is_told_before_and_only_that() {
+    let disk = formatted(1, 256 << 20);
+    let store = open(&disk);
+    let (id, block) = (chunk(1, 0), BLOCK_BYTES);
+    assert_eq!(store.holes(id, 1, 2 * block).unwrap(), [(0, 3 * block)]);
+    store.touch(id).unwrap();
+    assert_eq!(store.stat().chunks, 1);
+    put(&store, id, block, vec![1; BLOCK_BYTES as usize]).unwrap();
+    store.allocate(id, 3 * block, block).unwrap();
+    store.touch(id).unwrap();
+    let holes = [(0, block), (2 * block, block), (4 * block, 2 * block)];
+    assert_eq!(store.holes(id, 0, 6 * block).unwrap(), holes);
+    assert_eq!(store.holes(id, block, block).unwrap(), []);
+    assert_eq!(contents(&store, id).len() as u64, 2 * block);
+    store.allocate(id, 0, 6 * block).unwrap();
+    assert_eq!(store.holes(id, 0, 6 * block).unwrap(), []);
+}
+
+#[test]
 fn deleted_space_comes_back_to_the_target_and_to_the_disk() {
     let disk = formatted(1, 512 << 20);
     let store = open(&disk);

@@ -224,6 +224,63 @@ async fn what_is_reserved_at_the_primary_alone_is_refused_while_another_copy_has
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
 }
 
+/// The member failed to make what its primary had made, and had to leave.
+#[tokio::test]
+async fn a_reservation_for_which_a_member_has_no_room_is_taken_back_and_the_member_stays() {
+    let bench = Bench::start_with_small_member(32 * MIB as u64).await;
+    let allocate = async |range| bench.change(StorageOp::Allocate(range), Bytes::new()).await;
+    allocate(blocks(100, 8, 2)).await.unwrap();
+    // The last one is less than it has, but leaves less than it keeps.
+    for (index, mib) in [(100, 40), (101, 64), (102, 31)] {
+        let error = allocate(blocks(index, 0, mib * 256)).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
+        assert!(error.to_string().contains("target 3 is short of room"), "{error}");
+    }
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.reserved_at(member, 100), [8, 9], "at {member}");
+        assert!(bench.reserved_at(member, 101).is_empty(), "at {member}");
+        assert!(bench.reserved_at(member, 102).is_empty(), "at {member}");
+    }
+    assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
+    allocate(blocks(103, 0, 256)).await.unwrap();
+    assert_eq!(bench.reserved_at(3, 103).len(), 256);
+    bench.fill(104, 1).await.unwrap();
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
+/// Each found room for itself, and what was kept for writes under way was gone.
+#[tokio::test]
+async fn of_many_reservations_at_once_each_is_made_by_all_members_or_by_none() {
+    const BLOCKS: u64 = 8 * 256;
+    let bench = Arc::new(Bench::start_with_small_member(32 * MIB as u64).await);
+    let indices = 100..108;
+    let reservers = indices.clone().map(|index| {
+        let bench = bench.clone();
+        let allocate = StorageOp::Allocate(blocks(index, 0, BLOCKS));
+        tokio::spawn(async move { bench.change(allocate, Bytes::new()).await })
+    });
+    let (mut made, mut refused) = (0, 0);
+    for (index, reserver) in indices.zip(reservers.collect::<Vec<_>>()) {
+        let expected = match reserver.await.unwrap() {
+            Ok(()) => {
+                made += 1;
+                BLOCKS
+            }
+            Err(error) => {
+                assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
+                refused += 1;
+                0
+            }
+        };
+        for member in 1..=MEMBERS {
+            assert_eq!(bench.reserved_at(member, index).len() as u64, expected, "at {member}");
+        }
+    }
+    assert!(made > 0 && refused > 0, "{made} made, {refused} refused");
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
 #[tokio::test]
 async fn a_member_that_left_with_too_little_room_holds_up_nobody() {
     let bench = Bench::start_with_small_member(32 * MIB as u64).await;

@@ -33,13 +33,16 @@ use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+mod strangers;
+
 pub use crate::service::Services;
 pub use crate::transport::Listener;
 use crate::transport::{Connected, Incoming};
+use strangers::{Stranger, Strangers};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 8192;
-/// Connections on which hellos are still to be exchanged. Further ones are hung up on.
+/// Connections on which hellos are still to be exchanged. When a further one comes, the oldest is hung up on.
 const STRANGERS_MAX: usize = 1024;
 /// Longest time for the exchange of hellos.
 const HELLO_MS_MAX: u64 = 5_000;
@@ -104,8 +107,8 @@ struct Shared {
     identity: Identity,
     limits: Limits,
     pool: Arc<BufferPool>,
-    /// Room for callers that have not been greeted.
-    strangers: Arc<Semaphore>,
+    /// Callers that have not been greeted.
+    strangers: Arc<Strangers>,
     /// Room for payloads, in units.
     room: Arc<Semaphore>,
     /// Room for bodies, in units.
@@ -149,7 +152,7 @@ pub(crate) async fn serve_within(
         identity,
         limits,
         pool: BufferPool::new(IDLE_BUFFER_BYTES_MAX),
-        strangers: Arc::new(Semaphore::new(limits.strangers)),
+        strangers: Strangers::new(limits.strangers),
         room: Arc::new(Semaphore::new(BYTES_MAX / ROOM_UNIT_BYTES)),
         bodies: Arc::new(Semaphore::new(BODIES_BYTES_MAX / ROOM_UNIT_BYTES)),
         connections: Mutex::default(),
@@ -163,15 +166,10 @@ pub(crate) async fn serve_within(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok(caller) => match shared.strangers.clone().try_acquire_owned() {
-                Ok(stranger) => {
-                    task::spawn(converse(caller, stranger, shared.clone()));
-                }
-                // Who has something to say comes again.
-                Err(_) => {
-                    tracing::debug!(peer = %caller.peer(), "hung up: too many have not said hello");
-                }
-            },
+            Ok(caller) => {
+                let stranger = shared.strangers.admit();
+                task::spawn(converse(caller, stranger, shared.clone()));
+            }
             Err(e) => {
                 tracing::warn!("accepting at {}: {e}", listener.address());
                 tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
@@ -208,10 +206,19 @@ impl Shared {
 }
 
 /// A connection from hello to end.
-async fn converse(caller: Incoming, stranger: OwnedSemaphorePermit, shared: Arc<Shared>) {
+async fn converse(caller: Incoming, mut stranger: Stranger, shared: Arc<Shared>) {
     let peer = caller.peer();
     let limit = shared.limits.hello;
-    let greeted = tokio::time::timeout(limit, greet(caller, &shared)).await.unwrap_or_else(|_| {
+    let in_time = tokio::select! {
+        // What has been said counts before others do.
+        biased;
+        in_time = tokio::time::timeout(limit, greet(caller, &shared)) => in_time,
+        // Who has something to say comes again.
+        () = stranger.displaced() => {
+            return tracing::debug!(%peer, "hung up: too many have not said hello");
+        }
+    };
+    let greeted = in_time.unwrap_or_else(|_| {
         let detail = format!("no hello within {} ms", limit.as_millis());
         Err(Error::with(ErrorKind::TimedOut, detail))
     });

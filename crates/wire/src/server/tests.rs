@@ -53,22 +53,43 @@ async fn garbage_closes_its_connection_and_nothing_else() {
     assert_alive(&server).await;
 }
 
+/// Longer than a test runs.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// Each had a task and its memory for five seconds, however many there were.
 #[tokio::test]
 async fn callers_that_have_not_said_hello_are_bounded() {
-    let limits = Limits { strangers: 1, ..Limits::default() };
+    let limits = Limits { strangers: 1, hello: LONG, ..Limits::default() };
     let server = Running::start_with("127.0.0.1:0", "c", limits).await;
     let patient = callers(60_000).meta(&server.entry());
     patient.call(MetaRequest::default()).await.unwrap();
-    let silent = TcpStream::connect(&server.address).await.unwrap();
+    let mut silent = TcpStream::connect(&server.address).await.unwrap();
+    let _newer = TcpStream::connect(&server.address).await.unwrap();
+    let mut answer = Vec::new();
+    silent.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.is_empty());
+    patient.call(MetaRequest::default()).await.unwrap();
+}
+
+/// They kept newcomers out for five seconds at a time.
+#[tokio::test]
+async fn the_oldest_caller_that_says_nothing_makes_way_for_a_newcomer() {
+    let limits = Limits { strangers: 2, hello: LONG, ..Limits::default() };
+    let server = Running::start_with("127.0.0.1:0", "c", limits).await;
+    let patient = callers(60_000).meta(&server.entry());
+    patient.call(MetaRequest::default()).await.unwrap();
+    let mut oldest = TcpStream::connect(&server.address).await.unwrap();
+    let mut newer = TcpStream::connect(&server.address).await.unwrap();
     let bye = Draft::empty().seal(FrameKind::Goodbye, ServiceClass::None, 0).head;
     let visit = [hello("c"), bye].concat();
-    assert!(send_raw(&server, &visit).await.is_empty());
+    assert_eq!(answer_of(&send_raw(&server, &visit).await).0.kind, FrameKind::Hello);
+    let mut answer = Vec::new();
+    oldest.read_to_end(&mut answer).await.unwrap();
+    assert!(answer.is_empty());
+    newer.write_all(&visit).await.unwrap();
+    newer.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer_of(&answer).0.kind, FrameKind::Hello);
     patient.call(MetaRequest::default()).await.unwrap();
-    drop(silent);
-    while send_raw(&server, &visit).await.is_empty() {
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test]

@@ -47,7 +47,9 @@ impl LogFile {
         Ok(Self { name, bytes, unreadable })
     }
 
-    /// The head of the log in it, or its copy where the head is damaged. `None`: there is no log.
+    /// The head of the log in it, or its copy where the head is damaged. `None`: there is no log. Where the disk does not read
+    /// the head and there is no copy, that is not known, however empty the rest is: the log of an earlier release has no copy,
+    /// and may end in its first page.
     pub(super) fn head(&self, copy_at: u64) -> io::Result<Option<LogHead>> {
         let head_at = |at: usize| decode_log_head(self.bytes.get(at..)?).ok();
         let head = head_at(0).or_else(|| head_at(copy_at as usize));

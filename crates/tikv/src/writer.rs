@@ -11,6 +11,7 @@
 use crate::Hub;
 use crate::cluster::{Fault, Pause, begin, give_up};
 use crate::failure::{failure, is_conflict};
+use crate::keys::Keys;
 use crate::lookups;
 use crate::moment::Moment;
 use crate::records::{Claim, wrap};
@@ -18,6 +19,7 @@ use bytes::Bytes;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use strake_engine::kv::{KvError, Outcome, Result, Writes};
 use tikv_client::{Error, TimestampExt, Transaction};
 use tokio::sync::{mpsc, oneshot};
@@ -26,11 +28,15 @@ use tokio::time::{Instant, timeout};
 /// Commits that may wait to be taken up.
 pub const WAITING_MAX: usize = 1024;
 /// Keys, and bytes of keys and values, in a transaction of several commits. The more bytes, the longer its locks stay if
-/// its answer is lost: six seconds for so many. Nobody settles it before, for which he has ten.
+/// its answer is lost: six seconds for so many. Nobody settles it before, for which he has ten. A single commit may be larger,
+/// and there is as much more time to settle it: see [`more_time_for`].
 const BATCH_KEYS_MAX: usize = 4096;
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// How often a transaction that lost a race is tried again.
 const RACES_MAX: u32 = 10;
+/// Longest time for which TiKV's client has locks stay, and the shortest.
+const LOCKED_MS_MAX: u64 = 20_000;
+const LOCKED_MS_MIN: u64 = 3_000;
 
 /// What the writer is asked to do.
 pub enum Ask {
@@ -86,6 +92,25 @@ impl Doubt {
     fn keys(&self) -> Vec<Vec<u8>> {
         self.writes.iter().map(|(key, _)| key.clone()).collect()
     }
+
+    /// Bytes of what TiKV is sent of it, as far as that counts.
+    fn bytes(&self, keys: &Keys) -> u64 {
+        let length = |(key, value): &(Vec<u8>, Option<Bytes>)| {
+            keys.data(key).len() + value.as_ref().map_or(0, |value| 1 + value.len())
+        };
+        self.writes.iter().map(length).sum::<usize>() as u64
+    }
+}
+
+/// How long the locks of a transaction of so many bytes stay, in milliseconds: of `n` MiB six seconds times the root of `n`.
+fn locked_ms(bytes: u64) -> u64 {
+    let squared = (6_000 * 6_000_u64).saturating_mul(bytes) >> 20;
+    squared.isqrt().clamp(LOCKED_MS_MIN, LOCKED_MS_MAX)
+}
+
+/// By how much the locks of so many bytes outlast those of a full batch.
+fn more_time_for(bytes: u64) -> Duration {
+    Duration::from_millis(locked_ms(bytes).saturating_sub(locked_ms(BATCH_BYTES_MAX as u64)))
 }
 
 /// How a transaction ended.
@@ -128,7 +153,7 @@ impl Writer {
         match ask {
             Ask::Commit(commit) => waiting.push_back(commit),
             Ask::Settle(tell) => {
-                let deadline = self.hub.cluster.deadline();
+                let deadline = self.settling_deadline();
                 let _gone = tell.send(self.settle(deadline).await.map(|_| ()));
             }
         }
@@ -154,7 +179,7 @@ impl Writer {
                     if matches!(error, KvError::Full { .. }) {
                         self.hub.room.note_full();
                     }
-                    match self.settle(self.hub.cluster.deadline()).await {
+                    match self.settle(self.settling_deadline()).await {
                         Ok(true) => return Ok(Outcome::Committed),
                         Ok(false) if matches!(error, KvError::Unreachable { .. }) => races += 1,
                         Ok(false) => return Err(error),
@@ -272,6 +297,13 @@ impl Writer {
         Claim { writer, seq, host }.text()
     }
 
+    /// Until when what is in doubt is waited for: its locks are old by then, where the cluster answers.
+    fn settling_deadline(&self) -> Instant {
+        let keys = self.hub.cluster.keys();
+        let bytes = self.doubt.as_ref().map_or(0, |doubt| doubt.bytes(keys));
+        self.hub.cluster.deadline() + more_time_for(bytes)
+    }
+
     /// Finds out whether the transaction in doubt has happened; after this it never will if it has not.
     /// True if one was in doubt and has happened.
     async fn settle(&mut self, deadline: Instant) -> Result<bool> {
@@ -369,5 +401,24 @@ fn next_batch(waiting: &mut VecDeque<Commit>) -> Vec<Commit> {
 fn tell(batch: Vec<Commit>, result: &Result<Outcome>) {
     for commit in batch {
         let _gone = commit.answer.send(result.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The locks of a commit of more than 2.8 MiB outlasted the ten seconds for settling it, and what had become of it stayed
+    /// unknown.
+    #[test]
+    fn there_is_more_time_to_settle_a_commit_than_its_locks_stay() {
+        let usual = Duration::from_secs(10);
+        for kib in [0, 1, 100, 1024, 2048, 2900, 8192, 100 << 10] {
+            let locked = Duration::from_millis(locked_ms(kib << 10));
+            assert!(usual + more_time_for(kib << 10) > locked, "{kib} KiB");
+        }
+        assert_eq!(more_time_for(BATCH_BYTES_MAX as u64), Duration::ZERO);
+        let at_4_mib = (locked_ms(4 << 20), more_time_for(4 << 20));
+        assert_eq!(at_4_mib, (12_000, Duration::from_secs(6)));
     }
 }

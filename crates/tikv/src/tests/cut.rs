@@ -1,5 +1,6 @@
 //! Connections that are cut at a commit.
 
+use super::double::Double;
 use super::{Database, get, put, run};
 use crate::address::Address;
 use crate::cluster::Cluster;
@@ -62,6 +63,24 @@ async fn begin_quietly(kv: &dyn Kv) -> Transaction {
     Transaction::begin(kv).await.unwrap()
 }
 
+/// What is to be committed to these keys, where `a` has a value.
+async fn begin_with(kv: &dyn Kv, keys: &[&str], value: &'static str) -> Transaction {
+    assert_eq!(put(kv, "a", "1").await.unwrap(), Outcome::Committed);
+    let mut transaction = begin_quietly(kv).await;
+    for key in keys {
+        transaction.put(key.as_bytes().to_vec(), value);
+    }
+    transaction
+}
+
+/// The network holds a commit to these keys back until it is given up.
+async fn hold_back(kv: &dyn Kv, double: &Double, keys: &[&str]) {
+    let transaction = begin_with(kv, keys, "late").await;
+    double.order("hold-commit");
+    assert_eq!(transaction.commit(kv).await.unwrap(), Outcome::Unknown);
+    double.order("up");
+}
+
 /// The commit was carried out, its answer lost, and the cluster away for longer than one waits.
 #[test]
 fn a_commit_is_unknown_while_the_cluster_is_away_and_settled_by_the_next_read() {
@@ -69,9 +88,7 @@ fn a_commit_is_unknown_while_the_cluster_is_away_and_settled_by_the_next_read() 
     database.options.wait_ms_max = 1_000;
     let kv = database.open().unwrap();
     run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = begin_quietly(&*kv).await;
-        transaction.put(b"a".to_vec(), "2");
+        let transaction = begin_with(&*kv, &["a"], "2").await;
         database.double.order("down-at-commit");
         assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
         let error = kv.snapshot().await.err().unwrap();
@@ -90,10 +107,7 @@ fn a_commit_of_which_something_may_be_missing_is_written_once_more() {
     database.options.wait_ms_max = 3_000;
     let kv = database.open().unwrap();
     run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = begin_quietly(&*kv).await;
-        transaction.put(b"a".to_vec(), "2");
-        transaction.put(b"c".to_vec(), "2");
+        let transaction = begin_with(&*kv, &["a", "c"], "2").await;
         database.double.order("all-down-at-commit");
         let failed = crate::lookups::failed();
         assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
@@ -112,10 +126,7 @@ fn a_commit_whose_answer_was_lost_is_there_in_all_regions() {
     let Some(database) = Database::alone() else { return };
     let kv = database.open().unwrap();
     run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = begin_quietly(&*kv).await;
-        transaction.put(b"a".to_vec(), "2");
-        transaction.put(b"c".to_vec(), "2");
+        let transaction = begin_with(&*kv, &["a", "c"], "2").await;
         database.double.order("lose-commits");
         assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Committed);
         // Whatever is done about it behind our back is done before anybody reads.
@@ -137,13 +148,7 @@ fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
     let kv = database.open().unwrap();
     let double = &database.double;
     run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = begin_quietly(&*kv).await;
-        transaction.put(b"a".to_vec(), "late");
-        transaction.put(b"c".to_vec(), "late");
-        double.order("hold-commit");
-        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
-        double.order("up");
+        hold_back(&*kv, double, &["a", "c"]).await;
         // Its locks are there until their time is over.
         let read = loop {
             match kv.snapshot().await {
@@ -170,12 +175,7 @@ fn who_takes_over_in_the_middle_of_a_commit_decides_it() {
     let first = database.open().unwrap();
     let double = database.double.clone();
     run(async {
-        assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = begin_quietly(&*first).await;
-        transaction.put(b"a".to_vec(), "late");
-        double.order("hold-commit");
-        assert_eq!(transaction.commit(&*first).await.unwrap(), Outcome::Unknown);
-        double.order("up");
+        hold_back(&*first, &double, &["a"]).await;
         database.options.wait_ms_max = 20_000;
         let second = database.store().unwrap().open(Part::Whole).await.unwrap();
         assert_eq!(get(&*second, "a").await.unwrap(), b"1");

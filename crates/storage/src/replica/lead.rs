@@ -120,7 +120,7 @@ impl Replica {
         let (theirs, ours) = match try_join(self.spread(&numbered, &message), synced).await {
             // A reservation, for which a member has no room: that member has made nothing of it.
             Err(error) if error.kind == ErrorKind::NoSpace => {
-                let undone = self.take_back_reserved(reign, &takes).await;
+                let undone = Box::pin(self.take_back_reserved(reign, &takes)).await;
                 self.settle(&numbered);
                 return undone.and(Err(error));
             }

@@ -129,3 +129,31 @@ async fn an_unlock_gives_no_lock_back_while_a_change_of_a_killed_process_goes_on
     }
     assert_eq!(held().await, libc::F_UNLCK);
 }
+
+/// Others read as soon as a lock is shared: a cut of a killed child was made while they did.
+#[tokio::test]
+async fn a_lock_is_not_shared_while_a_change_of_a_killed_process_goes_on() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let door = door(&cluster).await;
+    let (node, _fh) = written(&door).await;
+    for flock in [false, true] {
+        let set = |number: u64, kind: i32| {
+            let (kind, end, pid) = (kind as u32, i64::MAX as u64, number as u32);
+            // An flock is its handle's.
+            let lock = Lock { fh: number, owner: number, start: 0, end, kind, pid, flock };
+            ask(&door, node, Op::Setlk { lock, wait: false })
+        };
+        set(3, libc::F_WRLCK).await.unwrap();
+        Door::outlives(&*door, 8, true);
+        {
+            let mut sharing = pin!(set(3, libc::F_RDLCK));
+            let shared = tokio::time::timeout(Duration::from_millis(100), sharing.as_mut()).await;
+            assert!(shared.is_err(), "it waits");
+            let refused = set(4, libc::F_RDLCK).await.err();
+            assert_eq!(refused, Some(Errno(libc::EAGAIN)), "it is locked still");
+            Door::outlives(&*door, 8, false);
+            sharing.await.unwrap();
+        }
+        set(4, libc::F_RDLCK).await.unwrap();
+    }
+}

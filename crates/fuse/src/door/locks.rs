@@ -2,14 +2,14 @@
 
 use super::FuseDoor;
 use super::counted::Counted;
-use super::unlocking::{Unlocking, Unlocks};
+use super::unlocking::{Holder, Unlocking, Unlocks};
 use crate::abi;
 use crate::errno::Errno;
 use crate::interrupt::Interrupt;
 use crate::reply::Reply;
 use crate::request::Lock;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use strake_client::api::{LockKind, LockRequest};
 use strake_types::Ino;
@@ -25,6 +25,8 @@ pub(super) struct HeldLocks {
     files: Mutex<HashMap<Ino, Owners>>,
     /// Of such files: a close looks no further where there are none.
     count: AtomicUsize,
+    /// Who may hold a lock alone, from when it is asked for until a close gives it back. Flocks, too.
+    alone: Mutex<HashSet<Holder>>,
     /// What closes are giving back. Flocks, too.
     unlocking: Unlocking,
     /// Changes of contents that go on although their processes were killed: who gets the locks of those must not see them
@@ -51,26 +53,51 @@ impl HeldLocks {
     }
 
     /// A lock is about to be asked for: what a close gives back of the same owner, who may be another one by now, is
-    /// waited for.
+    /// waited for. Who shares what he had alone lets others read, as by an unlock.
     async fn begin_lock(&self, ino: Ino, lock: &Lock) {
-        self.unlocking.wait((ino, owner(lock), lock.flock)).await;
+        let holder = (ino, owner(lock), lock.flock);
+        self.unlocking.wait(holder).await;
         if !lock.flock {
             self.add(ino, lock.owner, lock.fh);
         }
+        if self.may_share_what_it_had(holder, lock) {
+            self.outlived.wait_for_all().await;
+        }
+    }
+
+    /// Notes who asks for a lock alone. True for who asks to share one and may hold one alone.
+    fn may_share_what_it_had(&self, holder: Holder, lock: &Lock) -> bool {
+        let mut alone = self.alone.lock();
+        if lock.kind as i32 == libc::F_RDLCK {
+            return alone.contains(&holder);
+        }
+        alone.insert(holder);
+        false
+    }
+
+    /// What these hold is to be given back.
+    fn give_back(&self, holders: Vec<Holder>) -> Unlocks<'_> {
+        if !holders.is_empty() {
+            let mut alone = self.alone.lock();
+            for holder in &holders {
+                alone.remove(holder);
+            }
+        }
+        self.unlocking.begin(holders)
     }
 
     /// A process closes a file: its POSIX locks on it are to be given back, whichever descriptor took them. To be
     /// called before anything is waited for: a process that is killed is gone before its close has ended.
     pub(super) fn begin_close(&self, ino: Ino, owner: u64) -> Unlocks<'_> {
         let holder = self.take(ino, owner).then_some((ino, owner, false));
-        self.unlocking.begin(holder.into_iter().collect())
+        self.give_back(holder.into_iter().collect())
     }
 
     /// The last descriptor of an open file is closed: locks that belong to it are to be given back. To be called before
     /// anything is waited for: its number as an owner is free.
     pub(super) fn begin_release(&self, ino: Ino, fh: u64, flocked: bool) -> Unlocks<'_> {
         let own = self.take_through(ino, fh).into_iter().map(|owner| (ino, owner, false));
-        self.unlocking.begin(own.chain(flocked.then_some((ino, fh, true))).collect())
+        self.give_back(own.chain(flocked.then_some((ino, fh, true))).collect())
     }
 
     /// A change of contents goes on although its process was killed, or (`false`) is over.
@@ -269,6 +296,33 @@ mod tests {
             assert!(futures::poll!(locks.as_mut()).is_pending());
             drop(gives_back);
             locks.await;
+        }
+    }
+
+    /// A downgrade was granted while a change of a killed process went on: others read, and then it was made.
+    #[tokio::test]
+    async fn who_shares_what_it_had_alone_waits_for_changes_of_killed_processes() {
+        let held = HeldLocks::default();
+        held.outlives(8, true);
+        for flock in [false, true] {
+            let [shared, alone] =
+                [libc::F_RDLCK, libc::F_WRLCK].map(|kind| Lock { flock, ..lock(kind) });
+            held.begin_lock(Ino(2), &shared).await;
+            held.begin_lock(Ino(2), &alone).await;
+            held.begin_lock(Ino(3), &shared).await;
+            {
+                let shares = held.begin_lock(Ino(2), &shared);
+                futures::pin_mut!(shares);
+                assert!(futures::poll!(shares.as_mut()).is_pending());
+                held.outlives(8, false);
+                shares.await;
+                held.outlives(8, true);
+            }
+            match flock {
+                true => drop(held.begin_release(Ino(2), shared.fh, true)),
+                false => drop(held.begin_close(Ino(2), shared.owner)),
+            }
+            held.begin_lock(Ino(2), &shared).await;
         }
     }
 

@@ -422,6 +422,10 @@ impl FakeState {
             MetaOp::Publish(publish) => {
                 let file = self.file(publish.ino)?;
                 file.attr.length = file.attr.length.max(publish.length_min);
+                if !repeated {
+                    let occupied = file.attr.occupied;
+                    file.attr.occupied = occupied.saturating_add_signed(publish.occupied_delta);
+                }
                 self.changed(publish.ino, publish.mtime)?;
                 self.entry(publish.ino)
             }

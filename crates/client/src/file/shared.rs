@@ -5,6 +5,7 @@
 //! recalls. It stays so until the last handle of this mount is gone. An append locks the end of the file first.
 
 use super::Life;
+use super::flush::to_the_end;
 use super::open::{OpenFile, TellBy};
 use super::state::FileState;
 use super::write::At;
@@ -207,7 +208,8 @@ impl Volume {
         if !file.state.core().shared || is_broken("shared-writes-are-told") {
             return Ok(());
         }
-        Box::pin(self.write_back(&file.state, false)).await?;
+        let (volume, state) = (Arc::clone(self), Arc::clone(&file.state));
+        to_the_end(async move { volume.write_back(&state, false).await }).await?;
         file.take_failure(TellBy::Write)
     }
 

@@ -6,7 +6,7 @@
 
 use super::Life;
 use super::allocate::REQUESTS_MAX;
-use super::flush::Tell;
+use super::flush::{Tell, to_the_end};
 use super::open::{OpenFile, TellBy};
 use super::state::{FileState, Unpublished};
 use crate::metrics::Op;
@@ -63,19 +63,19 @@ impl Volume {
     /// times out; they travel with the length, so nothing is gained by that.
     pub async fn fsync(self: &Arc<Self>, file: &Arc<OpenFile>, datasync: bool) -> Result<()> {
         let _ = datasync;
-        self.sync_and_tell(file, TellBy::Sync).await
+        let _timer = self.count(Op::Fsync);
+        let synced = self.sync_file(&file.state).await;
+        let failed = file.take_failure(TellBy::Sync);
+        failed.and(synced)
     }
 
     /// As [`Volume::fsync`], for a write that is to be durable when it is answered. What it reports may
     /// be missed, as with any write, and is left to be reported by the others.
     pub async fn sync_written(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
-        self.sync_and_tell(file, TellBy::Write).await
-    }
-
-    async fn sync_and_tell(self: &Arc<Self>, file: &Arc<OpenFile>, by: TellBy) -> Result<()> {
         let _timer = self.count(Op::Fsync);
-        let synced = self.sync_file(&file.state).await;
-        let failed = file.take_failure(by);
+        let (volume, state) = (Arc::clone(self), Arc::clone(&file.state));
+        let synced = to_the_end(async move { volume.sync_file(&state).await }).await;
+        let failed = file.take_failure(TellBy::Write);
         failed.and(synced)
     }
 

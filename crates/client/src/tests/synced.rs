@@ -65,3 +65,32 @@ async fn a_write_that_fails_while_its_time_is_told_fails_the_sync() {
     fake.fail("write", ErrorKind::NoSpace);
     assert_eq!(volume.fsync(&file, false).await.unwrap_err().kind, ErrorKind::NoSpace);
 }
+
+/// A write ended with its process while it told of what it had added, and nobody knew that it was told: it was told once
+/// more, and counted twice.
+#[tokio::test]
+async fn what_a_killed_write_has_added_is_told_once() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    for (at, shared) in [(20_000, false), (40_000, true)] {
+        file.state.core().shared = shared;
+        fake.take_log();
+        fake.lose_answer("publish");
+        {
+            let written = async {
+                volume.write(&file, at, pattern(2, 20_000)).await?;
+                volume.sync_written(&file).await
+            };
+            futures::pin_mut!(written);
+            // It is told, and waits before it asks again.
+            while count(&fake.take_log(), "publish") == 0 {
+                assert!(futures::poll!(written.as_mut()).is_pending());
+                tokio::task::yield_now().await;
+            }
+        }
+        volume.fsync(&file, false).await.unwrap();
+    }
+    assert_eq!(volume.getattr(file.ino()).await.unwrap().occupied, 60_000);
+}

@@ -9,13 +9,11 @@ use crate::target::{Target, in_chunk};
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_engine::chunk::ChunkStore;
+use strake_types::limits::COPY_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Copy, Data, Read, StorageAnswer, StorageOp, StorageRequest};
 use strake_wire::service::StorageService;
-
-/// Bytes moved at once.
-const PIECE_BYTES: u64 = 4 << 20;
 
 /// Where the bytes come from.
 enum Source {
@@ -72,7 +70,7 @@ impl StorageServer {
         while done < len {
             // Its client may have given it up: others may have written there since.
             running.check()?;
-            let piece = PIECE_BYTES.min(len - done);
+            let piece = COPY_BYTES_MAX.min(len - done);
             let read = Read { chunk: from.into(), offset: from_offset + done, len: piece };
             let data = self.read_sound(&source, &request, read).await?;
             let range = (chunk, offset + done, piece);

@@ -32,6 +32,8 @@ pub const VOLUMES_MAX: usize = 20_000;
 pub const COPIES_MAX: u32 = 3;
 /// Largest payload of one data request.
 pub const PAYLOAD_BYTES_MAX: usize = 8 << 20;
+/// Most bytes that are copied between chunks as one change: a longer copy is made in several, one after the other.
+pub const COPY_BYTES_MAX: u64 = 4 << 20;
 /// Largest body of one message.
 pub const BODY_BYTES_MAX: usize = 4 << 20;
 /// Longest time an operation waits for servers to come back before it fails, where nothing else is said.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use strake_types::layout::Placement;
-use strake_types::limits::FILE_BYTES_MAX;
+use strake_types::limits::{COPY_BYTES_MAX, FILE_BYTES_MAX};
 use strake_types::{Error, ErrorKind, Piece, Result};
 use strake_wire::message::storage::{Copy, Range, StorageOp};
 
@@ -173,6 +173,8 @@ impl Volume {
     }
 }
 
+/// Of what has several copies each run is one change: of a longer one the next primary does not know which parts were
+/// made, and would make them again over what others have written since.
 fn runs(source: &Placement, from: u64, target: &Placement, to: u64, len: u64) -> Vec<Run> {
     let mut runs = Vec::new();
     let mut done = 0;
@@ -180,9 +182,35 @@ fn runs(source: &Placement, from: u64, target: &Placement, to: u64, len: u64) ->
         let from = source.pieces(from + done, len - done).next();
         let to = target.pieces(to + done, len - done).next();
         let (Some(from), Some(to)) = (from, to) else { break };
-        let len = from.len.min(to.len);
+        let most = if to.group.copies() > 1 { COPY_BYTES_MAX } else { u64::MAX };
+        let len = from.len.min(to.len).min(most);
         runs.push(Run { from, to, len });
         done += len;
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::GroupId;
+    use strake_types::layout::{GroupTables, LayoutTemplate};
+
+    /// The parts of a longer call had no numbers but the last: when the primary died before that, the next one made all of
+    /// them again, over what had been written to the first ones since.
+    #[test]
+    fn what_has_several_copies_is_copied_in_calls_that_are_one_change_each() {
+        let placement = |copies: u32| {
+            let (chunk_size, copies) = (Some(16 << 20), Some(copies));
+            let template = LayoutTemplate { chunk_size, copies, ..LayoutTemplate::default() };
+            let groups = [1, 2].map(|copies| GroupId::of_class(copies, 3));
+            Placement::new(template.resolve(7, &GroupTables::of(groups)))
+        };
+        let (once, twice) = (placement(1), placement(2));
+        let lens = |target: &Placement| -> Vec<u64> {
+            runs(&once, 1 << 20, target, 0, 20 << 20).iter().map(|run| run.len >> 20).collect()
+        };
+        assert_eq!(lens(&once), [15, 1, 4]);
+        assert_eq!(lens(&twice), [4, 4, 4, 3, 1, 4]);
+    }
 }

@@ -105,6 +105,26 @@ pub fn lock(
     }
 }
 
+/// The process that is said to hold a lock in the way of one of the whole file; `None`: there is none in its way.
+pub fn lock_holder(file: &File, owner: LockOwner) -> io::Result<Option<i32>> {
+    let command = match owner {
+        LockOwner::Process => libc::F_GETLK,
+        LockOwner::OpenFile => libc::F_OFD_GETLK,
+    };
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: an open descriptor and a lock description that outlives the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid)),
+    }
+}
+
 /// Nanoseconds of the clock that all processes of this machine share and nobody sets.
 pub fn now_ns() -> u64 {
     WakingClock.monotonic().as_nanos() as u64

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::sync::mpsc::channel;
-use strake_tests::system::{LockOwner, RangeLock, lock};
+use strake_tests::system::{LockOwner, RangeLock, lock, lock_holder};
 
 fn two(place: &Place) -> (File, File) {
     let open = || {
@@ -60,4 +60,45 @@ fn a_waiting_lock_is_granted_when_the_holder_lets_go() {
     waits.recv().unwrap();
     lock(&a, owner, RangeLock::Unlock, (0, 0), false).unwrap();
     waiter.join().unwrap();
+}
+
+/// The kernel does not tell a mount which kind of lock it is, only who owns it: the open file, or the process.
+#[test]
+fn a_lock_of_an_open_file_keeps_its_own_process_out_and_ends_with_its_last_descriptor() {
+    let place = place("open-file");
+    let (a, b) = two(&place);
+    let owner = LockOwner::OpenFile;
+    lock(&a, owner, RangeLock::Exclusive, (0, 10), false).unwrap();
+    let is_held = || {
+        [LockOwner::OpenFile, LockOwner::Process].iter().all(|&other| {
+            let locked = lock(&b, other, RangeLock::Shared, (5, 1), false);
+            locked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        })
+    };
+    assert!(is_held(), "two opens of one process");
+    assert_eq!(lock_holder(&a, owner).unwrap(), None, "it is in nobody's own way");
+    assert_eq!(lock_holder(&b, owner).unwrap(), Some(-1));
+    let process = std::process::id() as i32;
+    assert_eq!(lock_holder(&b, LockOwner::Process).unwrap(), Some(process));
+    drop(File::open(place.at("file")).unwrap());
+    assert!(is_held(), "another open was closed");
+    let twin = a.try_clone().unwrap();
+    drop(a);
+    assert!(is_held(), "it has another descriptor");
+    drop(twin);
+    // The kernel does not wait for the end of the last close.
+    lock(&b, owner, RangeLock::Exclusive, (0, 10), true).unwrap();
+}
+
+#[test]
+fn a_lock_of_a_process_is_in_the_way_of_none_of_its_opens_and_ends_with_any_close() {
+    let place = place("process");
+    let (a, b) = two(&place);
+    lock(&a, LockOwner::Process, RangeLock::Exclusive, (0, 10), false).unwrap();
+    lock(&b, LockOwner::Process, RangeLock::Exclusive, (5, 1), false).unwrap();
+    let other = LockOwner::OpenFile;
+    let refused = lock(&b, other, RangeLock::Shared, (5, 1), false).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    drop(File::open(place.at("file")).unwrap());
+    lock(&b, other, RangeLock::Shared, (5, 1), false).unwrap();
 }

@@ -53,10 +53,9 @@ impl Caller {
 
     async fn ask(&self, op: MetaOp) -> MetaAnswer {
         let (volume, session, cred) = (self.volume, self.session, (&Credentials::root()).into());
-        let (seq, answered, leases, incarnation, closed) = (0, 0, 1, 1, None);
-        let op = Some(op);
+        let (leases, incarnation, op) = (1, 1, Some(op));
         let request =
-            MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op };
+            MetaRequest { volume, session, cred, leases, incarnation, op, ..Default::default() };
         let reply = self.service.call(request).await.expect("it is answered");
         reply.answer.expect("with something")
     }

@@ -79,6 +79,10 @@ struct SeqGuard<'a> {
     seq: u64,
     /// The file that it opens, and does nothing else, until it is answered.
     opens: Option<Ino>,
+    /// What it may cut, as far as is known, and directories.
+    cuts: Vec<Ino>,
+    /// The server has done it, or refused.
+    heard: bool,
 }
 
 impl SeqGuard<'_> {
@@ -86,6 +90,7 @@ impl SeqGuard<'_> {
     fn ended<T>(&mut self, answer: &Result<T>) {
         let is_late = answer.as_ref().is_err_and(|error| error.kind == ErrorKind::TimedOut);
         self.opens = self.opens.filter(|_| is_late);
+        self.heard = answer.as_ref().err().is_none_or(told::is_refusal);
     }
 }
 
@@ -97,7 +102,15 @@ impl Drop for SeqGuard<'_> {
                 let (seq, since) = (self.seq, self.volume.now());
                 self.session.give_up_open(Unheard { ino, seq, since });
             }
-            None => self.session.end_mutation(self.seq),
+            None if self.heard => self.session.end_mutation(self.seq),
+            None => self.session.give_up_mutation(self.seq),
+        }
+        if self.heard {
+            return;
+        }
+        // The server may still have to cut chunks: whoever writes before it has heard of this would lose what he writes.
+        for file in self.cuts.iter().filter_map(|ino| self.volume.inodes().file(*ino)) {
+            file.core().cut_in_doubt = Some(self.volume.now());
         }
     }
 }
@@ -164,7 +177,8 @@ impl Volume {
         let session = &share.session;
         let seq = if self.options().remember { session.begin_mutation() } else { 0 };
         let opens = told::only_opens(&op);
-        let mut number = SeqGuard { volume: self, session, seq, opens };
+        let cuts = if told::may_cut(&op) { self.touched(&op) } else { Vec::new() };
+        let mut number = SeqGuard { volume: self, session, seq, opens, cuts, heard: false };
         let doubtful = self.keeps_leases() && opens.is_none();
         let doubt = doubtful.then(|| Doubt::new(self, &op));
         let said = self.meta(share, cred.into(), op, seq, life).await;
@@ -199,8 +213,7 @@ impl Volume {
         let mut patience = Patience::new(self).on(told::inode(&op));
         let what = || format!("the metadata server of {}", self.called(share.id));
         let Share { id, session: own, leases: leased, .. } = share;
-        let Stamp { session, incarnation, answered } = own.stamp();
-        let volume = id.0;
+        let Stamp { session, incarnation, .. } = own.stamp();
         // Who opens a file anew is not told what was so while he had it open before.
         let again = matches!(&op, MetaOp::Open(open) if own.owes_close_of(open.ino));
         let closed = match again {
@@ -209,9 +222,8 @@ impl Volume {
         };
         // What only opens a file counts for nothing when its session is lost: in the next one it is asked for again.
         let is_once = seq != 0 && told::only_opens(&op).is_none();
-        let (leases, op) = (0, Some(op));
-        let mut request =
-            MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op };
+        let request = self.session_request(share, (session, incarnation), op);
+        let mut request = MetaRequest { seq, cred, closed, ..request };
         // It may have been carried out, and its answer be lost: only its session knows.
         let mut in_doubt = false;
         loop {
@@ -220,6 +232,9 @@ impl Volume {
             let (asked, since) = (self.now(), self.map().owned_since(*id));
             // After the time: whatever is believed of the answer was asked under this number.
             request.leases = leased.number();
+            // After the time, too: the server hears of all that was given up before.
+            let Stamp { answered, given_up, .. } = own.stamp();
+            (request.answered, request.given_up) = (answered, given_up);
             let answer = self.meta_once(request.clone()).await;
             let was_taken = answer.as_ref().err().is_none_or(told::is_refusal);
             if let Some(report) = request.closed.as_ref().filter(|_| was_taken) {

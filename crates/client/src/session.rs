@@ -6,8 +6,8 @@ use crate::share::Share;
 use crate::volume::Volume;
 use futures::future::join_all;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::attempts::Numbers;
@@ -23,6 +23,8 @@ const CARRIED_MAX: usize = 10_000;
 const UNHEARD_WAIT: Duration = Duration::from_secs(120);
 /// The longest that one message about it is waited for: others wait for their turn meanwhile.
 const UNHEARD_TRY: Duration = Duration::from_secs(2);
+/// Numbers that a request says were given up, at most: the newest.
+const GIVEN_UP_MAX: usize = 128;
 
 /// The client's side of its session. Short sections only; nothing here waits.
 pub(crate) struct Session {
@@ -31,6 +33,7 @@ pub(crate) struct Session {
     pub(crate) reopening: tokio::sync::Mutex<()>,
 }
 
+#[derive(Default)]
 struct State {
     /// Its id; 0 before the first.
     id: u64,
@@ -40,6 +43,8 @@ struct State {
     begun: u64,
     /// Of mutations.
     numbers: Numbers,
+    /// Those that are over though nobody has heard what has become of them: the server may do them yet.
+    given_up: BTreeSet<u64>,
     /// Files closed and not yet reported, with repeats.
     closed: Vec<u64>,
     /// How many closes of each file are not known to have been reported.
@@ -62,22 +67,29 @@ pub(crate) struct Unheard {
 }
 
 /// What a request says of its session.
-#[derive(Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) session: u64,
     pub(crate) incarnation: u64,
     /// Every mutation up to this number is over.
     pub(crate) answered: u64,
+    /// Of those above it, what was given up.
+    pub(crate) given_up: Vec<u64>,
+}
+
+impl State {
+    /// A number is over, and nobody has heard what has become of it.
+    fn give_up(&mut self, seq: u64) {
+        self.numbers.end(seq);
+        self.given_up.insert(seq);
+        while self.given_up.len() > GIVEN_UP_MAX {
+            self.given_up.pop_first();
+        }
+    }
 }
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let numbers = Numbers::default();
-        let (id, incarnation, begun, reports) = Default::default();
-        let (closed, owed, report, unheard) = Default::default();
-        let state =
-            State { id, incarnation, begun, numbers, closed, owed, report, reports, unheard };
-        Self { state: Mutex::new(state), reopening: tokio::sync::Mutex::new(()) }
+        Self { state: Mutex::default(), reopening: tokio::sync::Mutex::new(()) }
     }
 
     /// Its id now.
@@ -120,6 +132,12 @@ impl Session {
         self.state.lock().numbers.end(seq);
     }
 
+    /// The mutation is over, and nobody has heard what has become of it: whatever is asked for from now on tells the
+    /// server so, that it does not do it after that.
+    pub(crate) fn give_up_mutation(&self, seq: u64) {
+        self.state.lock().give_up(seq);
+    }
+
     /// Nobody hears what has become of an open: its number is over when [`Volume::close_unheard`] has heard it.
     pub(crate) fn give_up_open(&self, open: Unheard) {
         self.state.lock().unheard.push(open);
@@ -127,23 +145,26 @@ impl Session {
 
     /// The opens that were given up. The numbers of those that nobody has heard of for too long are over.
     fn take_unheard(&self, now: Duration) -> Vec<Unheard> {
-        let State { unheard, numbers, .. } = &mut *self.state.lock();
-        let mut opens = std::mem::take(unheard);
+        let state = &mut *self.state.lock();
+        let mut opens = std::mem::take(&mut state.unheard);
         opens.retain(|open| {
             let waits = now < open.since + UNHEARD_WAIT;
             if !waits {
-                numbers.end(open.seq);
+                state.give_up(open.seq);
             }
             waits
         });
         opens
     }
 
-    /// Id and incarnation, and up to which number every mutation is over.
+    /// Id and incarnation, and which mutations are over.
     pub(crate) fn stamp(&self) -> Stamp {
-        let state = self.state.lock();
-        let (session, incarnation) = (state.id, state.incarnation);
-        Stamp { session, incarnation, answered: state.numbers.oldest() - 1 }
+        let State { id, incarnation, numbers, given_up, .. } = &mut *self.state.lock();
+        let oldest = numbers.oldest();
+        // All below are over.
+        given_up.retain(|seq| *seq >= oldest);
+        let given_up = given_up.iter().copied().collect();
+        Stamp { session: *id, incarnation: *incarnation, answered: oldest - 1, given_up }
     }
 
     /// A file to report as closed, so many times, if its opens were counted in the incarnation in force.
@@ -273,8 +294,8 @@ impl Volume {
     ) -> MetaRequest {
         let cred = (&Credentials::root()).into();
         let (volume, leases) = (share.id.0, share.leases.number());
-        let (seq, answered, closed, op) = (0, 0, None, Some(op));
-        MetaRequest { volume, session, seq, answered, cred, leases, incarnation, closed, op }
+        let op = Some(op);
+        MetaRequest { volume, session, cred, leases, incarnation, op, ..MetaRequest::default() }
     }
 
     /// Each second: reports closed files of a share, or shows that we are alive when it is time.
@@ -337,6 +358,19 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_given_up_is_told_as_long_as_something_older_is_under_way() {
+        let session = Session::new();
+        let older = session.begin_mutation();
+        let later: Vec<u64> = (0..2 * GIVEN_UP_MAX).map(|_| session.begin_mutation()).collect();
+        later.iter().for_each(|seq| session.give_up_mutation(*seq));
+        let Stamp { answered, given_up, .. } = session.stamp();
+        assert_eq!((answered, &given_up[..]), (older - 1, &later[GIVEN_UP_MAX..]));
+        session.end_mutation(older);
+        let Stamp { answered, given_up, .. } = session.stamp();
+        assert_eq!((Some(&answered), given_up.len()), (later.last(), 0));
+    }
 
     #[test]
     fn a_close_is_owed_until_the_report_of_it_has_arrived() {

@@ -68,6 +68,8 @@ struct FakeState {
     /// That of whoever asks now.
     incarnation: u64,
     seen_seqs: HashSet<(u64, u64, u64)>,
+    /// Numbers of mutations that it was told are given up.
+    given_up: HashSet<u64>,
     /// Reports of closed files: incarnation and number.
     reports: HashSet<(u64, u64)>,
     log: Vec<String>,
@@ -127,6 +129,12 @@ impl Fake {
     /// What was asked so far, one line per request; the log is empty afterwards.
     pub(crate) fn take_log(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().log)
+    }
+
+    /// True if it was told that all these mutations are given up.
+    pub(crate) fn knows_given_up(&self, seqs: &[u64]) -> bool {
+        let state = self.state.lock();
+        seqs.iter().all(|seq| state.given_up.contains(seq))
     }
 
     pub(crate) fn fail(&self, prefix: &str, kind: ErrorKind) {
@@ -295,6 +303,7 @@ impl MetaService for FakeMeta {
             return Err(ErrorKind::NoSession.into());
         }
         state.incarnation = request.incarnation;
+        state.given_up.extend(&request.given_up);
         if let Some(closed) = request.closed {
             state.meta(MetaOp::RenewSession(closed), false)?;
         }

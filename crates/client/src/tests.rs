@@ -291,6 +291,39 @@ async fn an_open_of_before_a_cut_was_given_up_says_nothing_of_the_cut() {
     }
 }
 
+/// The server was not told that the cut was given up, and made it when something new had been written.
+#[tokio::test]
+async fn a_cut_that_was_given_up_is_told_with_the_next_open_whatever_else_is_under_way() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cut").await;
+    let session = volume.session(file.ino());
+    let older = session.begin_mutation();
+    fake.fail("setattr", ErrorKind::TimedOut);
+    let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
+    assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+    let given_up = session.stamp().given_up;
+    assert!(given_up.len() == 1 && !fake.knows_given_up(&given_up));
+    let again = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
+    assert!(fake.knows_given_up(&given_up));
+    assert!(again.state.core().cut_in_doubt.is_none(), "nothing else is waited for");
+    session.end_mutation(older);
+    assert!(session.stamp().given_up.is_empty());
+}
+
+/// Only who had waited to the end took note of it.
+#[tokio::test]
+async fn a_cut_for_which_nobody_waits_any_more_is_in_doubt() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cut").await;
+    for _ in 0..1_000 {
+        fake.fail("setattr", ErrorKind::Unavailable);
+    }
+    let (root, while_it_is_tried) = (Credentials::root(), std::time::Duration::from_millis(100));
+    let cut = volume.setattr(&root, file.ino(), length(5), Some(&file));
+    assert!(tokio::time::timeout(while_it_is_tried, cut).await.is_err());
+    assert!(file.state.core().cut_in_doubt.is_some());
+}
+
 #[tokio::test]
 async fn truncation_of_a_small_file() {
     let (fake, volume) = cluster().await;

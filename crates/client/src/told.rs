@@ -35,6 +35,18 @@ pub(crate) fn only_opens(op: &MetaOp) -> Option<Ino> {
     }
 }
 
+/// True for what may set the length of a file.
+pub(crate) fn may_cut(op: &MetaOp) -> bool {
+    match op {
+        MetaOp::Open(open) => open.mode.truncate,
+        MetaOp::SetAttr(set) => set.change.length.is_some(),
+        MetaOp::Create(create) => {
+            !create.exclusive && create.open.is_some_and(|mode| mode.truncate)
+        }
+        _ => false,
+    }
+}
+
 /// The inode that a change names by its number.
 pub(crate) fn inode(op: &MetaOp) -> Option<Ino> {
     use MetaOp::*;

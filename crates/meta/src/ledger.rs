@@ -24,6 +24,8 @@ const FORGET_EACH: usize = 2;
 const IDLE_MAX: usize = 1024;
 /// Most opens remembered of one session; one that is forgotten counts once more if it is sent again.
 const OPENS_MAX: usize = 65_536;
+/// Most numbers remembered of one session that its client has given up; beyond, the oldest is forgotten.
+const GIVEN_UP_MAX: usize = 1024;
 
 #[derive(Default)]
 struct State {
@@ -40,6 +42,21 @@ struct State {
     running: HashSet<u64>,
     /// Everything up to this number has been answered.
     answered: u64,
+    /// Above that: what the client has given up while something older was under way.
+    given_up: BTreeSet<u64>,
+}
+
+impl State {
+    /// The client wants no answer any more to anything up to this number.
+    fn hear(&mut self, answered: u64) {
+        self.answered = self.answered.max(answered);
+        let answered = self.answered;
+        self.given_up.retain(|seq| *seq > answered);
+    }
+
+    fn is_over(&self, seq: u64) -> bool {
+        seq <= self.answered || self.given_up.contains(&seq)
+    }
 }
 
 /// The ledger of one session.
@@ -57,7 +74,7 @@ pub(crate) enum Begin<'a> {
     Repeat,
     /// It has changed nothing, and was answered so.
     Idle(Arc<Result<MetaAnswer>>),
-    /// Its reply has reached the client already: a late copy of the message.
+    /// Its reply has reached the client already, or is wanted no more: a late copy of the message.
     Late,
 }
 
@@ -84,7 +101,7 @@ impl Ledger {
                 if state.stored.contains(&seq) && !forgetful {
                     return Begin::Repeat;
                 }
-                if seq <= state.answered && !forgetful {
+                if state.is_over(seq) && !forgetful {
                     return Begin::Late;
                 }
                 if let Some(answer) = state.idle.get(&seq).filter(|_| !forgetful) {
@@ -98,15 +115,20 @@ impl Ledger {
         }
     }
 
-    /// The client has answers to everything up to this number, or wants them no more.
-    pub fn heard(&self, answered: u64) {
+    /// The client has answers to everything up to this number, or wants them no more; nor to some above it that it has
+    /// given up.
+    pub fn heard(&self, answered: u64, given_up: &[u64]) {
         let mut state = self.state.lock();
-        state.answered = state.answered.max(answered);
+        state.given_up.extend(given_up.iter().take(GIVEN_UP_MAX));
+        state.hear(answered);
+        while state.given_up.len() > GIVEN_UP_MAX {
+            state.given_up.pop_first();
+        }
     }
 
     /// True if the client waits for no answer to this number any more.
     pub fn is_over(&self, seq: u64) -> bool {
-        seq <= self.state.lock().answered
+        self.state.lock().is_over(seq)
     }
 
     /// True if the reply to this number is stored.
@@ -146,13 +168,13 @@ impl Ledger {
     /// until the client has answered for it, which it has up to `answered`; but not an error that it may try again after.
     pub fn ended(&self, seq: u64, answered: u64, incarnation: u64, answer: &Result<MetaAnswer>) {
         let mut state = self.state.lock();
-        let after = answered.max(state.answered);
-        state.answered = after;
+        state.hear(answered);
+        let after = state.answered;
         state.idle = state.idle.split_off(&(after + 1));
         state.doubtful = state.doubtful.split_off(&(after + 1));
         let again = answer.as_ref().is_err_and(|error| error.advice() != Advice::GiveUp);
         // What is stored is answered from there.
-        if !again && !state.stored.contains(&seq) && seq > after {
+        if !again && !state.stored.contains(&seq) && !state.is_over(seq) {
             if let Ok(MetaAnswer::Opened(_)) = answer {
                 state.opens.insert(seq, incarnation);
             } else {
@@ -174,7 +196,7 @@ impl Ledger {
     pub fn forget(&self, answered: u64, requests: usize) -> Vec<u64> {
         let most = (FORGET_MAX / requests.max(1)).max(FORGET_EACH);
         let mut state = self.state.lock();
-        state.answered = state.answered.max(answered);
+        state.hear(answered);
         let old: Vec<u64> = state.stored.range(..=answered).take(most).copied().collect();
         for seq in &old {
             state.stored.remove(seq);
@@ -274,6 +296,26 @@ mod tests {
             let ledger = Ledger::with(1..=1000);
             assert_eq!(ledger.forget(1000, requests).len(), each);
         }
+    }
+
+    /// Only what was older than all that was under way was known to be over.
+    #[tokio::test]
+    async fn what_was_given_up_is_over_although_something_older_is_not() {
+        let ledger = Ledger::with([5]);
+        ledger.heard(1, &[3, 5, 6]);
+        assert!([1, 3, 5, 6].into_iter().all(|seq| ledger.is_over(seq)));
+        assert!([2, 4, 7].into_iter().all(|seq| !ledger.is_over(seq)));
+        assert!(matches!(ledger.begin(3).await, Begin::Late));
+        assert!(matches!(ledger.begin(4).await, Begin::New(_)));
+        assert!(matches!(ledger.begin(5).await, Begin::Repeat), "it was done before");
+        ledger.heard(4, &[]);
+        assert!(ledger.is_over(6) && !ledger.is_over(7));
+        let many: Vec<u64> = (10..10 + 2 * GIVEN_UP_MAX as u64).collect();
+        many.chunks(100).for_each(|some| ledger.heard(4, some));
+        assert_eq!(ledger.state.lock().given_up.len(), GIVEN_UP_MAX, "there is a bound to them");
+        assert!(many.last().is_some_and(|last| ledger.is_over(*last)));
+        ledger.heard(10_000, &[]);
+        assert!(ledger.state.lock().given_up.is_empty());
     }
 
     #[tokio::test]

@@ -202,6 +202,7 @@ impl MetaServer {
                     return Err(Error::with(ErrorKind::NoSession, what));
                 }
                 session.renew(self.core.deadline_ms());
+                session.ledger.heard(request.answered, &request.given_up);
                 Some(session)
             }
         };

@@ -66,8 +66,6 @@ pub(crate) trait Mutation: Sync {
 
 /// Carries out a mutation once, however often it is asked for.
 pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
-    // Also by what has no number of its own, as an open.
-    ctx.session.iter().for_each(|session| session.ledger.heard(ctx.answered));
     let ledger = ctx.ledger();
     let _running = match ledger {
         None => None,

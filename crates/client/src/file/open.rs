@@ -171,11 +171,7 @@ impl Volume {
         let asked = self.now();
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
         // Numbered: however often it is sent, it counts once.
-        let said = self.mutate_as(cred, op).await;
-        if flags.truncate {
-            self.heed_cut(ino, &said);
-        }
-        let said = said?;
+        let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         let incarnation = said.incarnation;
         self.opened(cred, Opening { flags, opened, created: false, asked, incarnation }).await

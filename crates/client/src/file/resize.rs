@@ -4,10 +4,9 @@ use super::flush::Tell;
 use super::open::OpenFile;
 use super::state::{Body, FileState};
 use crate::ops::unexpected;
-use crate::told;
 use crate::volume::Volume;
 use std::sync::Arc;
-use strake_types::{Attr, Credentials, Ino, Result};
+use strake_types::{Attr, Credentials, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Keeps writes of a file waiting while it lives.
@@ -58,11 +57,7 @@ impl Volume {
             // Already now: the server may do it and its answer be lost.
             file.core().kept.cut(length, u64::MAX);
         }
-        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await;
-        if length.is_some() {
-            self.heed_cut(file.ino(), &answer);
-        }
-        let answer = answer?;
+        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await?;
         let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         let now = self.now();
@@ -79,15 +74,6 @@ impl Volume {
         }
         drop(exclusive);
         Ok(file.merge(&attr))
-    }
-
-    /// The metadata server was to set the length of a file. Unless it has done so, or refused, it may still have to cut
-    /// chunks: whoever writes before that would lose what he writes.
-    pub(crate) fn heed_cut<T>(&self, ino: Ino, answer: &Result<T>) {
-        let in_doubt = answer.as_ref().err().is_some_and(|error| !told::is_refusal(error));
-        if in_doubt && let Some(file) = self.inodes().file(ino) {
-            file.core().cut_in_doubt = Some(self.now());
-        }
     }
 }
 

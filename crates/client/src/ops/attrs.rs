@@ -102,20 +102,15 @@ impl Volume {
     ) -> Result<Attr> {
         let _timer = self.count(Op::SetAttr);
         let writable_handle = handle.is_some_and(|h| h.flags().write);
-        let length = change.length;
         let request = meta::SetAttr { ino: ino.0, change: (&change).into(), writable_handle };
         match self.inodes().file(ino) {
             None => {
                 let asked = self.now();
-                if length.is_some() {
+                if change.length.is_some() {
                     self.memory().kept().forget(ino);
                 }
-                let answer = self.mutate(cred, MetaOp::SetAttr(request)).await;
-                if length.is_some() {
-                    // It may have been opened meanwhile.
-                    self.heed_cut(ino, &answer);
-                }
-                self.changed_entry(answer?, asked, "setattr")
+                let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
+                self.changed_entry(answer, asked, "setattr")
             }
             Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
         }

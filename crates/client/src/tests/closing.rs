@@ -264,6 +264,22 @@ async fn an_open_that_cuts_is_not_closed_when_it_is_given_up() {
     assert!(starting(&fake.take_log(), "open").is_empty());
 }
 
+/// It told what was so when it was sent first: the doubt about a cut that was given up after that ended with its answer.
+#[tokio::test]
+async fn an_open_that_is_sent_again_tells_what_was_given_up_meanwhile() {
+    let (fake, volume) = cluster().await;
+    let (ino, session) = (closed(&volume).await, volume.session(Ino::ROOT));
+    let (older, later) = (session.begin_mutation(), session.begin_mutation());
+    fake.fail("open", ErrorKind::Unavailable);
+    let root = Credentials::root();
+    let mut opening = Box::pin(volume.open(&root, ino, OpenFlags::READ_WRITE));
+    assert!(futures::poll!(opening.as_mut()).is_pending(), "it was refused once");
+    session.give_up_mutation(later);
+    opening.await.unwrap();
+    assert!(fake.knows_given_up(&[later]));
+    session.end_mutation(older);
+}
+
 /// Who was answered just before the session was opened again is not in the list of what is open.
 #[tokio::test]
 async fn an_open_that_was_answered_before_a_restart_is_asked_again() {

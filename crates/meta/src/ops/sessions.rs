@@ -76,7 +76,6 @@ async fn shared_ones(ctx: &Ctx, session: &Client, writable: &[u64]) -> Result<Ve
 /// A client is alive, and has closed these files.
 pub(crate) async fn renew(ctx: &Ctx, op: &RenewSession) -> Result<MetaAnswer> {
     let session = ctx.need_session()?;
-    session.ledger.heard(ctx.answered);
     if !session.is_news(op.number) {
         return Ok(MetaAnswer::Done(Nothing {}));
     }

@@ -638,6 +638,17 @@ impl User<'_> {
     }
 
     pub async fn call_seq(&self, seq: u64, answered: u64, op: MetaOp) -> Result<MetaAnswer> {
+        self.call_giving_up(&[], seq, answered, op).await
+    }
+
+    /// The same, of one that has given up these calls.
+    pub async fn call_giving_up(
+        &self,
+        given_up: &[u64],
+        seq: u64,
+        answered: u64,
+        op: MetaOp,
+    ) -> Result<MetaAnswer> {
         let shares = self.world.shares;
         let share = op.place().map_or(0, |ino| shares.index_of(ino));
         let session = match share {
@@ -653,6 +664,7 @@ impl User<'_> {
             leases: u64::from(self.leases),
             incarnation: 0,
             closed: None,
+            given_up: given_up.to_vec(),
             op: Some(op),
         };
         let reply = self.world.server.call(request).await?;

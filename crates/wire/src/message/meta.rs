@@ -46,6 +46,9 @@ pub struct MetaRequest {
     /// [`MetaOp::RenewSession`], and counted once with that.
     #[prost(message, optional, tag = "8")]
     pub closed: Option<RenewSession>,
+    /// Mutations above `answered` that the client has given up, the newest of them: they are over, too. Mostly none.
+    #[prost(uint64, repeated, tag = "9")]
+    pub given_up: Vec<u64>,
     /// What to do.
     #[prost(
         oneof = "MetaOp",

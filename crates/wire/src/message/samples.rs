@@ -342,6 +342,7 @@ impl Gen {
             leases: self.u64(),
             incarnation: self.u64(),
             closed: Some(self.closed()),
+            given_up: self.list(Self::u64),
             op: None,
         };
         let ops = self.meta_ops().into_iter();

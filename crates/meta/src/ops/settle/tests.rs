@@ -1,10 +1,10 @@
 use crate::tests::world::*;
 use futures::FutureExt;
-use strake_types::ErrorKind;
 use strake_types::limits::LEASE_MS_AT_SERVER;
+use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
-    Ask, Inode, MetaAnswer, MetaOp, Nothing, Open, OpenMode, Opened, Publish, Recalls,
+    Ask, Create, Inode, MetaAnswer, MetaOp, Nothing, Open, OpenMode, Opened, Publish, Recalls,
     RenewSession, SetAttr, Told,
 };
 
@@ -143,6 +143,39 @@ async fn a_cut_that_its_client_has_given_up_is_not_made_after_the_client_has_ope
     tell(&a, asked(&a).await[0]).await;
     assert_eq!(kind(cut.await), ErrorKind::Malformed);
     assert_eq!(b.getattr(ino).await.unwrap().length, 6);
+}
+
+/// The server could not hear that it was given up, and made it when others had told.
+#[tokio::test]
+async fn a_cut_that_was_given_up_is_not_made_although_an_older_request_is_under_way() {
+    const CUT: OpenMode = OpenMode { truncate: true, ..BOTH };
+    let set_length = |ino: u64| {
+        let change = AttrChange { length: Some(1), ..AttrChange::default() };
+        MetaOp::SetAttr(SetAttr { ino, change, writable_handle: false })
+    };
+    let create = |_: u64| {
+        let new = new(1, "f", FileKind::File, 0o644);
+        MetaOp::Create(Create { exclusive: false, open: Some(CUT), ..new })
+    };
+    let cuts: [fn(u64) -> MetaOp; 3] =
+        [set_length, create, |ino| MetaOp::Open(Open { ino, mode: CUT })];
+    for cut in cuts {
+        let world = World::new().await;
+        let (a, b) = (client(&world).await, client(&world).await);
+        let ino = a.file(1, "f").await.unwrap();
+        a.write(ino, 0, b"before").await.unwrap();
+        a.open(ino, BOTH).await.unwrap();
+        let waiting = b.call_seq(7, 5, cut(ino));
+        futures::pin_mut!(waiting);
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        let open = MetaOp::Open(Open { ino, mode: BOTH });
+        b.call_giving_up(&[7], 8, 5, open).await.unwrap();
+        tell(&a, asked(&a).await[0]).await;
+        assert_eq!(kind(waiting.await), ErrorKind::Malformed);
+        let late_copy = b.call_seq(7, 5, cut(ino)).await;
+        assert_eq!(kind(late_copy), ErrorKind::Malformed);
+        assert_eq!(b.getattr(ino).await.unwrap().length, 6);
+    }
 }
 
 #[tokio::test]

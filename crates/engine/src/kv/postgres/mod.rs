@@ -29,6 +29,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use hub::{Hub, Pool};
 use readers::{PostgresSnapshot, Waiting};
+use schema::Opening;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -110,13 +111,13 @@ impl Store for PostgresStore {
             .runtime
             .spawn(async move { claim(&pool, &id, &host, part, pool.deadline()).await });
         let closed = |_| self.pool.unreachable("the store is being closed");
-        let number = claimed.await.map_err(closed)??;
+        let opening = claimed.await.map_err(closed)??;
         let (pool, runtime) = (self.pool.clone(), &self.pool.runtime);
-        let hub = Arc::new(Hub::new(pool, number, part));
+        let hub = Arc::new(Hub::new(pool, opening.writer, part));
         let (snapshots, waiting) = mpsc::unbounded_channel();
         let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
         runtime.spawn(readers::begin_for_all(hub.clone(), waiting, writer.clone()));
-        runtime.spawn(Writer::new(hub.clone()).run(asked));
+        runtime.spawn(Writer::new(hub.clone(), opening.seq).run(asked));
         Ok(Arc::new(PostgresKv { hub, snapshots, writer, background: self.background.clone() }))
     }
 
@@ -149,7 +150,13 @@ async fn prepare(address: &Address, options: &DatabaseOptions, deadline: Instant
 }
 
 /// Becomes the writer of a part; a number that was taken and whose answer was lost is never used.
-async fn claim(pool: &Pool, store: &str, host: &str, part: Part, deadline: Instant) -> Result<i64> {
+async fn claim(
+    pool: &Pool,
+    store: &str,
+    host: &str,
+    part: Part,
+    deadline: Instant,
+) -> Result<Opening> {
     let mut pause = Pause::default();
     loop {
         let claimed = async {
@@ -157,7 +164,7 @@ async fn claim(pool: &Pool, store: &str, host: &str, part: Part, deadline: Insta
             schema::claim(&client, &pool.address, store, host, part).await
         };
         match claimed.await {
-            Ok(number) => return Ok(number),
+            Ok(opening) => return Ok(opening),
             Err(error) => pause.after(error, deadline).await?,
         }
     }

@@ -4,6 +4,7 @@ use super::super::{DatabaseOptions, KvError, Part, Result};
 use super::address::Address;
 use super::answer::bounded;
 use super::failure::damaged;
+use strake_base::random::{Random, SystemRandom};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};
@@ -18,6 +19,8 @@ const SERVER_VERSION_MIN: i64 = 110_000;
 const WRITERS_KEPT: i64 = 100;
 /// The part of those who write all of a store; the control plane is 0, and a volume its id.
 const WHOLE: i64 = -1;
+/// Bits of a version that count statements; those above are the writer's number.
+pub const SEQ_BITS: u32 = 40;
 /// What parts a writer has, where the table is older than they are.
 const ADD_PARTS: &str =
     "ALTER TABLE strake_writer ADD COLUMN IF NOT EXISTS part INT8 NOT NULL DEFAULT -1";
@@ -53,15 +56,24 @@ pub async fn open(client: &Client, address: &Address, options: &DatabaseOptions)
     }
 }
 
-/// Opens a part as its only writer: whoever wrote it before, and still does, is fenced. Gives the number of the
-/// new writer. The store is there, and refused if it is not this one any more.
+/// An opening of a part.
+pub struct Opening {
+    /// Its number: that of the new writer.
+    pub writer: i64,
+    /// What its row says before it has written anything. Random, in the lower half of what [`SEQ_BITS`] hold: where the
+    /// database goes back to before this opening, the next one gets the same number, and must not be taken for it.
+    pub seq: i64,
+}
+
+/// Opens a part as its only writer: whoever wrote it before, and still does, is fenced. The store is there, and
+/// refused if it is not this one any more.
 pub async fn claim(
     client: &Client,
     address: &Address,
     store: &str,
     host: &str,
     part: Part,
-) -> Result<i64> {
+) -> Result<Opening> {
     Db { client, address }.take_over(store, host, part).await
 }
 
@@ -159,7 +171,7 @@ impl Db<'_> {
     /// Makes a store that was left over our own, unless its owner wrote into it, or opened it, just now.
     async fn adopt(&self, left: &Found, options: &DatabaseOptions) -> Result<()> {
         match self.take_over(&left.owner, &options.host, Part::Whole).await {
-            Ok(writer) if self.is_empty().await? => {
+            Ok(Opening { writer, .. }) if self.is_empty().await? => {
                 // Who has opened a part since has a later number, and may write.
                 let sql = "UPDATE strake_store SET owner = $1, host = $2 \
                      WHERE id = 1 AND owner = $3 AND writers = $4";
@@ -213,15 +225,16 @@ impl Db<'_> {
     }
 
     /// Each step alone, in this order: of two that open at once the later number is left.
-    async fn take_over(&self, owner: &str, host: &str, part: Part) -> Result<i64> {
+    async fn take_over(&self, owner: &str, host: &str, part: Part) -> Result<Opening> {
         let part = match part {
             Part::Whole => WHOLE,
             Part::Control => 0,
             Part::Volume(id) => i64::from(id),
         };
-        let writer = self.next_number(owner).await?;
-        let enter = "INSERT INTO strake_writer (writer, seq, fenced, host, part) VALUES ($1, 0, false, $2, $3)";
-        bounded(self.address, self.client.execute(enter, &[&writer, &host, &part])).await?;
+        let (writer, seq) = (self.next_number(owner).await?, self.first_seq()?);
+        let enter = "INSERT INTO strake_writer (writer, seq, fenced, host, part) VALUES ($1, $2, false, $3, $4)";
+        let values: &[&(dyn ToSql + Sync)] = &[&writer, &seq, &host, &part];
+        bounded(self.address, self.client.execute(enter, values)).await?;
         // Waits for a commit of an earlier one that is under way; none is begun after it.
         let fence = "UPDATE strake_writer SET fenced = true WHERE writer < $1 AND NOT fenced \
              AND (part = $2 OR part = -1 OR $2 = -1)";
@@ -235,7 +248,15 @@ impl Db<'_> {
         }
         let forget = "DELETE FROM strake_writer WHERE fenced AND writer < $1";
         bounded(self.address, self.client.execute(forget, &[&(writer - WRITERS_KEPT)])).await?;
-        Ok(writer)
+        Ok(Opening { writer, seq })
+    }
+
+    fn first_seq(&self) -> Result<i64> {
+        let random = SystemRandom.number().map_err(|e| KvError::Io {
+            store: self.store(),
+            cause: format!("random numbers: {e}"),
+        })?;
+        Ok((random >> (u64::BITS - SEQ_BITS + 1)) as i64)
     }
 
     /// The number of the next writer, if the store is this owner's: since it was opened the database may have been emptied,

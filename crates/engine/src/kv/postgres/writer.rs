@@ -11,7 +11,7 @@ use super::answer::{answer, bounded};
 use super::connection::Connection;
 use super::failure::{damaged, failure, is_lost_race, is_unsure};
 use super::hub::Hub;
-use super::schema;
+use super::schema::{self, SEQ_BITS};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -28,8 +28,6 @@ const BATCH_KEYS_MAX: usize = 4096;
 const BATCH_BYTES_MAX: usize = 4 << 20;
 /// How often a statement that lost a race is tried again.
 const RACES_MAX: u32 = 10;
-/// Bits of a version that count statements; those above are the writer's number.
-const SEQ_BITS: u32 = 40;
 
 /// What the writer is asked to do.
 pub enum Ask {
@@ -92,8 +90,9 @@ enum Ended {
 }
 
 impl Writer {
-    pub fn new(hub: Arc<Hub>) -> Self {
-        Self { hub, connection: None, last: 0, next: 1, doubt: None }
+    /// `seq` is what our row says before anything is written.
+    pub fn new(hub: Arc<Hub>, seq: i64) -> Self {
+        Self { hub, connection: None, last: seq, next: seq + 1, doubt: None }
     }
 
     /// Writes until nobody can ask any more.
@@ -254,8 +253,8 @@ impl Writer {
                 Err(error) => pause.after(error, deadline).await?,
             }
         };
-        // Our numbers only rise.
-        if found < self.last {
+        // Our numbers only rise, and what we have not given is of another opening, which got our number.
+        if found < self.last || found >= self.next {
             return Err(self.hub.gone_back());
         }
         self.last = found;

@@ -208,6 +208,40 @@ fn who_looks_for_a_lost_answer_meets_that_the_database_has_gone_back() {
     assert!(kv.is_taken_over());
 }
 
+/// Its number was higher than any that was given here, and the writer went on from there as if it were its own.
+#[test]
+fn who_looks_for_a_lost_answer_and_finds_what_another_opening_wrote_meets_it_too() {
+    let (database, kv) = in_doubt();
+    database.sql("UPDATE strake_writer SET seq = seq + 1000");
+    database.proxy.as_ref().unwrap().state.down.store(false, Ordering::SeqCst);
+    let error = run(kv.snapshot()).err().unwrap().to_string();
+    assert!(error.contains("has gone back to an earlier state"), "{error}");
+    assert!(kv.is_taken_over());
+}
+
+/// Both had the same number and had written as often, so that each took the other's row for its own.
+#[test]
+fn who_has_opened_before_a_restore_writes_nothing_beside_the_one_who_got_its_number() {
+    let database = Database::new();
+    let (store, elsewhere) = (database.store().unwrap(), database.store().unwrap());
+    run(async {
+        let before = store.open(Part::Volume(1)).await.unwrap();
+        assert_eq!(put(&*before, "a", "1").await.unwrap(), Outcome::Committed);
+        // As in a backup of before the opening.
+        database.sql(
+            "DELETE FROM strake_kv; DELETE FROM strake_writer; UPDATE strake_store SET writers = 0",
+        );
+        let after = elsewhere.open(Part::Volume(1)).await.unwrap();
+        assert_eq!(put(&*after, "b", "1").await.unwrap(), Outcome::Committed);
+        assert_eq!(database.sql("SELECT writer FROM strake_writer"), "1");
+        let error = put(&*before, "c", "1").await.unwrap_err().to_string();
+        assert!(error.contains("has gone back to an earlier state"), "{error}");
+        assert!(before.is_taken_over());
+        assert_eq!(put(&*after, "b", "2").await.unwrap(), Outcome::Committed);
+        assert_eq!(get(&*after, "c").await, None);
+    });
+}
+
 /// The row was missed as if the database were damaged, and a manager went on in the belief that it leads.
 #[test]
 fn who_looks_for_a_lost_answer_and_was_forgotten_is_taken_over() {

@@ -103,6 +103,18 @@ impl Server {
         (output.status.code(), said)
     }
 
+    /// What a server of this home says that must not start.
+    fn does_not_start(&self, further: &[&str]) -> String {
+        let address = format!("127.0.0.1:{}", free_port());
+        let data = [self.home(), self.at("disk")].map(|path| text(&path));
+        let own = ["server", "--listen", &address, "--roles", "manager,meta,storage", "--data"];
+        let arguments = own.into_iter().chain(data.iter().map(String::as_str));
+        let output = run(arguments.chain(further.iter().copied()));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && !said.contains(PASSWORD), "{said}");
+        said
+    }
+
     /// The same, which must succeed.
     fn succeed(&self, verb: &str, further: &[&str]) -> String {
         let (code, said) = self.meta(verb, further);
@@ -362,13 +374,53 @@ fn what_has_changed_since_is_not_lost_by_mistake() {
     let old = text(&server.home().join("meta.moved"));
     server.refused(&[&old, "rm -r"], "import", &into_redb(&third));
     // Nobody moves by a flag.
-    let listen = format!("127.0.0.1:{}", free_port());
-    let home = text(&server.home());
-    let arguments = ["server", "--listen", &listen, "--roles", "manager,meta,storage"];
-    let further = ["--data", &home, "--meta", &url];
-    let output = run(arguments.into_iter().chain(further));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("strake meta export"), "{said}");
+    let said = server.does_not_start(&["--meta", &url]);
+    assert!(said.contains("strake meta export"), "{said}");
+}
+
+/// Who was started with the old `--meta` led the old store beside the one who led the new store.
+#[test]
+fn the_store_that_was_moved_away_is_closed_until_the_move_is_given_up() {
+    let database = PostgresServer::shared();
+    let [from, to] = [(); 2].map(|()| database.url(&database.database()));
+    let mut server = Server::start(&["--meta", &from]);
+    fs::write(server.mount().at("file"), "old").unwrap();
+    server.stop();
+    let (first, file) = (text(&server.at("first")), text(&server.at("export")));
+    // A copy to keep changes nothing.
+    server.succeed("export", &["--from", &from, &first]);
+    server.start_again(&["--meta", &from]);
+    server.stop();
+    server.succeed("export", &["--from", &from, &file]);
+    let node = server.home().join("node.json");
+    let before = fs::read(&node).unwrap();
+    let import = ["--from", &from, "--meta", &to, &file];
+    let said = server.succeed("import", &import);
+    assert!(said.contains("is closed: no server starts on it"), "{said}");
+
+    // As other servers have it; and this one, if the import was killed just before its end.
+    fs::write(&node, &before).unwrap();
+    let said = server.does_not_start(&["--meta", &from]);
+    for word in ["is closed", "was moved to postgres://", "next: start this server with --meta"] {
+        assert!(said.contains(word), "{word:?} is not in: {said}");
+    }
+    let words = ["is closed", "strake meta reopen"];
+    server.refused(&words, "export", &["--from", &from, &text(&server.at("again"))]);
+    let elsewhere = [&["--from", &from][..], &into_redb(&file)].concat();
+    server.refused(&words, "import", &elsewhere);
+    server.succeed("import", &import);
+    let said = server.succeed("reopen", &["--from", &to]);
+    assert!(said.contains("is not closed"), "{said}");
+
+    fs::write(&node, &before).unwrap();
+    let words = ["was moved to postgres://", "files are lost", "--yes"];
+    server.refused(&words, "reopen", &["--from", &from]);
+    assert!(server.does_not_start(&["--meta", &from]).contains("is closed"));
+    server.succeed("reopen", &["--from", &from, "--yes"]);
+    server.start_again(&["--meta", &from]);
+    assert_eq!(fs::read(server.mount().at("file")).unwrap(), b"old");
+    server.stop();
+    server.refused(&["has run since"], "import", &import);
 }
 
 /// What another manager does when it begins to lead, before anything is written.
@@ -542,6 +594,7 @@ fn interrupted(server: &Server, arguments: &[&str]) -> Output {
         fs::remove_dir_all(&meta).unwrap();
         fs::rename(&old, &meta).unwrap();
         fs::write(&node, &before).unwrap();
+        server.succeed("reopen", &["--yes"]);
     }
     panic!("each import was done before it was interrupted");
 }

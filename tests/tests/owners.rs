@@ -404,6 +404,11 @@ fn a_manager_follows_where_another_server_has_moved_the_metadata() {
     let late = Process::start(&late, &directory.path().join("late.log"));
     eventually(WAIT, "it is refused", || late.log().contains("leads this cluster, and"));
     drop(late);
+    // Nor does it where it asks nobody.
+    let alone = ["server", "--data", &home, "--listen", &listen, "--meta", &from];
+    let output = run(alone.into_iter().chain(["--roles", "manager,meta,storage"]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("strake meta reopen"), "{said}");
     let two = start("two", &to, &["--join", one.address()]);
     wait_until_joined(&one, &two);
 }

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
-use strake_engine::kv::{Kv, KvError, Outcome, Part, Store, Transaction, dump};
+use strake_engine::kv::dump::{self, DumpError};
+use strake_engine::kv::{Kv, KvError, Outcome, Part, Store, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::lease::Lease;
 use strake_wire::message::manager::{Leader, ManagerAnswer, ManagerReply, ManagerRequest};
@@ -226,11 +227,14 @@ impl Inner {
         beat.ended || beat.server == 0 || beat.server == self.number() && beat.waits_ms == 0
     }
 
-    /// What is stored, as far as it says who leads. `None`: no cluster is.
+    /// What is stored, as far as it says who leads. `None`: no cluster is. Fails if it was moved to another store.
     async fn look(&self) -> Result<Option<Sight>> {
         let own = records::key(Kind::Server, self.number());
-        let keys = [records::key(Kind::Cluster, 0), records::key(Kind::Beat, 0), own];
+        let moved = dump::MOVED.to_vec();
+        let keys = [records::key(Kind::Cluster, 0), records::key(Kind::Beat, 0), own, moved];
         let found = self.store.look(&keys).await.map_err(|e| stored(&e))?;
+        let moved = found.get(3).and_then(Option::as_ref);
+        dump::check_mark(self.store.name(), moved).map_err(|e| stored(&e))?;
         let Some(cluster) = decoded::<Cluster>(&keys[0], found.first())? else { return Ok(None) };
         let beat = decoded::<Beat>(&keys[1], found.get(1))?;
         let own = decoded::<records::Server>(&keys[2], found.get(2))?;
@@ -254,7 +258,10 @@ impl Inner {
 
     /// The same with the store open: from here on nobody else writes it.
     async fn lead_on(&self, kv: &Arc<dyn Kv>, last: Option<Beat>) -> Result<()> {
-        dump::forget(&**kv).await.map_err(|e| Error::with(ErrorKind::Conflict, e.to_string()))?;
+        dump::forget(&**kv).await.map_err(|error| match &error {
+            DumpError::Store(error @ KvError::Moved { .. }) => stored(error),
+            error => Error::with(ErrorKind::Conflict, error.to_string()),
+        })?;
         let lead = match self.store.is_shared() {
             true => Some(self.begin_to_lead(&**kv, last).await?),
             false => None,
@@ -386,6 +393,7 @@ impl Inner {
         let clock = &self.options.clock;
         let mut last: Option<(Beat, Duration)> = None;
         let mut rests_until = Duration::ZERO;
+        let mut is_told = false;
         loop {
             // The last one when the leader's lease is over.
             let lead = last.as_ref().map_or(LEAD_MAX, |(beat, _)| lead_of(beat));
@@ -403,6 +411,10 @@ impl Inner {
                     // Nor does the leader reach it, perhaps.
                     last = None;
                     tracing::debug!("who leads is not known: {error}");
+                    if error.kind == ErrorKind::WrongPeer && !std::mem::replace(&mut is_told, true)
+                    {
+                        tracing::error!("this manager neither leads nor follows: {}", error.detail);
+                    }
                     continue;
                 }
             };

@@ -37,9 +37,10 @@ pub(crate) fn stored(error: &KvError) -> Error {
         KvError::Corrupt { .. } => ErrorKind::Corrupt,
         KvError::Full { .. } => ErrorKind::NoSpace,
         KvError::InUse { .. } => ErrorKind::Busy,
-        KvError::Newer { .. } | KvError::Older { .. } | KvError::OtherEngine { .. } => {
-            ErrorKind::WrongPeer
-        }
+        KvError::Newer { .. }
+        | KvError::Older { .. }
+        | KvError::OtherEngine { .. }
+        | KvError::Moved { .. } => ErrorKind::WrongPeer,
         KvError::Poisoned { .. } => ErrorKind::Poisoned,
         KvError::Unreachable { .. }
         | KvError::Refused { .. }

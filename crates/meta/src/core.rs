@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use strake_base::clock::Clock;
-use strake_engine::kv::{Part, Store};
+use strake_engine::kv::{Part, Store, dump};
 use strake_types::layout::GroupTables;
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{
@@ -326,10 +326,11 @@ impl Core {
         served.keys().copied().chain(coming).map(|id| id.0).collect()
     }
 
-    /// Opens the part of the store that a volume is.
+    /// Opens the part of the store that a volume is. Refused where the store was moved elsewhere.
     pub async fn part(&self, id: VolumeId, settings: Settings) -> Result<Volume> {
         self.check_tenure()?;
         let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
+        dump::check_open(&*kv).await.map_err(store_error)?;
         let opening = Opening(self.openings.fetch_add(1, Ordering::Relaxed));
         Ok(Volume::new(id, settings, kv, opening))
     }

@@ -67,6 +67,7 @@ pub(crate) fn store_error(error: KvError) -> Error {
         | KvError::Expired { .. }
         | KvError::OtherOwner { .. }
         | KvError::TakenOver { .. }
+        | KvError::Moved { .. }
         | KvError::Newer { .. }
         | KvError::Older { .. }
         | KvError::OtherEngine { .. } => ErrorKind::Unavailable,

@@ -5,10 +5,13 @@
 //! and an export that was interrupted goes on only with what it has begun. [`import`] marks how far it is in the
 //! same transaction as what it writes, so it goes on wherever it was interrupted, and reads everything back in the
 //! end. Its mark stays until a server starts, too: what comes after an import may be interrupted as well.
+//! Before a server is told of the new store, the old one is closed ([`close`]): nobody is to lead by both. What was only
+//! exported is not: that may have been a copy to keep.
 //! The file is in docs/FORMATS.md, "A metadata store in a file".
 
 use super::{Kv, Outcome, Pair, Transaction};
 use bytes::Bytes;
+pub use closing::{MOVED, check_mark, check_open, close, moved, reopen};
 pub use error::{DumpError, Result};
 use file::{BLOCK_BYTES, Blocks, Draft};
 pub use forms::FORMS;
@@ -16,6 +19,7 @@ use std::ops::Bound;
 use std::path::Path;
 use strake_base::random::{Random, SystemRandom};
 
+mod closing;
 mod error;
 mod file;
 mod forms;
@@ -79,13 +83,14 @@ pub struct Progress {
 }
 
 /// Writes all that a store holds to a new file, and reads it back. What an interrupted export of the same store
-/// has left next to it is gone on with, if no server has started since.
+/// has left next to it is gone on with, if no server has started since. Fails if the store was moved elsewhere.
 pub async fn export(
     kv: &dyn Kv,
     about: &str,
     path: &Path,
     progress: impl Fn(Progress),
 ) -> Result<Dump> {
+    check_open(kv).await?;
     file::check_absent(path)?;
     let id = exported_as(kv).await?;
     let mut draft = match Draft::go_on(path, &id, about)? {
@@ -140,7 +145,7 @@ pub async fn import(
     progress: impl Fn(Progress),
 ) -> Result<()> {
     let mut mark = begun(kv, &dump.id).await?;
-    let mut blocks = reopen(path, dump)?;
+    let mut blocks = open_verified(path, dump)?;
     while let Some(block) = blocks.next_block()? {
         for some in block.chunks(COMMIT_PAIRS) {
             let last = some.last().map_or(&[][..], |(key, _)| key);
@@ -159,7 +164,7 @@ pub async fn import(
 }
 
 /// Opens a file that was verified, unless another one has taken its place.
-fn reopen(path: &Path, dump: &Dump) -> Result<Blocks> {
+fn open_verified(path: &Path, dump: &Dump) -> Result<Blocks> {
     let blocks = Blocks::open(path)?;
     match blocks.head() == (dump.id, dump.about.clone()) {
         true => Ok(blocks),
@@ -178,8 +183,9 @@ pub async fn is_import_of(kv: &dyn Kv, id: &DumpId) -> Result<bool> {
 }
 
 /// From now on the store may change: no file is what it holds, and none goes on being imported. Fails if an import
-/// did not come to its end.
+/// did not come to its end, or if the store was moved elsewhere.
 pub async fn forget(kv: &dyn Kv) -> Result<()> {
+    check_open(kv).await?;
     if mark(kv, IMPORTING).await?.is_some() && mark(kv, IMPORTED).await?.is_none() {
         return Err(DumpError::Unfinished { store: kv.name() });
     }
@@ -217,6 +223,9 @@ async fn exported_as(kv: &dyn Kv) -> Result<DumpId> {
 
 /// How far an interrupted import of this file has come: its mark. Begins one in an empty store.
 async fn begun(kv: &dyn Kv, id: &DumpId) -> Result<Bytes> {
+    if mark(kv, MOVED).await?.is_some() {
+        return Err(DumpError::NotEmpty { store: kv.name() });
+    }
     if let Some(mark) = mark(kv, IMPORTING).await? {
         return match mark.starts_with(id) {
             true => Ok(mark),
@@ -267,7 +276,7 @@ async fn compare(kv: &dyn Kv, path: &Path, dump: &Dump, progress: impl Fn(Progre
         let key = key.iter().map(|byte| format!("{byte:02x}")).collect();
         Err(DumpError::Differs { store: kv.name(), key })
     };
-    let mut blocks = reopen(path, dump)?;
+    let mut blocks = open_verified(path, dump)?;
     let mut wanted = Vec::new().into_iter();
     let mut after: Option<Bytes> = None;
     loop {

@@ -1,5 +1,7 @@
 //! What can go wrong in an engine.
 
+use super::moved::Moved;
+
 /// The result of every call of an engine.
 pub type Result<T, E = KvError> = std::result::Result<T, E>;
 
@@ -139,5 +141,13 @@ pub enum KvError {
         store: String,
         /// The host of the other.
         by: String,
+    },
+    /// An import has closed it: another store has taken its place.
+    #[error("this {store} store is closed: {moved}; {}", moved.next())]
+    Moved {
+        /// Its engine.
+        store: String,
+        /// Where to.
+        moved: Box<Moved>,
     },
 }

@@ -26,6 +26,7 @@ mod etcd;
 mod fjall;
 mod horizon;
 pub mod memory;
+mod moved;
 mod parts;
 mod pause;
 mod postgres;
@@ -42,6 +43,7 @@ pub use database::{
 pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
+pub use moved::Moved;
 pub use parts::{Alone, DatabaseOptions, Part, Store};
 pub use room::Room;
 

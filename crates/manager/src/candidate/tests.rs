@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use strake_base::clock::Clock;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Alone, Kv, KvError, Outcome, Snapshot, Writes};
+use strake_engine::kv::{Alone, Kv, KvError, Moved, Outcome, Snapshot, Writes};
 use strake_wire::message::manager::{
     ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerOp, VolumeSpec,
 };
@@ -145,6 +145,15 @@ async fn candidate(store: &Shared, number: u32, founds: bool) -> Arc<Candidate> 
 
 /// One whose server says so of the store that it is in.
 async fn moved_candidate(store: &Shared, number: u32, founds: bool, id: &str) -> Arc<Candidate> {
+    start(Arc::new(store.clone()), number, founds, id).await.unwrap()
+}
+
+async fn start(
+    store: Arc<dyn Store>,
+    number: u32,
+    founds: bool,
+    id: &str,
+) -> Result<Arc<Candidate>> {
     let clock = Arc::new(Paused(Instant::now()));
     let (address, id) = (address(number.max(1)), id.to_owned());
     let who = Candidature { server: number, address, founds, store: id };
@@ -152,7 +161,17 @@ async fn moved_candidate(store: &Shared, number: u32, founds: bool, id: &str) ->
     let options =
         ManagerOptions { clock: clock.clone(), first_volume, ..ManagerOptions::default() };
     let lease = Arc::new(Lease::new(clock));
-    Candidate::start(Arc::new(store.clone()), who, lease, options).await.unwrap()
+    Candidate::start(store, who, lease, options).await
+}
+
+/// What an import does with the store that it has moved.
+async fn close(kv: &dyn Kv) {
+    let mut tx = Transaction::begin(kv).await.unwrap();
+    tx.put(b"!exported".to_vec(), vec![7; 16]);
+    assert_eq!(tx.commit(kv).await.unwrap(), Outcome::Committed);
+    let (to, host) = ("postgres://u@h:5432/d".into(), "h9".into());
+    let moved = Moved { export: [7; 16], at_ms: 0, to, host };
+    assert!(dump::close(kv, &moved).await.unwrap());
 }
 
 async fn ask(candidate: &Candidate, op: ManagerOp) -> ManagerAnswer {
@@ -241,6 +260,28 @@ async fn a_manager_that_leads_says_at_once_by_which_store() {
     let map = map_of(&one).await.unwrap();
     let stores: Vec<_> = map.servers.iter().map(|server| (server.id, &*server.store)).collect();
     assert_eq!((map.leader, &stores[..]), (1, &[(1, "moved"), (2, "")][..]));
+}
+
+/// Who was started there led it beside the one who led the new store.
+#[tokio::test(start_paused = true)]
+async fn nobody_leads_by_a_store_that_was_moved_elsewhere() {
+    let servers = cluster(2).await;
+    let store = servers[0].store.clone();
+    // Who imports opens it, so that who leads does no more.
+    close(&*store.open(Part::Control).await.unwrap()).await;
+    assert_eq!(pass(&servers, 20_000).await.0, None);
+    drop(servers);
+    let alone: Arc<dyn Store> = Arc::new(Alone(Arc::new(store.kv.clone())));
+    let shared: Arc<dyn Store> = Arc::new(store.clone());
+    for (store, number) in [(&shared, 1), (&shared, 2), (&alone, 1)] {
+        let error = start(store.clone(), number, false, "").await.err().unwrap();
+        assert_eq!(error.kind, ErrorKind::WrongPeer);
+        let said = error.detail;
+        assert!(said.contains("--meta postgres://u@h:5432/d and a --join that names h9"), "{said}");
+        assert!(said.contains("; ") && said.contains("strake meta reopen"), "{said}");
+    }
+    dump::reopen(&store.kv).await.unwrap();
+    assert!(candidate(&store, 1, false).await.leads());
 }
 
 /// From a database the word came along that another server leads by it, and a manager that was still there led it, too.

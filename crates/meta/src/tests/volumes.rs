@@ -8,7 +8,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, KvError, Outcome, Pair, Result as KvResult, Snapshot, Writes};
+use strake_engine::kv::{
+    Kv, KvError, Moved, Outcome, Pair, Result as KvResult, Snapshot, Transaction, Writes, dump,
+};
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::meta::{Create, Lock, MetaAnswer, MetaOp, MetaRequest, Name, Nothing};
 use strake_wire::service::MetaService;
@@ -39,6 +41,25 @@ async fn a_volume_is_used_as_soon_as_the_manager_has_it() {
         })
     });
     assert_eq!(kind(lookup(&world, 3).await), ErrorKind::StaleMap);
+}
+
+/// A metadata server that was not stopped went on to serve by it what another one served by the new store.
+#[tokio::test]
+async fn no_volume_is_served_from_a_store_that_was_moved_elsewhere() {
+    let world = World::new().await;
+    lookup(&world, 1).await.unwrap();
+    let mut tx = Transaction::begin(&*world.kv).await.unwrap();
+    tx.put(b"!exported".to_vec(), vec![7; 16]);
+    assert_eq!(tx.commit(&*world.kv).await.unwrap(), Outcome::Committed);
+    let (to, host) = ("postgres://u@h:5432/d".into(), "h9".into());
+    let moved = Moved { export: [7; 16], at_ms: 0, to, host };
+    assert!(dump::close(&*world.kv, &moved).await.unwrap());
+    change(&world, |map| map.volumes.push(volume(2, "second")));
+    let error = lookup(&world, 2).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert!(error.detail.contains("was moved to postgres://u@h:5432/d"), "{error}");
+    dump::reopen(&*world.kv).await.unwrap();
+    lookup(&world, 2).await.unwrap();
 }
 
 #[tokio::test]

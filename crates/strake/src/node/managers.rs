@@ -10,7 +10,7 @@ use std::time::Duration;
 use strake_base::clock::WakingClock;
 use strake_engine::kv::Store;
 use strake_manager::{Candidate, Candidature, ManagerOptions};
-use strake_types::ServerId;
+use strake_types::{ErrorKind, ServerId};
 use strake_wire::caller::Callers;
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
@@ -140,7 +140,12 @@ pub async fn start(
         store: shared_store(identity),
     };
     let lease = Arc::new(Lease::new(Arc::new(WakingClock)));
-    let manager = Candidate::start(store.clone(), who, lease, ManagerOptions::default()).await?;
+    let started = Candidate::start(store.clone(), who, lease, ManagerOptions::default()).await;
+    let manager = started.map_err(|error| match error.kind {
+        // As a store that was moved elsewhere does.
+        ErrorKind::WrongPeer => Failure::telling(&error),
+        _ => error.into(),
+    })?;
     let cluster = manager.cluster();
     if identity.has_joined() && identity.cluster != cluster {
         return Err(Failure::new(format!(

@@ -1,9 +1,10 @@
 //! A server's metadata on its way to another engine, while the server is stopped: first to a file, then from the
 //! file to the new place.
 //!
-//! Until `node.json` names the new place, the old one is as it was and the server starts on it. From then on the
-//! new one counts, and what is left to do is done by whoever comes next: the same command given again, or the
-//! server when it starts ([`meta_store::finish_move`]).
+//! Until all is in the new place, the old one is as it was and the server starts on it. Then the old one is closed
+//! ([`dump::close`]), so that no other server leads by it, and `node.json` names the new one. From then on the new one
+//! counts, and what is left to do is done by whoever comes next: the same command given again, or the server when it
+//! starts ([`meta_store::finish_move`]). Between the two no server starts on either; the same command goes on.
 
 use super::databases::{
     database_engine, database_shown, how_to_empty, is_database_engine, open_database,
@@ -19,10 +20,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use strake_base::clock::{Clock, SystemClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
 use strake_engine::kv::{
-    DatabaseOptions, EngineKind, Kv, KvError, Part, WAIT_MS_DEFAULT, judges_all_writers,
+    DatabaseOptions, EngineKind, Kv, KvError, Moved, Part, WAIT_MS_DEFAULT, judges_all_writers,
 };
 use strake_manager::volumes_of_shares;
 use strake_wire::frame::crc32c;
@@ -57,6 +59,8 @@ pub struct Imported {
     pub place: String,
     /// The old store, if it was an embedded one.
     pub old: Option<PathBuf>,
+    /// The same, if it was a database, and was left just now.
+    pub left: Option<String>,
 }
 
 /// Writes the metadata of a server to a file.
@@ -82,16 +86,36 @@ pub async fn import(import: &Import, progress: impl Fn(Progress)) -> Outcome<Imp
     meta_store::finish_move(home, &mut node)?;
     let (id, about) = dump::head(&import.file).plain()?;
     check_owner(&node, &about, import)?;
+    let before = is_database_engine(&node.engine).then(|| node.database.clone());
     let dump = match is_done(&mut node, &id, import).await? {
         true => None,
         false => Some(fill(&mut node, &id, import, progress).await?),
     };
+    let left = before.filter(|_| dump.is_some());
     let old = home.join(META_MOVED);
     let place = match is_database_engine(&node.engine) {
         true => node.database,
         false => format!("{} ({})", home.join(META).display(), node.engine),
     };
-    Ok(Imported { dump, place, old: old.exists().then_some(old) })
+    Ok(Imported { dump, place, old: old.exists().then_some(old), left })
+}
+
+/// Gives up a move: servers may use the old store again. What the move was; `None` where there was none. Does nothing
+/// unless it is wanted although there may be two clusters.
+pub async fn reopen(home: &Path, from: Option<&MetaPlace>, yes: bool) -> Outcome<Option<Moved>> {
+    let (_lock, mut node) = hold(home)?;
+    meta_store::finish_move(home, &mut node)?;
+    let kv = open_old(home, &mut node, from).await?;
+    let Some(moved) = dump::moved(&*kv).await.plain()? else { return Ok(None) };
+    if !yes {
+        return Err(Failure::usage(format!(
+            "{moved}: if servers run there, they and those of this store take the cluster's targets for theirs, and files \
+             are lost"
+        ))
+        .next("the same command with --yes, if none runs there, nor ever will"));
+    }
+    dump::reopen(&*kv).await.plain()?;
+    Ok(Some(moved))
 }
 
 /// Fills the new store, and makes it the server's.
@@ -110,10 +134,7 @@ async fn fill(
     let (engine, database) = (new.kv.name().to_owned(), new.database.clone());
     // Its files are moved next.
     drop(new);
-    if is_database_engine(&node.engine) {
-        // Nobody else opens one in the home directory; but here other servers may have come back meanwhile.
-        check_unchanged(node, id, import).await?;
-    }
+    close_old(node, id, import).await?;
     node.store = database.as_deref().map(|shown| store_of(id, shown)).unwrap_or_default();
     (node.engine, node.database, node.moved) = (engine, database.unwrap_or_default(), true);
     node.write(&import.home)?;
@@ -136,7 +157,8 @@ async fn is_done(node: &mut Node, id: &DumpId, import: &Import) -> Outcome<bool>
         return Ok(false);
     }
     let kv = open_old(&import.home, node, Some(&import.to)).await?;
-    dump::is_import_of(&*kv, id).await.plain()
+    // It may have gone on from there to another place, and not have come to the end.
+    Ok(dump::is_import_of(&*kv, id).await.plain()? && dump::moved(&*kv).await.plain()?.is_none())
 }
 
 /// Keeps a server from starting, and reads who it is.
@@ -238,19 +260,53 @@ fn check_place(import: &Import) -> Outcome {
 
 /// Refuses to lose what a server has written since the export.
 async fn check_unchanged(node: &mut Node, id: &DumpId, import: &Import) -> Outcome {
-    let old = open_old(&import.home, node, import.from.as_ref()).await.map_err(|failure| {
-        let next = failure.next.unwrap_or_else(|| "see that it can be opened".into());
-        Failure::new(format!("has it changed since the export? {}", failure.cause)).next(next)
-    })?;
+    let old = open_unchanged(node, import).await?;
+    let wanted = this_move(id, import)?;
+    // This very move may have been interrupted when it had closed it.
+    if !dump::moved(&*old).await.plain()?.is_some_and(|before| before.is_same(&wanted)) {
+        dump::check_open(&*old).await.plain()?;
+    }
     // It may have come here from the same file.
     if dump::is_what_was_exported(&*old, id).await.plain()?
         || dump::is_import_of(&*old, id).await.plain()?
     {
         return check_shares(&*old, &import.to).await;
     }
+    Err(has_changed(import))
+}
+
+/// Nobody is to lead by the old store beside the new one. Other servers may have come back to it meanwhile, if it is a
+/// database; then it is theirs.
+async fn close_old(node: &mut Node, id: &DumpId, import: &Import) -> Outcome {
+    let old = open_unchanged(node, import).await?;
+    match dump::close(&*old, &this_move(id, import)?).await.plain()? {
+        true => Ok(()),
+        false => Err(has_changed(import)),
+    }
+}
+
+async fn open_unchanged(node: &mut Node, import: &Import) -> Outcome<Arc<dyn Kv>> {
+    open_old(&import.home, node, import.from.as_ref()).await.map_err(|failure| {
+        let next = failure.next.unwrap_or_else(|| "see that it can be opened".into());
+        Failure::new(format!("has it changed since the export? {}", failure.cause)).next(next)
+    })
+}
+
+/// What the old store is to say of the move.
+fn this_move(id: &DumpId, import: &Import) -> Outcome<Moved> {
+    let to = match &import.to {
+        MetaPlace::Embedded => String::new(),
+        MetaPlace::Database(url) => database_shown(url).plain()?,
+    };
+    let now_ms = SystemClock::default().wall().as_millis();
+    let at_ms = u64::try_from(now_ms).unwrap_or(u64::MAX);
+    Ok(Moved { export: *id, at_ms, to, host: host_name() })
+}
+
+fn has_changed(import: &Import) -> Failure {
     let (home, file) = (import.home.display(), import.file.display());
-    Err(Failure::new(format!("the server of {home} has run since {file} was exported"))
-        .next("strake meta export, to another file, and import that"))
+    Failure::new(format!("the server of {home} has run since {file} was exported"))
+        .next("strake meta export, to another file, and import that")
 }
 
 /// Refuses a database in which nobody could serve a volume of several shares, where there is one.

@@ -1,4 +1,4 @@
-//! `strake meta`: the metadata of a server to a file, and from the file into another engine.
+//! `strake meta`: the metadata of a server to a file, from the file into another engine, and back where that was given up.
 
 use crate::cluster::DATA_DEFAULT;
 use crate::failure::{Context, Outcome};
@@ -33,14 +33,21 @@ enum MetaVerb {
     /// Write all metadata of a server that is stopped to a file, and read it back
     ///
     /// The file is called FILE.part until it is whole. The same command goes on with one that was interrupted. Keep the file
-    /// safe: all names, small files, and the key with which the cluster's servers know their clients are in it.
+    /// safe: all names, small files, and the key with which the cluster's servers know their clients are in it. The server may
+    /// be started again as before; then no import takes the file any more.
     Export(ExportFlags),
     /// Fill a new metadata store with an export, and make it the store of the server
     ///
     /// First the whole file is verified, and in the end all of it is compared with what is in the new store; only then does the
     /// server change over. Until then it can be started on its old store; the same command goes on with an import that was
-    /// interrupted. An old store in the data directory is kept there as meta.moved.
+    /// interrupted. An old store in the data directory is kept there as meta.moved. Just before the server changes over, the old
+    /// store is closed: no server starts on it any more, whatever --meta and --join say (strake meta reopen).
     Import(ImportFlags),
+    /// Give a move up: let servers use a store again that an import has closed
+    ///
+    /// For when the new store is gone, or never was used. Nothing comes back of what was written there. To bring the metadata
+    /// back with that, export it from there, and import it. If servers run on both stores, files are lost.
+    Reopen(ReopenFlags),
 }
 
 // Whose metadata, and how to say what was done. (Not for --help, so no doc comment.)
@@ -87,6 +94,23 @@ struct ImportFlags {
     file: PathBuf,
 }
 
+#[derive(Args, Debug)]
+struct ReopenFlags {
+    #[command(flatten)]
+    common: CommonFlags,
+
+    /// Do it, although files are lost if a server runs on the new store
+    #[arg(long)]
+    yes: bool,
+}
+
+/// What was reopened, as `--json` prints it.
+#[derive(Serialize)]
+struct Reopened {
+    /// The move that was given up; `null` where there was none.
+    moved: Option<String>,
+}
+
 /// What was done, as `--json` prints it.
 #[derive(Serialize)]
 struct Report {
@@ -109,6 +133,7 @@ pub async fn run(flags: MetaFlags) -> Outcome<u8> {
     match flags.verb {
         MetaVerb::Export(flags) => export(flags).await,
         MetaVerb::Import(flags) => import(flags).await,
+        MetaVerb::Reopen(flags) => reopen(flags).await,
     }
 }
 
@@ -145,6 +170,23 @@ async fn import(flags: ImportFlags) -> Outcome<u8> {
     Ok(0)
 }
 
+async fn reopen(flags: ReopenFlags) -> Outcome<u8> {
+    let ReopenFlags { common: CommonFlags { data, from, json }, yes } = flags;
+    let moved = moving::reopen(&data, from.as_ref(), yes).await?;
+    let shown = data.display();
+    match (json, moved) {
+        (true, moved) => output::json(&Reopened { moved: moved.map(|moved| moved.to_string()) })?,
+        (false, Some(_)) => {
+            output::line(&format!("the store that the server of {shown} had is open again"));
+            output::line("  next: start the server, with the --meta of before the move");
+        }
+        (false, None) => {
+            output::line(&format!("the store of the server of {shown} is not closed"));
+        }
+    }
+    Ok(0)
+}
+
 fn records(dump: &Dump) -> String {
     format!("{} records ({})", dump.pairs, size::show(dump.bytes))
 }
@@ -161,6 +203,11 @@ fn tell(imported: &Imported, to: &MetaPlace) {
     if let Some(old) = old {
         output::line(&format!(
             "  the old store is kept: rm -r {old}, when the server has run well"
+        ));
+    }
+    if let Some(left) = &imported.left {
+        output::line(&format!(
+            "  {left} is closed: no server starts on it. Drop it, when the server has run well"
         ));
     }
     output::line(match to {

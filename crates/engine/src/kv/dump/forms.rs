@@ -2,15 +2,18 @@
 
 use super::file::{Blocks, block, end, head};
 use super::{Dump, Pair};
+use crate::kv::Moved;
 use bytes::{Buf, Bytes};
 use crc_fast::crc32_iscsi;
 use std::io::Cursor;
 use std::path::Path;
-use strake_types::form::{Form, Outcome, again};
+use strake_types::form::{Form, Outcome, again, unsealed};
 
-/// A whole file.
-pub const FORMS: &[Form] =
-    &[Form { name: "export", samples: files, seal: seal_file, check: check_file }];
+/// A whole file, and what a store that was moved says of that.
+pub const FORMS: &[Form] = &[
+    Form { name: "export", samples: files, seal: seal_file, check: check_file },
+    Form { name: "moved", samples: moves, seal: unsealed, check: check_move },
+];
 
 /// Where the number is in the head, and what follows the text in it.
 const NUMBER: std::ops::Range<usize> = 12..28;
@@ -44,6 +47,21 @@ fn files() -> Vec<Vec<u8>> {
 
 fn check_file(bytes: &[u8]) -> Outcome {
     again(bytes, read, written)
+}
+
+fn moves() -> Vec<Vec<u8>> {
+    let to_database = Moved {
+        export: [7; 16],
+        at_ms: 1_700_000_000_000,
+        to: "etcd://h:2379/n".into(),
+        host: "host1".into(),
+    };
+    let to_home = Moved { to: String::new(), ..to_database.clone() };
+    vec![to_database.encode(), to_home.encode()]
+}
+
+fn check_move(bytes: &[u8]) -> Outcome {
+    again(bytes, Moved::decode, Moved::encode)
 }
 
 /// As far as its parts follow each other.

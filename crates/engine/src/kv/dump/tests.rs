@@ -1,6 +1,6 @@
 use super::*;
 use crate::kv::memory::{MemoryKv, Rates};
-use crate::kv::{EngineKind, KvError, Snapshot, Writes, open};
+use crate::kv::{EngineKind, KvError, Moved, Snapshot, Writes, open};
 use parking_lot::Mutex;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -243,6 +243,80 @@ async fn an_import_that_was_killed_before_any_commit_goes_on_there() {
     }
 }
 
+fn move_of(export: DumpId, to: &str) -> Moved {
+    Moved { export, at_ms: 0, to: to.into(), host: "there".into() }
+}
+
+/// Nobody could tell the old store from the new one, and who was started on the old one led it, too.
+#[tokio::test]
+async fn a_store_that_was_moved_is_closed_until_the_move_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, second) = (dir.path().join("file"), dir.path().join("second"));
+    let from = filled(100).await;
+    let id = export(&from, "", &file, |_| ()).await.unwrap().id;
+    let (wanted, other) = (move_of(id, "etcd://h:2379/n"), move_of(id, "etcd://h:2379/other"));
+    assert!(moved(&from).await.unwrap().is_none());
+    assert!(close(&from, &wanted).await.unwrap());
+    assert!(close(&from, &Moved { at_ms: 7, ..wanted.clone() }).await.unwrap(), "once more");
+    assert_eq!(moved(&from).await.unwrap(), Some(wanted.clone()));
+    for refused in [
+        close(&from, &other).await.map(drop),
+        forget(&from).await,
+        export(&from, "", &second, |_| ()).await.map(drop),
+        check_open(&from).await.map_err(DumpError::from),
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, DumpError::Store(KvError::Moved { .. })), "{error}");
+        let said = error.to_string();
+        for word in ["is closed", "--meta etcd://h:2379/n", "strake meta reopen"] {
+            assert!(said.contains(word), "{said}");
+        }
+    }
+    let error = import(&from, &file, |_| ()).await.unwrap_err();
+    assert!(matches!(error, DumpError::NotEmpty { .. }), "{error}");
+    // What is imported is open, and goes on from where it was interrupted.
+    let to: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+    import(&Failing::before(&to, 2), &file, |_| ()).await.unwrap_err();
+    import(&*to, &file, |_| ()).await.unwrap();
+    forget(&*to).await.unwrap();
+    assert_eq!(all(&*to).await, all(&from).await);
+    reopen(&from).await.unwrap();
+    assert!(is_what_was_exported(&from, &id).await.unwrap());
+    assert!(close(&from, &other).await.unwrap(), "the next move");
+    reopen(&from).await.unwrap();
+    forget(&from).await.unwrap();
+}
+
+/// An export may be a copy to keep.
+#[tokio::test]
+async fn an_export_leaves_its_store_open_and_what_has_changed_since_is_not_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, second) = (dir.path().join("file"), dir.path().join("second"));
+    let from = filled(100).await;
+    let first = export(&from, "", &file, |_| ()).await.unwrap().id;
+    forget(&from).await.unwrap();
+    assert!(!close(&from, &move_of(first, "")).await.unwrap());
+    let id = export(&from, "", &second, |_| ()).await.unwrap().id;
+    assert!(!close(&from, &move_of(first, "")).await.unwrap());
+    assert!(moved(&from).await.unwrap().is_none());
+    // Where it was imported, it may go on from the same file.
+    let to = MemoryKv::new();
+    import(&to, &second, |_| ()).await.unwrap();
+    assert!(close(&from, &move_of(id, "")).await.unwrap());
+    assert!(close(&to, &move_of(id, "etcd://h:2379/n")).await.unwrap());
+    assert!(forget(&to).await.is_err());
+}
+
+#[tokio::test]
+async fn a_store_that_says_in_an_unknown_way_where_it_was_moved_is_closed_too() {
+    let from = filled(1).await;
+    let mut tx = Transaction::begin(&from).await.unwrap();
+    tx.put(MOVED.to_vec(), "2\nsomewhere");
+    assert_eq!(tx.commit(&from).await.unwrap(), Outcome::Committed);
+    let error = forget(&from).await.unwrap_err().to_string();
+    assert!(error.contains("it was moved") && error.contains("install the release"), "{error}");
+}
+
 /// An engine that loses answers, with what it had or without, and invents conflicts.
 #[tokio::test]
 async fn a_commit_of_which_nobody_knows_is_looked_at() {
@@ -258,6 +332,8 @@ async fn a_commit_of_which_nobody_knows_is_looked_at() {
         let to = MemoryKv::adversarial(seed + 100, Rates { unknown: 0.4, ..Rates::ROUGH });
         import(&to, &file, |_| ()).await.unwrap();
         assert_eq!(all(&to).await, all(&from).await);
+        assert!(close(&from, &move_of(id, "")).await.unwrap());
+        reopen(&from).await.unwrap();
         forget(&from).await.unwrap();
         assert!(!is_what_was_exported(&from, &id).await.unwrap());
     }

@@ -21,13 +21,10 @@ use futures::future::{join_all, try_join_all};
 use std::collections::HashSet;
 use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{
-    ChunkId, ChunkIndex, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId,
-};
+use strake_types::{ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
-    ChunkPages, Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
+    Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
 };
 use tokio::time::Instant;
 
@@ -147,7 +144,8 @@ pub(crate) async fn settle_queued(ctx: &Ctx, inode: &Inode) -> Result<()> {
     }
 }
 
-async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
+/// Completes a cut, if an inode is marked that was read by who holds its lock.
+pub(crate) async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
     match inode.cut_from {
         // In a box: few files are marked, and each change asks.
         Some(from) => Box::pin(cut(ctx, inode, from)).await,
@@ -390,68 +388,6 @@ async fn durably(core: &Core, part: Part, change: StorageOp, payload: Bytes) -> 
     Err(Error::with(ErrorKind::Io, detail))
 }
 
-/// A client that had the file open is lost: what its storage servers have of the file counts, even
-/// if the client could not tell the length any more.
-pub(crate) async fn settle_length(ctx: &Ctx, ino: Ino) -> Result<()> {
-    let (core, volume) = (&ctx.core, ctx.volume.id);
-    let _held = core.locks.lock(volume, &[ino]).await;
-    let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(()) };
-    if inode.inline || !inode.is_file() || inode.nlink == 0 {
-        return Ok(());
-    }
-    finish_cut_of(ctx, &inode).await?;
-    let length = stored_length(core, ctx.volume.reign(), &inode).await?;
-    match length > inode.length {
-        true => under_locks(ctx, &Extend { ino, length }).await,
-        false => Ok(()),
-    }
-}
-
-async fn stored_length(core: &Core, reign: Reign, inode: &Inode) -> Result<u64> {
-    let layout = layout_of(inode)?;
-    let mut length = 0;
-    // Those before make it no longer than it is.
-    let from = layout.chunk_at(inode.length).0;
-    for group in Placement::new(layout.clone()).groups() {
-        let Ok(primary) = core.map.primary_of(group) else { continue };
-        let mut pages = ChunkPages::of(reign.volume.0, inode.ino, from..=u64::MAX);
-        while let Some(of) = pages.wanted() {
-            let asked = request(core, reign, inode.id(), StorageOp::Chunks(of));
-            let asked = StorageRequest { group: group.0, ..asked };
-            let answer = ask_primary(core, primary, asked, Bytes::new()).await?;
-            let Some(StorageAnswer::Chunks(page)) = answer else { break };
-            pages.add(page);
-        }
-        let list = pages.found();
-        for (index, len) in list.indices.iter().zip(&list.lens) {
-            let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
-            length = length.max(start.saturating_add(*len));
-        }
-    }
-    Ok(length.min(FILE_BYTES_MAX))
-}
-
-/// A file turns out to be longer.
-struct Extend {
-    ino: Ino,
-    length: u64,
-}
-
-impl Mutation for Extend {
-    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
-        Ok(vec![self.ino])
-    }
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
-        let mut inode = (*tx.inode(self.ino).await?).clone();
-        inode.length = inode.length.max(self.length);
-        inode.mtime = tx.ctx.now.into();
-        inode.ctime = inode.mtime;
-        tx.put_inode(inode).await?;
-        Ok(MetaAnswer::Done(Nothing {}))
-    }
-}
-
 /// Deletes everything of a volume on all targets.
 pub(crate) async fn drop_volume(core: &Core, reign: Reign) -> Result<()> {
     let map = core.map.current();
@@ -559,7 +495,7 @@ pub(crate) async fn ask_group(
 }
 
 /// One attempt at a group's primary.
-async fn ask_primary(
+pub(crate) async fn ask_primary(
     core: &Core,
     (target, epoch): (TargetId, Epoch),
     request: StorageRequest,
@@ -580,7 +516,8 @@ pub(crate) fn right_to(core: &Core, reign: Reign, ino: Ino) -> Bytes {
     core.key.mint_reign(reign.since, reign.volume, ino, core.wall_ms())
 }
 
-fn request(core: &Core, reign: Reign, ino: Ino, op: StorageOp) -> StorageRequest {
+/// A request about a file, or (0) about all of the volume, without its place.
+pub(crate) fn request(core: &Core, reign: Reign, ino: Ino, op: StorageOp) -> StorageRequest {
     let capability = right_to(core, reign, ino);
     let fenced = core.map.fenced_epoch().0;
     StorageRequest { capability, fenced, op: Some(op), ..StorageRequest::default() }

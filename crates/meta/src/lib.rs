@@ -19,6 +19,7 @@
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
+//! * `lengths` — how long the files of lost clients are.
 //! * `hearing` — since when clients are heard: who could not be heard is not silent.
 //! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
 //! * `stop` — how both are told to end.
@@ -47,6 +48,7 @@ mod layout;
 mod leases;
 mod ledger;
 mod lend;
+mod lengths;
 mod loans;
 mod locks;
 mod lost;

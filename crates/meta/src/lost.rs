@@ -7,9 +7,9 @@
 //! fence (`StorageRequest::fenced`), and everybody who asks this server for anything does
 //! (docs/design/0051-fencing.md).
 
-use crate::contents;
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::lengths;
 use crate::ops::sessions::end;
 use crate::recopy;
 use crate::session::Session;
@@ -98,7 +98,7 @@ async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Re
     }
     let settled = stream::iter(files).map(|ino| async move {
         let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
-        contents::settle_length(ctx, ino).await.map_err(about)?;
+        lengths::settle(ctx, ino).await.map_err(about)?;
         session.settling.lock().done.insert(ino);
         Ok(())
     });

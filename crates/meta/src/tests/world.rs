@@ -526,6 +526,16 @@ impl World {
         self.map.refresh().await.unwrap();
     }
 
+    /// The map says that these are the groups.
+    pub async fn set_groups(&self, groups: Vec<Group>) {
+        {
+            let mut map = self.manager.map.lock();
+            map.groups = groups;
+            map.epoch += 1;
+        }
+        self.map.refresh().await.unwrap();
+    }
+
     /// A file of which "se" is left of "secret", as is committed, while its targets are away: they have not cut it.
     pub async fn cut_while_away(&self, root: &User<'_>) -> u64 {
         let ino = root.file(1, "f").await.unwrap();

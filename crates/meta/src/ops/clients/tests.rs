@@ -1,5 +1,6 @@
 use crate::MetaOptions;
 use crate::ops::orphan::REPLACED_STAYS_MS;
+use crate::session::Session;
 use crate::tests::world::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{ErrorKind, SessionId, VolumeId};
+use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing, Recalls};
 use strake_wire::message::storage::StorageOp;
 
@@ -183,6 +185,34 @@ async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
         "nobody knows how long it is"
     );
     *world.storage.refuses.lock() = None;
+    world.until(async || root.set_lock(mine).await.is_ok()).await;
+    assert_eq!(root.getattr(ino).await.unwrap().length, length);
+}
+
+/// A group that had no member for a moment was passed over, and what it had was behind the end of the file for good.
+#[tokio::test]
+async fn what_a_lost_client_had_written_is_waited_for_where_a_group_has_no_member() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let writer = root.clone().at(session);
+    writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+    let length = world.write_untold(&writer, ino).await;
+    let groups = world.manager.map.lock().groups.clone();
+    let deserted = groups.iter().map(|group| Group { members: Vec::new(), ..group.clone() });
+    world.set_groups(deserted.collect()).await;
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    let is_settling = |s: &Session| s.settling.lock().since_ms.is_some();
+    world.until(async || volume.sessions.get(session).is_none_or(|s| is_settling(&s))).await;
+    let mine = Lock { ino, owner: 2, ..WHOLE };
+    assert_eq!(
+        kind(root.set_lock(mine).await),
+        ErrorKind::WouldBlock,
+        "nobody knows how long it is"
+    );
+    world.set_groups(groups).await;
     world.until(async || root.set_lock(mine).await.is_ok()).await;
     assert_eq!(root.getattr(ino).await.unwrap().length, length);
 }

@@ -1,7 +1,7 @@
 //! The address book: whoever wants a server's service asks here and need not know where it runs.
 //!
-//! A service in the same process is handed out as it is. Any other is a [`RemoteMeta`],
-//! [`RemoteStorage`] or [`RemoteManager`], which send the call over the lanes of a pooled
+//! A service in the same process is handed out as it is, only what it does on targets has limits. Any other is a
+//! [`RemoteMeta`], [`RemoteStorage`] or [`RemoteManager`], which send the call over the lanes of a pooled
 //! peer. A lane connects when it is first used, so nothing here waits.
 
 use crate::connection::{Call, LaneKind, Peer, PeerOptions};
@@ -10,11 +10,14 @@ use crate::message::{manager, meta, storage};
 use crate::service::{ManagerService, MetaService, Services, StorageService};
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use strake_base::task;
 use strake_types::{Error, ErrorKind, GroupId, Result, ServerId};
 
 pub use crate::options::CallerOptions;
@@ -54,7 +57,11 @@ impl Callers {
     }
 
     /// Calls to this server go to these services directly. Roles left out are called over the wire.
-    pub fn register_local(&self, server: ServerId, local: LocalServices) {
+    pub fn register_local(&self, server: ServerId, mut local: LocalServices) {
+        let bounded = |service| -> Arc<dyn StorageService> {
+            Arc::new(LocalStorage { service, options: self.options.clone() })
+        };
+        local.storage = local.storage.map(bounded);
         self.local.write().insert(server, local);
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -166,6 +173,62 @@ impl MetaService for RemoteMeta {
     }
 }
 
+/// How many times the common limit a call may take.
+fn timeout_factor(request: &storage::StorageRequest) -> u32 {
+    use storage::StorageOp as Op;
+    match &request.op {
+        Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_) | Op::AddTarget(_)) => {
+            LONG_CALL_FACTOR
+        }
+        _ => 1,
+    }
+}
+
+/// The storage server of this process. Its calls have the limits of those that go over the network: a disk may hang,
+/// and who waits for it may hold what others need. Reads are handed through as they are: small ones are done in
+/// microseconds, and nobody waits for who reads.
+struct LocalStorage {
+    service: Arc<dyn StorageService>,
+    options: Arc<PeerOptions>,
+}
+
+// As `async_trait` writes it, by hand: a read needs no future of its own here.
+impl StorageService for LocalStorage {
+    fn call<'life0, 'async_trait>(
+        &'life0 self,
+        request: storage::StorageRequest,
+        payload: Bytes,
+    ) -> BoxFuture<'async_trait, Result<(storage::StorageReply, Bytes)>>
+    where
+        'life0: 'async_trait,
+        Self: 'async_trait,
+    {
+        if let Some(storage::StorageOp::Read(_)) = &request.op {
+            return self.service.call(request, payload);
+        }
+        let limit = self.options.call_timeout() * timeout_factor(&request);
+        Box::pin(call_within(limit, self.service.clone(), request, payload))
+    }
+}
+
+/// Calls a service of this process. One that is late goes on without its caller, as it would on another server: the
+/// next attempt at the same change must find it under way.
+async fn call_within(
+    limit: Duration,
+    service: Arc<dyn StorageService>,
+    request: storage::StorageRequest,
+    payload: Bytes,
+) -> Result<(storage::StorageReply, Bytes)> {
+    let target = request.target;
+    let mut called = Box::pin(async move { service.call(request, payload).await });
+    if let Ok(answer) = tokio::time::timeout(limit, &mut called).await {
+        return answer;
+    }
+    task::spawn(called);
+    let detail = format!("target {target}: no answer within {} ms", limit.as_millis());
+    Err(Error::with(ErrorKind::Unavailable, detail))
+}
+
 /// A storage server in another process.
 pub struct RemoteStorage {
     peer: Arc<Peer>,
@@ -180,13 +243,10 @@ impl StorageService for RemoteStorage {
     ) -> Result<(storage::StorageReply, Bytes)> {
         use storage::StorageOp as Op;
         let group = GroupId(request.group);
-        let (moved, long) = match &request.op {
-            Some(Op::Read(read)) => (read.len, false),
-            Some(Op::Write(_) | Op::WriteMany(_)) => (payload.len() as u64, false),
-            Some(
-                Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_) | Op::AddTarget(_),
-            ) => (0, true),
-            _ => (0, false),
+        let moved = match &request.op {
+            Some(Op::Read(read)) => read.len,
+            Some(Op::Write(_) | Op::WriteMany(_)) => payload.len() as u64,
+            _ => 0,
         };
         let is_write = matches!(request.op, Some(Op::Write(_) | Op::WriteMany(_)));
         let draft = Draft::message(&request)?.with_payload(payload)?;
@@ -199,10 +259,52 @@ impl StorageService for RemoteStorage {
             None if is_write && group.copies() > 1 => LaneKind::BulkInTurn(group.ordinal()),
             None => LaneKind::Bulk,
         };
-        if long {
-            call.timeout_factor = LONG_CALL_FACTOR;
-        }
+        call.timeout_factor = timeout_factor(&request);
         let (body, payload) = self.peer.call(call).await?;
         Ok((decode(&self.peer, body)?, payload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{callers, server_at};
+    use tokio::sync::Notify;
+
+    /// Does what it is asked for when it is told to go on.
+    #[derive(Default)]
+    struct Hanging {
+        go_on: Notify,
+        done: Notify,
+    }
+
+    #[async_trait]
+    impl StorageService for Hanging {
+        async fn call(
+            &self,
+            _: storage::StorageRequest,
+            _: Bytes,
+        ) -> Result<(storage::StorageReply, Bytes)> {
+            self.go_on.notified().await;
+            self.done.notify_one();
+            Ok((storage::StorageReply::default(), Bytes::new()))
+        }
+    }
+
+    /// It was waited for without a limit, by who held the lock of a file meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_change_in_this_process_is_waited_for_only_so_long_and_goes_on() {
+        let (callers, hanging) = (callers(60_000), Arc::new(Hanging::default()));
+        let services = Services { storage: Some(hanging.clone()), ..Services::default() };
+        callers.register_local(ServerId(1), services);
+        let service = callers.storage(&server_at("127.0.0.1:1"));
+        let op = Some(storage::StorageOp::Truncate(storage::Truncate::default()));
+        let request = storage::StorageRequest { op, ..storage::StorageRequest::default() };
+        let called = service.call(request, Bytes::new());
+        let hour = Duration::from_secs(3_600);
+        let called = tokio::time::timeout(hour, called).await.expect("it is given up");
+        assert_eq!(called.unwrap_err().kind, ErrorKind::Unavailable);
+        hanging.go_on.notify_one();
+        tokio::time::timeout(hour, hanging.done.notified()).await.expect("it goes on");
     }
 }

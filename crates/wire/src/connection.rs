@@ -53,6 +53,11 @@ impl PeerOptions {
         Self { options, cluster: RwLock::default(), pool: BufferPool::new(IDLE_BUFFER_BYTES_MAX) }
     }
 
+    /// Longest time until an answer.
+    pub fn call_timeout(&self) -> Duration {
+        self.options.call_timeout()
+    }
+
     /// From now on only servers of this cluster are talked to.
     pub fn set_cluster(&self, cluster: &str) {
         if *self.cluster.read() != cluster {
@@ -122,7 +127,7 @@ impl Peer {
 
     /// Body and payload of the answer.
     pub async fn call(&self, call: Call) -> Answer {
-        let limit = self.options.options.call_timeout() * call.timeout_factor;
+        let limit = self.options.call_timeout() * call.timeout_factor;
         let late = |_| {
             let detail = format!("{}: no answer within {} ms", self.address, limit.as_millis());
             Error::with(ErrorKind::Unavailable, detail)

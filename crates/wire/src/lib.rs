@@ -2,8 +2,9 @@
 //!
 //! A request is a small body with numbered fields ([`message`]) and, for data, a raw payload beside
 //! it. Servers implement one of the [`service`] traits. In one process a caller holds the service
-//! itself and a call is a plain function call: nothing is encoded, no task is woken. Between
-//! processes the same call travels in a frame over TCP or a Unix socket.
+//! itself and a call is a plain function call: nothing is encoded, no task is woken. (What is not a read of a
+//! target has the same limit as elsewhere: its disk may hang.) Between processes the same call travels in a frame
+//! over TCP or a Unix socket.
 //!
 //! ```text
 //! caller::Remote* -> connection::Peer -> Lane -> link::Outbox      =>      link::FrameReader -> server

@@ -12,7 +12,6 @@ use metrics::counter;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_base::task;
 use strake_types::{ChunkId, GroupId, Result, TargetId};
@@ -46,12 +45,12 @@ pub(crate) struct Census {
     held: Mutex<BTreeMap<Place, Count>>,
     /// What had moved away when the walk that is under way began: it may not have come to it yet.
     leaving: Mutex<BTreeSet<Place>>,
-    /// When the next one begins.
-    due: Mutex<Option<Instant>>,
-    /// When the last one ended.
-    looked: Mutex<Option<Instant>>,
-    /// One is under way.
-    walks: AtomicBool,
+    /// When the next one over each target begins, but for what is to be cleared away.
+    due: Mutex<BTreeMap<TargetId, Instant>>,
+    /// When the last one over each target ended.
+    looked: Mutex<BTreeMap<TargetId, Instant>>,
+    /// Targets over which one is under way: that of a disk that hangs holds up no other.
+    walks: Mutex<BTreeSet<TargetId>>,
     /// Targets whose last walk has failed: when, and for how long each is left alone.
     failed: Mutex<BTreeMap<TargetId, (Instant, Duration)>>,
 }
@@ -60,6 +59,26 @@ impl Census {
     /// True while a target is left alone whose walk has failed.
     fn rests(&self, target: TargetId) -> bool {
         self.failed.lock().get(&target).is_some_and(|(since, rest)| since.elapsed() < *rest)
+    }
+
+    /// True if it is time to walk over a target for its own sake.
+    fn is_due(&self, target: TargetId) -> bool {
+        self.due.lock().get(&target).is_none_or(|due| Instant::now() >= *due)
+    }
+
+    /// True if something was cleared away, or looked for, a moment ago.
+    fn has_just_looked(&self, target: TargetId) -> bool {
+        self.looked.lock().get(&target).is_some_and(|at| at.elapsed() < CLEAR_PAUSE)
+    }
+
+    /// A walk over a target has ended, which has taken so long. One that was not for its own sake puts off no other.
+    fn ended(&self, target: TargetId, was_due: bool, took: Duration) {
+        let now = Instant::now();
+        if was_due {
+            self.due.lock().insert(target, now + (took * PERIOD_FACTOR).max(PERIOD_MIN));
+        }
+        self.looked.lock().insert(target, now);
+        self.walks.lock().remove(&target);
     }
 
     /// A walk over a target has ended: after one that failed it is left alone, each time longer, so that what is to be
@@ -98,51 +117,42 @@ impl StorageServer {
         places.into_iter().map(count).collect()
     }
 
-    /// Walks over the targets if it is time to, or before that over those from which something is to be cleared away.
-    /// Call it now and then.
+    /// Walks over each target if it is time to, or before that if something is to be cleared away from it. Call it now
+    /// and then.
     pub fn wake_census(self: &Arc<Self>) {
-        let all = self.census.due.lock().is_none_or(|due| Instant::now() >= due);
-        let targets = if all { self.targets() } else { self.to_clear() };
-        if !all && targets.is_empty() || self.census.walks.swap(true, Ordering::Relaxed) {
-            return;
+        let to_clear: BTreeSet<TargetId> = self.to_clear().iter().map(|target| target.id).collect();
+        for target in self.targets() {
+            let due = self.census.is_due(target.id) && !self.census.rests(target.id);
+            if (due || to_clear.contains(&target.id)) && self.census.walks.lock().insert(target.id)
+            {
+                let server = self.clone();
+                task::spawn(async move { server.walk_and_note(&target, due).await });
+            }
         }
-        let server = self.clone();
-        task::spawn(async move {
-            let begun = Instant::now();
-            for target in targets {
-                server.walk_unless_failed(&target).await;
-            }
-            if all {
-                let pause = (begun.elapsed() * PERIOD_FACTOR).max(PERIOD_MIN);
-                *server.census.due.lock() = Some(Instant::now() + pause);
-            }
-            *server.census.looked.lock() = Some(Instant::now());
-            server.census.walks.store(false, Ordering::Relaxed);
-        });
     }
 
-    async fn walk_unless_failed(&self, target: &Arc<Target>) {
-        if self.census.rests(target.id) {
-            return;
-        }
+    async fn walk_and_note(&self, target: &Arc<Target>, due: bool) {
+        let begun = Instant::now();
         let walked = self.walk(target).await;
         self.census.walked(target.id, walked.is_ok());
         if let Err(error) = walked {
             tracing::warn!("target {}: cannot look what it holds: {error}", target.id);
         }
+        self.census.ended(target.id, due, begun.elapsed());
     }
 
     /// The targets from which something may be to be cleared away, where that can be tried; none soon after a walk.
     pub(super) fn to_clear(&self) -> Vec<Arc<Target>> {
-        if self.census.looked.lock().is_some_and(|at| at.elapsed() < CLEAR_PAUSE) {
-            return Vec::new();
+        let mut targets = self.targets();
+        targets.retain(|target| !self.census.has_just_looked(target.id));
+        if targets.is_empty() {
+            return targets;
         }
         let held = self.may_hold().into_keys();
         let foreign = held.filter(|&(target, group)| {
             !self.census.rests(target) && self.is_foreign(target, group)
         });
         let foreign: BTreeSet<TargetId> = foreign.map(|(target, _)| target).collect();
-        let mut targets = self.targets();
         targets.retain(|target| foreign.contains(&target.id));
         targets
     }

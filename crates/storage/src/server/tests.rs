@@ -1,5 +1,6 @@
 mod adding;
 mod turns;
+mod walks;
 
 use super::*;
 use std::time::Duration;

@@ -34,7 +34,7 @@ fn write(data: &Bytes, seq: u64, settled: u64) -> StorageRequest {
 }
 
 /// Takes all turns of a target, until what is returned is dropped.
-async fn stand_still(target: &Arc<Target>) -> Vec<std::sync::mpsc::Sender<()>> {
+pub(super) async fn stand_still(target: &Arc<Target>) -> Vec<std::sync::mpsc::Sender<()>> {
     let (begun, mut turns) = mpsc::unbounded_channel();
     let mut held = Vec::new();
     for _ in 0..DEPTH_MAX {

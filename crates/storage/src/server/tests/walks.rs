@@ -1,0 +1,43 @@
+//! Walks over what targets hold.
+
+use super::turns::stand_still;
+use super::*;
+
+/// How many chunks were found on a target.
+fn counted(server: &StorageServer, target: u32) -> u64 {
+    let held = server.held().into_iter().filter(|held| held.target == target);
+    held.map(|held| held.chunks).sum()
+}
+
+/// Targets were walked over one after the other, and nothing of those behind it was known any more.
+#[tokio::test]
+async fn a_target_whose_disk_hangs_does_not_hold_up_the_walks_over_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = |name: &str| {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        (TargetId(name.parse().unwrap()), store(&dir, name))
+    };
+    let group = |id| Group { id: id - 1, epoch: 1, members: vec![id], ..Group::default() };
+    let map = ClusterMap { epoch: 1, groups: vec![group(1), group(2)], ..ClusterMap::default() };
+    let view = MapView::fixed(Callers::new(CallerOptions::default()), map);
+    let stores = vec![target("1"), target("2")];
+    let clock = Arc::new(FixedClock);
+    let server = Arc::new(StorageServer::with_clock(stores, key(), view, clock));
+    let data = bytes(1, 4_096);
+    let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data), durable: false };
+    let capability = key().mint(&capability(Rights::READ_WRITE));
+    let op = Some(StorageOp::Write(write));
+    let request =
+        StorageRequest { target: 2, group: 1, capability, op, ..StorageRequest::default() };
+    server.call(request, data).await.unwrap();
+    let held = stand_still(&server.local(TargetId(1)).unwrap()).await;
+    for _ in 0..2_000 {
+        server.wake_census();
+        if counted(&server, 2) == 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(counted(&server, 2), 1);
+    drop(held);
+}

@@ -4,7 +4,7 @@ use crate::scrubs::Scrubs;
 use crate::server::StorageServer;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::VolumeId;
+use strake_types::{TargetId, VolumeId};
 use strake_wire::lease::Lease;
 use strake_wire::member::Member;
 use strake_wire::message::jobs::{Held, Order, Progress};
@@ -15,8 +15,8 @@ use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 pub trait Disks: Send + Sync + 'static {
     /// The targets as they are now.
     fn specs(&self) -> Vec<TargetSpec>;
-    /// Drops what they hold of a volume; may wait for a disk. False: not everywhere yet.
-    fn drop_volume(&self, volume: VolumeId) -> bool;
+    /// Drops what one of them holds of a volume; may wait for its disk. False: not yet.
+    fn drop_volume(&self, target: TargetId, volume: VolumeId) -> bool;
 }
 
 /// A server with its disks.
@@ -71,7 +71,7 @@ impl<D: Disks> Member for Here<D> {
         self.lease.renew_led(sent, lease_ms, lead);
     }
 
-    fn drop_volume(&self, volume: VolumeId) -> bool {
-        self.disks.drop_volume(volume)
+    fn drop_volume(&self, target: TargetId, volume: VolumeId) -> bool {
+        self.disks.drop_volume(target, volume)
     }
 }

@@ -14,11 +14,11 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use strake_base::task;
-use strake_types::{Error, ErrorKind, Result, ServerId, VolumeId};
+use strake_base::task::{self, Owned};
+use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -68,8 +68,8 @@ pub trait Member: Send + Sync + 'static {
     /// A heartbeat that was sent at this time was answered by a manager whose map is known here; `lead` as in
     /// [`ManagerReply`].
     fn renew(&self, sent: Duration, lease_ms: u64, lead: u64);
-    /// Drops what the targets hold of a volume; may wait for a disk. False: not everywhere yet.
-    fn drop_volume(&self, volume: VolumeId) -> bool;
+    /// Drops what a target holds of a volume; may wait for its disk. False: not yet.
+    fn drop_volume(&self, target: TargetId, volume: VolumeId) -> bool;
 }
 
 /// What a metadata server does of which only it knows how.
@@ -268,21 +268,37 @@ async fn beat(pulse: Pulse) {
     }
 }
 
-/// Drops what the targets hold of deleted volumes. Dropping twice is harmless, so nothing is
-/// remembered over a restart.
+/// Drops what the targets hold of deleted volumes. Each has a task of its own: one whose disk hangs holds up no other.
 async fn sweep(member: Arc<dyn Member>, map: Arc<MapView>) {
-    let mut done = HashSet::new();
+    let mut sweeping: BTreeMap<u32, Owned<()>> = BTreeMap::new();
     loop {
         tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
+        let targets: BTreeSet<u32> = member.targets().iter().map(|spec| spec.target).collect();
+        sweeping.retain(|target, _| targets.contains(target));
+        for target in targets {
+            let begin = || {
+                let swept = sweep_target(TargetId(target), member.clone(), map.clone());
+                task::spawn_owned(swept)
+            };
+            sweeping.entry(target).or_insert_with(begin);
+        }
+    }
+}
+
+/// Drops what a target holds of deleted volumes. Dropping twice is harmless, so nothing is remembered over a restart.
+async fn sweep_target(target: TargetId, member: Arc<dyn Member>, map: Arc<MapView>) {
+    let mut done = HashSet::new();
+    loop {
         let current = map.current();
         let deleted = current.volumes.iter().filter(|v| v.deleting).map(|v| v.id);
         for volume in deleted.filter(|id| !done.contains(id)).collect::<Vec<_>>() {
             let member = member.clone();
-            let dropped = task::blocking(move || member.drop_volume(VolumeId(volume))).await;
-            if dropped.unwrap_or(false) {
+            let work = move || member.drop_volume(target, VolumeId(volume));
+            if task::blocking(work).await.unwrap_or(false) {
                 done.insert(volume);
             }
         }
+        tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
     }
 }
 

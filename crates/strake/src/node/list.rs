@@ -2,6 +2,7 @@
 
 use super::stores::Target;
 use parking_lot::RwLock;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,16 +41,17 @@ impl TargetList {
     pub fn keep_growing(&self) -> JoinHandle<()> {
         let list = self.clone();
         tokio::spawn(async move {
+            let mut growing: HashMap<TargetId, JoinHandle<()>> = HashMap::new();
             loop {
                 tokio::time::sleep(GENERATION).await;
-                for target in list.all() {
-                    let grow = move || target.begin_generation(target.generation() + 1);
-                    if let Ok(Err(failure)) = spawn_blocking(grow).await {
-                        tracing::warn!(
-                            "{}; an old copy of this disk may not be noticed",
-                            failure.cause
-                        );
-                    }
+                // One whose disk hangs holds up no other, and is not begun a second time.
+                let is_growing = |target: &Arc<Target>| {
+                    growing.get(&target.id).is_some_and(|task| !task.is_finished())
+                };
+                let targets: Vec<_> =
+                    list.all().into_iter().filter(|target| !is_growing(target)).collect();
+                for target in targets {
+                    growing.insert(target.id, spawn_blocking(move || grow(&target)));
                 }
             }
         })
@@ -63,5 +65,11 @@ impl TargetList {
     /// One less.
     pub fn remove(&self, id: TargetId) {
         self.0.write().retain(|target| target.id != id);
+    }
+}
+
+fn grow(target: &Target) {
+    if let Err(failure) = target.begin_generation(target.generation() + 1) {
+        tracing::warn!("{}; an old copy of this disk may not be noticed", failure.cause);
     }
 }

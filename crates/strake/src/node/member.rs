@@ -13,16 +13,14 @@ impl Disks for TargetList {
         self.all().iter().map(|target| target.spec()).collect()
     }
 
-    fn drop_volume(&self, volume: VolumeId) -> bool {
-        let mut all = true;
-        for target in self.all() {
-            let Some(store) = &target.store else { continue };
-            if let Err(error) = store.drop_volume(volume) {
-                tracing::warn!("{volume} stays on {}: {error}", target.path.display());
-                all = false;
-            }
+    fn drop_volume(&self, target: TargetId, volume: VolumeId) -> bool {
+        let Some(target) = self.of(target) else { return true };
+        let Some(store) = &target.store else { return true };
+        let dropped = store.drop_volume(volume);
+        if let Err(error) = &dropped {
+            tracing::warn!("{volume} stays on {}: {error}", target.path.display());
         }
-        all
+        dropped.is_ok()
     }
 }
 

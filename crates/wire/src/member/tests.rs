@@ -1,7 +1,8 @@
 use super::*;
 use crate::map::ManagerSource;
-use crate::message::manager::MapAnswer;
+use crate::message::manager::{ClusterMap, MapAnswer, Volume};
 use crate::tests::callers;
+use std::sync::mpsc;
 
 /// Hears heartbeats.
 #[derive(Default)]
@@ -21,16 +22,21 @@ impl ManagerService for Hearer {
     }
 }
 
-/// Notes what is renewed for how long.
+/// Notes what is renewed for how long, and where volumes are dropped.
 #[derive(Default)]
 struct Server {
     leases: Mutex<Vec<u64>>,
     tenures: Mutex<Vec<u64>>,
+    targets: Vec<u32>,
+    dropped: Mutex<Vec<u32>>,
+    /// The disk of target 1 hangs until the other end is gone.
+    hangs: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl Member for Server {
     fn targets(&self) -> Vec<TargetSpec> {
-        Vec::new()
+        let spec = |&target| TargetSpec { target, ..TargetSpec::default() };
+        self.targets.iter().map(spec).collect()
     }
 
     fn held(&self) -> Vec<Held> {
@@ -59,7 +65,12 @@ impl Member for Server {
         self.leases.lock().push(lease_ms);
     }
 
-    fn drop_volume(&self, _: VolumeId) -> bool {
+    fn drop_volume(&self, target: TargetId, _: VolumeId) -> bool {
+        let hangs = self.hangs.lock().take_if(|_| target.0 == 1);
+        if let Some(hangs) = hangs {
+            let _gone = hangs.recv();
+        }
+        self.dropped.lock().push(target.0);
         true
     }
 }
@@ -113,4 +124,23 @@ async fn a_server_relies_on_what_it_has_asked_for() {
     let asked = |of: fn(&Heartbeat) -> u64| heard.iter().map(of).collect::<Vec<_>>();
     assert_eq!(asked(|beat| beat.lease_ms), *server.leases.lock());
     assert_eq!(asked(|beat| beat.tenure_ms), *server.tenures.lock());
+}
+
+/// One thread dropped a volume on all targets, one after the other.
+#[tokio::test]
+async fn a_target_whose_disk_hangs_does_not_keep_deleted_volumes_on_others() {
+    let (_hanging, hangs) = mpsc::channel();
+    let hangs = Mutex::new(Some(hangs));
+    let server = Arc::new(Server { targets: vec![1, 2], hangs, ..Server::default() });
+    let volumes = vec![Volume { id: 7, deleting: true, ..Volume::default() }];
+    let map = ClusterMap { epoch: 1, volumes, ..ClusterMap::default() };
+    let view = MapView::fixed(callers(60_000), map);
+    let _sweeping = task::spawn_owned(sweep(server.clone(), view));
+    for _ in 0..2_000 {
+        if !server.dropped.lock().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(*server.dropped.lock(), [2]);
 }

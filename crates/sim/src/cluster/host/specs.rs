@@ -19,9 +19,13 @@ impl Disks for Specs {
         self.0.lock().iter().map(|(spec, store)| fill(spec, store)).collect()
     }
 
-    fn drop_volume(&self, volume: VolumeId) -> bool {
-        let stores: Vec<_> = self.0.lock().iter().map(|(_, store)| store.clone()).collect();
-        stores.iter().all(|store| store.drop_volume(volume).is_ok())
+    fn drop_volume(&self, target: TargetId, volume: VolumeId) -> bool {
+        let store = {
+            let open = self.0.lock();
+            let found = open.iter().find(|(spec, _)| spec.target == target.0);
+            found.map(|(_, store)| store.clone())
+        };
+        store.is_none_or(|store| store.drop_volume(volume).is_ok())
     }
 }
 

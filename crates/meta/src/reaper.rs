@@ -38,8 +38,12 @@ const EMPTYINGS: u32 = 2;
 
 /// The background task.
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
+    // Side by side: a deleted volume is dropped on all targets, of which one may say nothing.
+    tokio::join!(run_queues(&core, &stop), run_deletions(&core, &stop));
+}
+
+async fn run_queues(core: &Arc<Core>, stop: &Stop) {
     let tick = Duration::from_millis(core.options.tick_ms);
-    let mut emptied: HashMap<VolumeId, u32> = HashMap::new();
     loop {
         tokio::select! {
             biased;
@@ -49,12 +53,24 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
         }
         let volumes = core.volumes_held();
         // Side by side: in one of them storage servers may be away.
-        let backlogs = join_all(volumes.iter().map(|volume| work_off(&core, volume, &stop))).await;
+        let backlogs = join_all(volumes.iter().map(|volume| work_off(core, volume, stop))).await;
         core.metrics.backlog.set(backlogs.into_iter().sum::<usize>() as f64);
         if stop.is_told() {
             return;
         }
-        empty_deleted(&core, &mut emptied).await;
+    }
+}
+
+async fn run_deletions(core: &Arc<Core>, stop: &Stop) {
+    let tick = Duration::from_millis(core.options.tick_ms);
+    let mut emptied: HashMap<VolumeId, u32> = HashMap::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(tick) => {}
+            () = stop.told() => return,
+        }
+        empty_deleted(core, &mut emptied, stop).await;
     }
 }
 
@@ -185,26 +201,36 @@ impl Mutation for Work<'_> {
 }
 
 /// Empties volumes that are being deleted.
-async fn empty_deleted(core: &Arc<Core>, emptied: &mut HashMap<VolumeId, u32>) {
+async fn empty_deleted(core: &Arc<Core>, emptied: &mut HashMap<VolumeId, u32>, stop: &Stop) {
     let map = core.map.current();
     for volume in map.volumes.iter().filter(|volume| volume.deleting && core.serves(volume)) {
         let id = VolumeId(volume.id);
         if emptied.get(&id).is_some_and(|times| *times >= EMPTYINGS) {
             continue;
         }
-        match empty(core, id, core.settings_of(&map, volume)).await {
-            Ok(()) => *emptied.entry(id).or_default() += 1,
+        match empty(core, id, core.settings_of(&map, volume), stop).await {
+            Ok(true) => *emptied.entry(id).or_default() += 1,
+            Ok(false) => return,
             Err(error) => tracing::warn!("deleting volume {id}: {error}; trying again"),
         }
     }
 }
 
-async fn empty(core: &Arc<Core>, id: VolumeId, settings: Result<Settings>) -> Result<()> {
+/// False: it is to end before that.
+async fn empty(
+    core: &Arc<Core>,
+    id: VolumeId,
+    settings: Result<Settings>,
+    stop: &Stop,
+) -> Result<bool> {
     core.forget_volume(id);
     let part = core.part(id, settings?).await?;
-    contents::drop_volume(core, part.reign()).await?;
+    tokio::select! {
+        dropped = contents::drop_volume(core, part.reign()) => dropped?,
+        () = stop.told() => return Ok(false),
+    }
     for kind in Kind::ALL {
         delete_prefix(&part, &keys::prefix(kind, id)).await?;
     }
-    Ok(())
+    Ok(true)
 }

@@ -40,7 +40,7 @@ use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::service::MetaService;
 use tokio::task::JoinHandle;
 
-/// How long a stop waits for the operations under way.
+/// How long a stop waits for the background task, and for the operations under way.
 const STOP_WAIT_MS: u64 = 10_000;
 
 /// A metadata server.
@@ -126,15 +126,14 @@ impl MetaServer {
         holders.for_each(|holder| holder.release());
         let background = self.background.lock().take();
         let Some(background) = background else { return Ok(()) };
-        // The task ends by itself; that it panicked is in the log already.
-        let _ = background.await;
+        let has_ended = end(background).await;
         let until = self.core.monotonic_ms() + STOP_WAIT_MS;
         self.jobs.stop();
         let all_done = || self.busy.load(Ordering::Acquire) == 0 && self.jobs.have_ended();
         while !all_done() && self.core.monotonic_ms() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let all_done = all_done();
+        let all_done = has_ended && all_done();
         for volume in self.core.volumes() {
             volume.recopies.stop();
             let clean = all_done && volume.counts.is_exact() && volume.loans.are_over();
@@ -233,6 +232,21 @@ impl MetaServer {
         }
         perform(&ctx, &op).await
     }
+}
+
+/// Waits until the background task, which has been told to, ends by itself. False: it waits for storage servers still,
+/// and was aborted.
+async fn end(mut background: JoinHandle<()>) -> bool {
+    let limit = Duration::from_millis(STOP_WAIT_MS);
+    // That it panicked is in the log already.
+    if tokio::time::timeout(limit, &mut background).await.is_ok() {
+        return true;
+    }
+    tracing::warn!(
+        "what is done later still waits for storage servers after {STOP_WAIT_MS} ms; it is done after the next start"
+    );
+    background.abort();
+    false
 }
 
 /// Hands an operation to its file. Each has a box of its own: what the largest needs is not carried about for all.

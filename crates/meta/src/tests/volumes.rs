@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{
     Kv, KvError, Moved, Outcome, Pair, Result as KvResult, Snapshot, Transaction, Writes, dump,
@@ -198,6 +199,19 @@ async fn a_deleted_volume_is_emptied_on_disk() {
     for letter in *b"BDEFGILNPRSTUVX" {
         world.until(async || world.keys(letter).await == 0).await;
     }
+}
+
+/// It was waited for whatever it had to do, by the deletion of files, too.
+#[tokio::test]
+async fn who_stops_does_not_wait_for_a_target_that_does_not_drop_a_deleted_volume() {
+    let world = World::new().await;
+    let gate = world.storage.gate.lock().await;
+    change(&world, |map| map.volumes[0].deleting = true);
+    world.map.refresh().await.unwrap();
+    world.until(async || world.storage.at_gate.load(Ordering::SeqCst) > 0).await;
+    let stopped = tokio::time::timeout(Duration::from_secs(5), world.server.stop()).await;
+    stopped.expect("in time").unwrap();
+    drop(gate);
 }
 
 #[tokio::test]

@@ -93,9 +93,9 @@ pub struct FakeStorage {
     boot: AtomicU64,
     /// What is not done.
     pub refuses: Mutex<Option<Refuses>>,
-    /// Copies wait for it.
+    /// Copies, and drops of volumes, wait for it.
     pub gate: tokio::sync::Mutex<()>,
-    /// Copies that have come to it.
+    /// Those that have come to it.
     pub at_gate: AtomicU64,
     /// The power fails when the next sync comes, before it is done.
     pub fails_at_sync: AtomicBool,
@@ -190,7 +190,7 @@ impl StorageService for FakeStorage {
         if request.op.as_ref().is_some_and(|op| refuses.is_some_and(|refuses| refuses(op))) {
             return Err(ErrorKind::Unavailable.into());
         }
-        if matches!(request.op, Some(StorageOp::Copy(_))) {
+        if matches!(request.op, Some(StorageOp::Copy(_) | StorageOp::DropVolume(_))) {
             self.at_gate.fetch_add(1, Ordering::SeqCst);
             drop(self.gate.lock().await);
         }

@@ -57,6 +57,8 @@ use tokio::task::JoinHandle;
 const JOIN_WAIT_MS: u64 = 15_000;
 /// How long a stop may take to say good-bye.
 const LEAVE_MS_MAX: u64 = 1_000;
+/// How long a stop may take in all.
+const STOP_MS_MAX: u64 = 60_000;
 
 /// Which roles a server has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -220,8 +222,20 @@ impl Node {
         self.targets.all().len()
     }
 
-    /// Stops serving, makes everything durable, and closes the stores.
+    /// Stops serving, makes everything durable, and closes the stores. Fails where that takes too long; what was
+    /// acknowledged is found by the next start all the same.
     pub async fn stop(self) -> Outcome {
+        // In a task of its own: also to drop what waits for a disk may have to wait for it.
+        let stopped = tokio::spawn(self.stop_in_order());
+        let late = |_| {
+            let cause = format!("the server did not stop in good order within {STOP_MS_MAX} ms");
+            Failure::new(cause).next("does one of its disks hang? The kernel's log says so")
+        };
+        let stopped = tokio::time::timeout(Duration::from_millis(STOP_MS_MAX), stopped).await;
+        stopped.map_err(late)?.context(|| "stopping".into())?
+    }
+
+    async fn stop_in_order(self) -> Outcome {
         self.heart.stop();
         self.patrol.stop();
         self.scrubs.stop();
@@ -242,10 +256,9 @@ impl Node {
         if let Some(meta) = &self.meta {
             result = meta.stop().await.context(|| "metadata server".into());
         }
-        let targets = self.targets.clone();
-        let synced = tokio::task::spawn_blocking(move || sync_all(&targets.all())).await;
+        let synced = sync_all(&self.targets.all()).await;
         self.map.callers().close();
-        result.and(synced.context(|| "targets".into())?)
+        result.and(synced)
     }
 }
 
@@ -279,10 +292,16 @@ impl Fresh {
     }
 }
 
-fn sync_all(targets: &[Arc<Target>]) -> Outcome {
-    let stores = targets.iter().filter_map(|target| target.store.as_ref());
-    let results: Vec<_> = stores.map(|store| store.sync()).collect();
-    results.into_iter().collect::<Result<(), _>>().map_err(|e| Failure::new(e.to_string()))
+/// Makes durable what all targets have, side by side: one whose disk hangs holds up no other.
+async fn sync_all(targets: &[Arc<Target>]) -> Outcome {
+    let stores = targets.iter().filter_map(|target| target.store.clone());
+    let syncs = stores.map(|store| tokio::task::spawn_blocking(move || store.sync()));
+    let mut result = Ok(());
+    for sync in syncs.collect::<Vec<_>>() {
+        let synced = sync.await.context(|| "targets".into())?;
+        result = result.and(synced.map_err(|error| Failure::new(error.to_string())));
+    }
+    result
 }
 
 /// What a server consists of before it serves.

@@ -2,12 +2,17 @@
 //! this test makes up.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 use strake_bench::report::saved;
 use strake_bench::result::{Chart, Figure, Machine, Origin, Report, Rule, Side, Unit};
 use strake_tests::cluster::strake;
 use tempfile::TempDir;
+
+/// How long a run may take to begin. Only a hang reaches it.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A directory with a store, and reports in files.
 struct Place {
@@ -238,6 +243,68 @@ fn the_last_run_is_remembered_for_save() {
     let found = place.succeed(&["compare", "first", "second"]);
     assert!(found.contains("too few samples"), "{found}");
     assert!(std::fs::read_to_string(place.at("a.html")).unwrap().contains("iozone/write"));
+}
+
+/// A stand-in for dbench that measures `runs` times, and then never ends; `dbench.waits` beside it says
+/// that it does.
+fn dbench_that_hangs_after(runs: usize, place: &Place) {
+    let path = place.at("dbench");
+    let script = format!(
+        "#!/bin/sh\n\
+         echo x >> \"$0.runs\"\n\
+         if [ $(wc -l < \"$0.runs\") -gt {runs} ]; then : > \"$0.waits\"; exec sleep 1000; fi\n\
+         echo 'Throughput 1.00 MB/sec  1 clients  1 procs  max_latency=1.000 ms'\n"
+    );
+    std::fs::write(&path, script).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What a run of that stand-in says that is interrupted when it waits.
+fn interrupted_at_dbench(place: &Place, arguments: &[&str]) -> String {
+    let on = place.at("on");
+    std::fs::create_dir_all(&on).unwrap();
+    let on = on.display().to_string();
+    let all = ["bench", "run", "dbench", "--on", &on, "--repetitions", "9"];
+    let mut command = strake(all.into_iter().chain(arguments.iter().copied()));
+    command.env_remove("XDG_DATA_HOME").env("HOME", place.directory.path());
+    command.env("PATH", format!("{}:/usr/bin:/bin", place.text("")));
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while !place.at("dbench.waits").exists() && began.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{error}");
+    error
+}
+
+/// A run that was interrupted before it had a figure replaced the remembered one, and took the name
+/// that the whole run was to have.
+#[test]
+fn a_run_that_ends_early_takes_no_name_and_one_without_figures_is_not_remembered() {
+    let place = Place::new();
+    let here = format!("here={}", place.text(""));
+    place.succeed(&["iozone", "-s", "64K", "-i", "0", "--on", &here]);
+    dbench_that_hangs_after(0, &place);
+    let said = interrupted_at_dbench(&place, &["--save", "half"]);
+    assert!(said.contains("nothing is kept as half"), "{said}");
+    place.succeed(&["save", "whole"]);
+    let store = place.at(".local/share/strake/bench");
+    assert!(read(&store.join("whole.json")).command.contains("bench iozone"));
+    for left in ["dbench.waits", "dbench.runs"] {
+        std::fs::remove_file(place.at(left)).unwrap();
+    }
+    dbench_that_hangs_after(1, &place);
+    let said = interrupted_at_dbench(&place, &["--save", "half"]);
+    assert!(said.contains("ended early and is not kept as half"), "{said}");
+    assert!(!store.join("half.json").exists());
+    place.succeed(&["save", "half"]);
+    let half = read(&store.join("half.json"));
+    assert!(half.notes.iter().any(|note| note.contains("interrupted")), "{:?}", half.notes);
+    assert_eq!(half.figures[0].samples.len(), 1);
 }
 
 #[test]

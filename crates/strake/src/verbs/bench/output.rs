@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use strake_bench::baseline::{self, Store};
 use strake_bench::report::table::{Cell, Column, Table};
 use strake_bench::report::{self, csv, html, numbers, saved, table, xlsx};
-use strake_bench::result::{Machine, Report};
+use strake_bench::result::{Machine, Origin, Report};
 use strake_bench::statistics::Verdict;
 
 /// The flags of every verb that gives a report.
@@ -32,7 +32,8 @@ pub struct OutputFlags {
     #[arg(long, value_name = "FILE")]
     pub xlsx: Option<PathBuf>,
 
-    /// Keep the report as a baseline of this name, for strake bench compare
+    /// Keep the report as a baseline of this name, for strake bench compare; not that of a run that
+    /// ended early
     #[arg(long, value_name = "NAME")]
     pub save: Option<String>,
 
@@ -104,17 +105,50 @@ pub fn telling(error: baseline::Error) -> Failure {
 }
 
 /// Gives a new report to whoever wants it: keeps it for `strake bench save`, writes files, prints.
-/// What was measured is printed even where a file cannot be written.
-pub fn write(report: &Report, flags: &OutputFlags, print: impl FnOnce(&Report)) -> Outcome {
+/// What was measured is printed even where a file cannot be written. A run that has ended early takes
+/// no name by itself, for the whole one would find it taken.
+pub fn write(
+    report: &Report,
+    flags: &OutputFlags,
+    is_whole: bool,
+    print: impl FnOnce(&Report),
+) -> Outcome {
     report::check(report).context(|| "the report".into())?;
-    // To be remembered is a convenience; `save` says what is missing.
-    let _remembered = flags.store.given().map(|store| store.remember(report));
+    remember(report, flags);
     let kept = match &flags.save {
-        Some(name) => flags.store.open()?.save(name, report, false).map(|_| ()).map_err(telling),
+        Some(name) if is_whole && has_measured(report) => {
+            flags.store.open()?.save(name, report, false).map(|_| ()).map_err(telling)
+        }
+        Some(name) => {
+            eprintln!("strake: {}", not_kept(name, report));
+            Ok(())
+        }
         None => Ok(()),
     };
     show(report, flags, print)?;
     kept
+}
+
+/// Remembers a report for `strake bench save`, unless nothing was measured: then the run before is
+/// worth more. To be remembered is a convenience; `save` says what is missing.
+pub fn remember(report: &Report, flags: &OutputFlags) {
+    if has_measured(report) {
+        let _remembered = flags.store.given().map(|store| store.remember(report));
+    }
+}
+
+fn has_measured(report: &Report) -> bool {
+    report.figures.iter().any(|figure| figure.origin == Origin::Measured)
+}
+
+/// Why a report is not kept under a name.
+fn not_kept(name: &str, report: &Report) -> String {
+    match has_measured(report) {
+        true => format!(
+            "the run ended early and is not kept as {name}; strake bench save {name} keeps what it measured"
+        ),
+        false => format!("nothing was measured, and nothing is kept as {name}"),
+    }
 }
 
 /// Writes the files that the flags name, then prints a report as they say: whoever reads that may
@@ -260,7 +294,7 @@ fn legend(table: &Table) {
 }
 
 fn is_limit(column: &Column) -> bool {
-    column.origin == strake_bench::result::Origin::Limit
+    column.origin == Origin::Limit
 }
 
 /// The parameter of a row, or nothing where it has none of that name.

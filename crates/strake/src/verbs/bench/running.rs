@@ -120,7 +120,8 @@ pub async fn supervise_sides(
     watch.end();
     spectator.await.context(|| "showing the progress".into())?;
     let Ended { report, failure } = ended??;
-    let written = output::write(&report, wanted, print);
+    let is_whole = failure.is_none() && !watch.is_stopped();
+    let written = output::write(&report, wanted, is_whole, print);
     match failure {
         Some(failure) => Err(Failure::from(failure)),
         None if written.is_err() => written.map(|()| 0),

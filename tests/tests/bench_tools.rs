@@ -3,7 +3,8 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 use strake_bench::report::saved;
 use strake_bench::result::Report;
 use strake_tests::cluster::{Up, strake};
@@ -128,6 +129,37 @@ fn a_tool_that_fails_or_hangs_or_says_nothing_is_an_error_with_its_last_lines() 
     stand_in(&tools, "dbench", "/bin/sleep 1000 &\n/bin/sleep 1000\n");
     refused(&["dbench", "--limit", "1"], &["did not end within 1 s", "--limit"]);
     refused(&["dbench", "--threads", "999999999"], &["has room for"]);
+}
+
+/// The tool of a run that was killed went on for as long as it liked, in the directory that the next
+/// run measured.
+#[test]
+fn a_tool_ends_with_a_run_that_is_killed() {
+    let (tools, on) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let told = tools.path().join("told");
+    let script = format!(
+        "/bin/sleep 1000 &\necho $$ $! > {0}.new\n/bin/mv {0}.new {0}\n/bin/sleep 1000\n",
+        told.display()
+    );
+    stand_in(&tools, "dbench", &script);
+    let here = on.path().display().to_string();
+    let mut command = strake(["bench", "run", "dbench", "--on", &here]);
+    let mut run = command.env("PATH", tools.path()).stderr(Stdio::null()).spawn().unwrap();
+    let (began, limit) = (Instant::now(), Duration::from_secs(60));
+    while !told.exists() && began.elapsed() < limit {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let text = std::fs::read_to_string(&told).unwrap();
+    let pids = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>();
+    let alive = |pid: &&u32| strake_base::process::began_ticks(**pid).is_some();
+    assert_eq!(pids.iter().filter(alive).count(), 2, "the tool and its child");
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let began = Instant::now();
+    while pids.iter().any(|pid| alive(&pid)) {
+        assert!(began.elapsed() < limit, "they outlive their run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]

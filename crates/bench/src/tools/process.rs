@@ -1,4 +1,5 @@
-//! A tool on its way: bounded in time and output, and gone with all its children when it is over.
+//! A tool on its way: bounded in time and output, and gone with all its children when it is over, or when
+//! this process is.
 
 use crate::error::{Error, Result};
 use crate::watch::Watch;
@@ -15,6 +16,16 @@ use std::time::{Duration, Instant};
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 /// How often a running tool is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The shell that runs a tool.
+const SHELL: &str = "/bin/sh";
+/// What it does, so that a tool with its children ends with this process, too, which may be killed: a
+/// process beside the tool reads a pipe into which we never write; when there is nobody any more who
+/// could, it kills the group of both. The tool takes the place of the shell.
+const GUARDED: &str = r#"exec 3<&0 </dev/null
+{ read -r end <&3; kill -KILL 0; } >/dev/null 2>&1 &
+exec 3<&-
+exec "$0" "$@""#;
 
 /// How a tool ended.
 pub struct Ended {
@@ -33,7 +44,7 @@ struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Children that outlive the tool are in its group; none is there as a rule.
+        // Its guard is in its group, and so are children that outlive it.
         let _gone = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _status = self.0.wait();
     }
@@ -47,11 +58,13 @@ pub fn run(
     limit: Duration,
     watch: &Watch,
 ) -> Result<Ended> {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(directory).process_group(0);
+    let mut command = Command::new(SHELL);
+    command.arg("-c").arg(GUARDED).arg(program).args(arguments);
+    command.current_dir(directory).process_group(0);
     // Numbers with points and words in English.
-    command.env("LC_ALL", "C").stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("LC_ALL", "C");
+    // Its input is the pipe of the guard, which `Group` holds open.
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(|e| Error::io("running", program, &e))?;
     let mut group = Group(child);
     let (output, errors) = readers(&mut group.0);

@@ -115,6 +115,18 @@ fn iozones_own_spelling_is_understood() {
     assert!(names_in(&directory.path().join("d")).is_empty());
 }
 
+/// Workers that map one file cut what others had made longer, and what then had no page ended the run.
+#[test]
+fn mappings_of_one_file_are_made_in_processes_and_cut_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path().display().to_string();
+    let iozone = ["bench", "iozone", "-B", "-s", "64K", "-i", "0", "-i", "1", "-t", "4"];
+    let shared = ["--shared-file", "--verify", "--repetitions", "5", "--on", &here];
+    let table = succeed(iozone.into_iter().chain(shared));
+    assert!(table.contains("iozone/reread"), "{table}");
+    assert!(names_in(directory.path()).is_empty());
+}
+
 #[test]
 fn a_run_that_is_interrupted_shows_what_it_has_and_leaves_nothing() {
     interrupted(&[]);

@@ -140,6 +140,13 @@ impl Plan {
         once.saturating_mul((self.repetitions * sides) as u64)
     }
 
+    /// True where files are read or written through mappings: a page that the file system cannot give or
+    /// take ends the process.
+    pub fn uses_mappings(&self) -> bool {
+        let steps = self.cells.iter().flat_map(|cell| &cell.steps);
+        steps.flat_map(|step| &step.jobs).any(Job::uses_mapping)
+    }
+
     /// Most room that a cell needs in a directory of the run.
     pub fn needs(&self) -> Room {
         let cells = || self.cells.iter().filter(|cell| cell.named.is_empty());

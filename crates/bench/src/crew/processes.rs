@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::watch::Watch;
 use crate::work::{Done, Job};
 use std::io::BufReader;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -220,10 +220,29 @@ impl Worker {
         }
     }
 
-    fn lost(&self) -> Error {
+    fn lost(&mut self) -> Error {
+        let name = &self.location.name;
+        if ended_by(&mut self.child) == Some(libc::SIGBUS) {
+            return Error::failed(format!(
+                "{name} was ended by SIGBUS: the file system failed at a page of a mapping"
+            ))
+            .next("look whether it has room, and whether its disks and servers are well");
+        }
         let by_hand = self.location.by_hand();
-        Error::failed(format!("the worker on {} has ended", self.location.name))
+        Error::failed(format!("the worker on {name} has ended"))
             .next(format!("its last words are above; try its command by hand: {by_hand}"))
+    }
+}
+
+/// Which signal has ended a process whose pipes are closed: that is not yet known at that moment.
+fn ended_by(child: &mut Child) -> Option<i32> {
+    let began = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(None) if began.elapsed() < END_WAIT => thread::sleep(Duration::from_millis(1)),
+            Ok(status) => return status?.signal(),
+            Err(_) => return None,
+        }
     }
 }
 
@@ -236,5 +255,28 @@ impl Drop for Worker {
         while matches!(self.child.try_wait(), Ok(None)) && began.elapsed() < END_WAIT {
             thread::sleep(Duration::from_millis(1));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// In a thread of the run it ended the run, with everything that was measured.
+    #[test]
+    fn a_worker_that_a_bad_page_ends_is_an_error_with_its_cause() {
+        let worker = |script: &str| {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null());
+            let mut child = command.spawn().unwrap();
+            let requests = child.stdin.take().unwrap();
+            let (_, answers) = channel();
+            Worker { location: Location::here(), child, requests, answers }
+        };
+        let error = worker("kill -BUS $$").look(LOOK_EVERY).unwrap_err();
+        assert!(error.cause.contains("SIGBUS") && error.next.is_some(), "{error}");
+        let error = worker("exit 1").look(LOOK_EVERY).unwrap_err();
+        assert!(error.cause.contains("has ended"), "{error}");
     }
 }

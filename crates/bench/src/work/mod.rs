@@ -81,6 +81,11 @@ impl Job {
         }
     }
 
+    /// True where it copies from or to a mapping.
+    pub fn uses_mapping(&self) -> bool {
+        matches!(self, Job::File(pass) if pass.calls == file::Calls::Mapped)
+    }
+
     /// The file whose contents it reads, if it reads any: what cold caches must not hold.
     pub fn reads(&self) -> Option<&str> {
         match self {

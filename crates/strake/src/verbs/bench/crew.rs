@@ -53,10 +53,11 @@ impl ClientFlags {
     }
 
     /// Who they are. Where hosts have the directory under another path, there is one directory only.
+    /// What uses mappings is done in processes: a bad page ends one of them, and not the run.
     pub fn crew(&self, on: &[String], plan: &mut Plan) -> Outcome<Crew> {
         let clients = self.clients.iter().map(|text| Location::parse(text));
         let clients: Vec<_> = clients.collect::<Result<_, _>>()?;
-        if clients.is_empty() && !self.processes {
+        if clients.is_empty() && !self.processes && !plan.uses_mappings() {
             return Ok(Crew::Threads);
         }
         let sides = place::sides(on)?;

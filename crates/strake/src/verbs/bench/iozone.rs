@@ -118,7 +118,7 @@ pub struct IozoneFlags {
     #[arg(short = 'o')]
     synced: bool,
 
-    /// Copy from and to mappings: mmap()
+    /// Copy from and to mappings: mmap(); in processes, as with --processes
     #[arg(short = 'B')]
     mapped: bool,
 

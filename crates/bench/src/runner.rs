@@ -55,9 +55,10 @@ pub fn run(plan: &Plan, mut run: Run<'_>) -> Result<Ended> {
     for side in &run.sides {
         place::named::can_be_made(plan, Path::new(&side.directory), smaller)?;
     }
-    run.watch.begin(plan.weight(run.sides.len()));
+    run.watch.begin(plan.weight(run.sides.len()), &report);
     let mut progress = Progress { plan, report: &mut report, done: 0 };
     let ended = progress.repeat(&mut run, &workspaces);
+    run.watch.doing("removing what the run made");
     report.figures.extend(plan.published.iter().cloned());
     Ok(end(report, ended, workspaces))
 }
@@ -148,12 +149,15 @@ impl Progress<'_> {
                 for turn in 0..sides {
                     let side = (repetition + turn) % sides;
                     let measured = PathBuf::from(&run.sides[side].directory);
+                    let tidying = format!("{}: removing files", run.sides[side].name);
                     if cell.named.is_empty() {
                         let directory = workspaces[side].cell(number)?;
                         let ended = self.cell(cell, side, &directory, run);
+                        run.watch.doing(tidying);
                         ended.and(workspaces[side].clear(&directory))?;
                     } else {
                         let ended = self.cell(cell, side, &measured, run);
+                        run.watch.doing(tidying);
                         ended.and(place::named::remove(cell, &measured))?;
                     }
                     if sides > 1 {
@@ -182,8 +186,18 @@ impl Progress<'_> {
             self.done += step.weight();
             run.watch.reach(self.done);
             self.keep(cell, step, &name, &done);
+            if !step.measures.is_empty() {
+                run.watch.keep(self.by_now());
+            }
         }
         Ok(())
+    }
+
+    /// The report, as if the run ended here.
+    fn by_now(&self) -> Report {
+        let mut report = self.report.clone();
+        report.figures.extend(self.plan.published.iter().cloned());
+        report
     }
 
     fn before(&mut self, step: &Step, directory: &Path, run: &mut Run<'_>) -> Result<()> {

@@ -30,6 +30,7 @@ use context::Context;
 use plan::namespace_prefix;
 use rustix::mount::{UnmountFlags, unmount};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// How often mounts below the directory are looked for: one may lie on another.
 const UNMOUNT_ROUNDS_MAX: u32 = 1000;
@@ -166,6 +167,9 @@ impl Removed {
 pub fn down(name: &str) -> Result<Removed> {
     check_name(name)?;
     network::check_means()?;
+    // Of two at a time each would miss what the other has just removed.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let registry = Registry::of_machine();
     let data = registry.directory(name);
     let state = registry.state(name);

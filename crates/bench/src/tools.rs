@@ -197,7 +197,7 @@ impl Run<'_> {
         let needs = Room { bytes: self.tool.needs(&self.options), files: 0 };
         let smaller = ["free some room, or give a smaller --size"; 2];
         let workspaces = runner::settle_in(&self.sides, needs, smaller, &mut report.notes)?;
-        self.watch.begin((repetitions * self.sides.len()) as u64);
+        self.watch.begin((repetitions * self.sides.len()) as u64, &report);
         let ended = self.repeat(&program, &workspaces, &mut report);
         let failed = matches!(&ended, Err(error) if error.kind != Kind::Stopped);
         let nothing = failed && report.figures.is_empty();
@@ -218,6 +218,7 @@ impl Run<'_> {
                 let readings = self.once(program, &cell)?;
                 workspace.clear(&cell)?;
                 add(report, side, readings);
+                self.watch.keep(report.clone());
                 self.watch.advance(1);
             }
         }

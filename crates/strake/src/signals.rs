@@ -13,7 +13,7 @@ pub const INTERRUPTED_CODE: u8 = 130;
 /// Becomes true at the first SIGTERM or SIGINT. At the second one `at_once` runs and the program
 /// ends: whoever waits is not made to wait.
 pub fn stop_requested(at_once: impl Fn() + Send + 'static) -> Outcome<watch::Receiver<bool>> {
-    watch_signals(move || {
+    first_and_further(move || {
         tracing::warn!("second signal: ending at once");
         at_once();
         exit(INTERRUPTED);
@@ -23,31 +23,44 @@ pub fn stop_requested(at_once: impl Fn() + Send + 'static) -> Outcome<watch::Rec
 /// As [`stop_requested`], for what ends soon after the first signal and leaves a mess if it cannot:
 /// further ones change nothing.
 pub fn tidy_end_requested() -> Outcome<watch::Receiver<bool>> {
-    watch_signals(|| eprintln!("tidying up; it takes a moment"))
+    first_and_further(|| eprintln!("tidying up; it takes a moment"))
 }
 
-fn watch_signals(again: impl Fn() + Send + 'static) -> Outcome<watch::Receiver<bool>> {
+/// How often SIGTERM or SIGINT has come, for whoever has something to do at the second one, too.
+pub fn stops_counted() -> Outcome<watch::Receiver<u32>> {
+    let (sender, receiver) = watch::channel(0);
+    watch_signals(move || {
+        tracing::info!("stopping");
+        sender.send_modify(|count| *count += 1);
+    })?;
+    Ok(receiver)
+}
+
+fn first_and_further(further: impl Fn() + Send + 'static) -> Outcome<watch::Receiver<bool>> {
+    let (sender, receiver) = watch::channel(false);
+    watch_signals(move || {
+        if sender.send_replace(true) {
+            further();
+        } else {
+            tracing::info!("stopping");
+        }
+    })?;
+    Ok(receiver)
+}
+
+fn watch_signals(heard: impl Fn() + Send + 'static) -> Outcome {
     let mut terminate = signal(SignalKind::terminate()).context(|| "SIGTERM".into())?;
     let mut interrupt = signal(SignalKind::interrupt()).context(|| "SIGINT".into())?;
     // Without this a log reader that goes away or a closing terminal would end the program half-way.
     let mut hangup = signal(SignalKind::hangup()).context(|| "SIGHUP".into())?;
-    let (sender, receiver) = watch::channel(false);
     tokio::spawn(async move {
-        let mut asked = false;
         loop {
             tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = hangup.recv() => continue,
+                _ = terminate.recv() => heard(),
+                _ = interrupt.recv() => heard(),
+                _ = hangup.recv() => {}
             }
-            if asked {
-                again();
-                continue;
-            }
-            tracing::info!("stopping");
-            asked = true;
-            let _nobody_waits = sender.send(true);
         }
     });
-    Ok(receiver)
+    Ok(())
 }

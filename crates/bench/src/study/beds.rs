@@ -93,7 +93,7 @@ fn in_setting(
     let data = beds.data.join(&wanted.name);
     let testbed = Testbed::up(&wanted, &data, beds.program, &stopped)?;
     let bed = Temporary { testbed };
-    beds.watch.doing("what links and disks carry at most".into());
+    beds.watch.doing("what links and disks carry at most");
     let (bytes, times) = if options.quick { QUICK_LIMIT } else { (LIMIT_BYTES, LIMIT_REPETITIONS) };
     let limits = Limits::measure(&bed.testbed, bytes, times, &stopped)?;
     let sides = place::sides(&[format!("{SIDE}={}", bed.testbed.state.mount(1).display())])?;
@@ -101,6 +101,8 @@ fn in_setting(
     let run = Run { sides, crew: Crew::Threads, command, version, watch: beds.watch };
     let mut ended = runner::run(&plan, run)?;
     ended.report.figures.extend(limit_figures(study, setting, &plan, &limits));
+    beds.watch.keep(ended.report.clone());
+    beds.watch.doing("removing the testbed");
     // What was measured is shown all the same.
     if let Err(error) = bed.down() {
         ended.failure.get_or_insert(error);
@@ -108,13 +110,24 @@ fn in_setting(
     Ok(ended)
 }
 
+/// Removes the testbed of this process while its run stands still in it: the call that does not return
+/// ends with the mount.
+pub fn leave() -> Result<()> {
+    testbed::down(&own_name()).map(drop)
+}
+
+/// The name of the testbeds of this process, which has one at a time.
+fn own_name() -> String {
+    let own = std::process::id();
+    format!("{NAME}-{own}-{}", began_ticks(own).unwrap_or(0))
+}
+
 /// The testbed of a setting. The client's link is a server's: the studies had one kind of machine.
 fn testbed_of(setting: &Setting) -> Result<testbed::Plan> {
     let rate = |bytes: f64| Rate::of(bytes.round() as u64).map_err(Error::usage);
     let link = setting.link.map(rate).transpose()?;
-    let own = std::process::id();
     Ok(testbed::Plan {
-        name: format!("{NAME}-{own}-{}", began_ticks(own).unwrap_or(0)),
+        name: own_name(),
         servers: setting.servers,
         clients: 1,
         targets: 1,

@@ -74,6 +74,7 @@ pub fn run(
             break status;
         }
         watch.check()?;
+        watch.live();
         if began.elapsed() >= limit {
             let (name, seconds) = (program.display(), limit.as_secs());
             return Err(Error::failed(format!("{name} did not end within {seconds} s"))

@@ -11,15 +11,41 @@ const BAR_EVERY: Duration = Duration::from_millis(200);
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
+/// From when on it is said that nothing moves.
+const STILL_TOLD: Duration = Duration::from_secs(30);
+
+/// For how long a run has stood still.
+pub struct Stillness {
+    pulse: (u64, u64),
+    since: Instant,
+}
+
+impl Stillness {
+    /// From now on.
+    pub fn of(watch: &Watch) -> Self {
+        Self { pulse: watch.pulse(), since: Instant::now() }
+    }
+
+    /// Looks again.
+    pub fn look(&mut self, watch: &Watch) -> Duration {
+        let pulse = watch.pulse();
+        if pulse != self.pulse {
+            *self = Self { pulse, since: Instant::now() };
+        }
+        self.since.elapsed()
+    }
+}
+
 /// Shows on standard error how far a run is, until it ends.
 pub async fn draw(watch: Arc<Watch>) {
     let began = Instant::now();
     let bar = std::io::stderr().is_terminal().then(bar);
     let mut told = began;
+    let mut stillness = Stillness::of(&watch);
     while !watch.has_ended() {
         tokio::time::sleep(BAR_EVERY).await;
         let (done, total, doing) = watch.progress();
-        let left = left(began.elapsed(), done, total);
+        let left = left(began.elapsed(), done, total) + &still(stillness.look(&watch));
         match &bar {
             Some(bar) => {
                 bar.set_length(total);
@@ -46,14 +72,28 @@ fn bar() -> ProgressBar {
 /// What is left, if the rest goes on as what is done.
 fn left(elapsed: Duration, done: u64, total: u64) -> String {
     if done == 0 || total == 0 {
-        return "time left unknown".into();
+        return format!("{} gone, time left unknown", span(elapsed.as_secs()));
     }
     let left = elapsed.as_secs_f64() * total.saturating_sub(done) as f64 / done as f64;
-    let (minutes, seconds) = (left as u64 / 60, left as u64 % 60);
+    format!("{} left", span(left as u64))
+}
+
+/// What is said of a run that stands still.
+fn still(since: Duration) -> String {
+    match since < STILL_TOLD {
+        true => String::new(),
+        false => format!(", nothing has moved for {}", span(since.as_secs())),
+    }
+}
+
+/// Seconds as people say them.
+pub fn span(seconds: u64) -> String {
+    let (minutes, seconds) = (seconds / 60, seconds % 60);
     match minutes {
-        0 => format!("{seconds} s left"),
-        1..60 => format!("{minutes} min {seconds} s left"),
-        _ => format!("{} h {} min left", minutes / 60, minutes % 60),
+        0 => format!("{seconds} s"),
+        1..60 => format!("{minutes} min {seconds} s"),
+        60..2880 => format!("{} h {} min", minutes / 60, minutes % 60),
+        _ => format!("{} days", minutes / 1440),
     }
 }
 
@@ -67,6 +107,13 @@ mod tests {
         assert_eq!(left(minute, 1, 2), "1 min 0 s left");
         assert_eq!(left(minute, 3, 4), "20 s left");
         assert_eq!(left(minute, 1, 121), "2 h 0 min left");
-        assert_eq!(left(minute, 0, 2), "time left unknown");
+        assert_eq!(left(minute, 1, 10_001), "6 days left");
+        assert_eq!(left(minute, 0, 2), "1 min 0 s gone, time left unknown");
+    }
+
+    #[test]
+    fn a_run_that_stands_still_is_told_of() {
+        assert_eq!(still(Duration::from_secs(29)), "");
+        assert_eq!(still(Duration::from_secs(61)), ", nothing has moved for 1 min 1 s");
     }
 }

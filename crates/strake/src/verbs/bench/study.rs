@@ -1,9 +1,9 @@
 //! `strake bench study`: the four founding studies.
 
 use super::output::{OutputFlags, print};
-use super::running::{Supervised, carry_out, supervise_sides};
+use super::running::{Ending, Supervised, carry_out, supervise_sides};
 use crate::failure::{Context, Outcome};
-use crate::signals::tidy_end_requested;
+use crate::signals::stops_counted;
 use clap::Args;
 use strake_bench::crew::Crew;
 use strake_bench::study::beds::{self, Beds};
@@ -66,7 +66,7 @@ pub async fn run(flags: &StudyFlags) -> Outcome<u8> {
 async fn in_testbeds(study: Study, options: Options, output: &OutputFlags) -> Outcome<u8> {
     let data = std::env::current_dir().context(|| "the current directory".into())?;
     let program = std::env::current_exe().context(|| "finding this program".into())?;
-    let stopped = tidy_end_requested()?;
+    let ending = Ending { asked: stops_counted()?, free: beds::leave };
     let work = move |run: Supervised<'_>| {
         let Supervised { command, version, watch, .. } = run;
         beds::run(
@@ -75,5 +75,5 @@ async fn in_testbeds(study: Study, options: Options, output: &OutputFlags) -> Ou
             &Beds { data: &data, program: &program, command, version, watch },
         )
     };
-    supervise_sides(Vec::new(), stopped, output, work, print).await
+    supervise_sides(Vec::new(), ending, output, work, print).await
 }

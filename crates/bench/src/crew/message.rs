@@ -46,6 +46,11 @@ pub enum Answer {
     },
     /// It is ready to begin.
     Ready,
+    /// It is at its job; comes now and then before [`Answer::Done`].
+    Doing {
+        /// What it has done since it said this last, in units of about a byte.
+        work: u64,
+    },
     /// It has done its job.
     Done(Done),
     /// Caches are empty; a sentence where only in part.
@@ -95,6 +100,7 @@ mod tests {
         let lines = [
             (Answer::Hello { version: "0.1.0".into() }, r#"{"hello":{"version":"0.1.0"}}"#),
             (Answer::Ready, r#""ready""#),
+            (Answer::Doing { work: 4096 }, r#"{"doing":{"work":4096}}"#),
             (
                 Answer::Done(done),
                 r#"{"done":{"clock":"boot","began":1.5,"ended":2.0,"processor_seconds":0.25,"bytes":4096,"operations":1}}"#,

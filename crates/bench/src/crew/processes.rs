@@ -113,6 +113,10 @@ fn collect(workers: &mut [Worker], watch: &Watch) -> Vec<Result<Done>> {
         for (worker, ended) in workers.iter_mut().zip(&mut ended).filter(|(_, e)| e.is_none()) {
             *ended = match worker.look(LOOK_EVERY) {
                 Ok(None) => None,
+                Ok(Some(Answer::Doing { work })) => {
+                    watch.advance(work);
+                    None
+                }
                 Ok(Some(Answer::Done(done))) => Some(Ok(done)),
                 Ok(Some(other)) => Some(Err(worker.surprise(other))),
                 Err(error) => Some(Err(error)),

@@ -4,21 +4,25 @@ use super::message::{Answer, Request, receive, send};
 use crate::cold;
 use crate::error::{Error, Result};
 use crate::watch::Watch;
-use crate::work::{self, Prepared};
+use crate::work::{self, Done, Prepared};
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
+use std::time::Duration;
 
 /// What tells the clock of this machine from those of others.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// How often a worker says how far it is.
+const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// Serves requests until there are no more: when the run has ended, or was killed, or the line to it
 /// is broken.
 pub fn serve(
     input: impl BufRead + Send + 'static,
-    mut output: impl Write,
+    mut output: impl Write + Send,
     version: &str,
 ) -> Result<()> {
     let broken = |e: std::io::Error| Error::failed(format!("answering the run: {e}"));
@@ -37,9 +41,9 @@ pub fn serve(
                 })
             }
             Request::Go => match ready.take() {
-                Some(prepared) => work::timed(prepared, &watch).map(|done| {
+                Some(prepared) => telling(prepared, &watch, &mut output).map(|done| {
                     let clock = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
-                    Answer::Done(work::Done { clock: clock.trim().to_owned(), ..done })
+                    Answer::Done(Done { clock: clock.trim().to_owned(), ..done })
                 }),
                 None => Err(Error::failed("a worker was to begin, and was not ready")),
             },
@@ -54,6 +58,31 @@ pub fn serve(
         send(&mut output, &answer).map_err(broken)?;
     }
     Ok(())
+}
+
+/// Runs a job that is ready, and tells the run now and then how far it is.
+fn telling(
+    prepared: Box<dyn Prepared>,
+    watch: &Watch,
+    output: &mut (impl Write + Send),
+) -> Result<Done> {
+    let (ending, ended) = channel::<()>();
+    thread::scope(|scope| {
+        let teller = move || {
+            let mut told = watch.pulse().0;
+            while ended.recv_timeout(TELL_EVERY) == Err(RecvTimeoutError::Timeout) {
+                let done = watch.pulse().0;
+                // A run that does not listen any more ends this worker by its own means.
+                let _told = send(output, &Answer::Doing { work: done.saturating_sub(told) });
+                told = done;
+            }
+        };
+        // Without it the run only does not see how far the worker is.
+        let _teller = thread::Builder::new().spawn_scoped(scope, teller);
+        let done = work::timed(prepared, watch);
+        drop(ending);
+        done
+    })
 }
 
 /// Reads requests beside the work, so that a worker hears when it is to stop.
@@ -111,7 +140,10 @@ mod tests {
         let ((input, mut requests), (answers, output)) = (pipe().unwrap(), pipe().unwrap());
         let worker = thread::spawn(move || serve(BufReader::new(input), output, "1"));
         let mut answers = BufReader::new(answers);
-        let mut answer = || receive::<Answer>(&mut answers).unwrap();
+        let mut answer = || {
+            let mut all = std::iter::from_fn(|| receive::<Answer>(&mut answers).unwrap());
+            all.find(|answer| !matches!(answer, Answer::Doing { .. }))
+        };
         assert_eq!(answer(), Some(Answer::Hello { version: "1".into() }));
         let prepare = Request::Prepare { directory: directory.path().to_owned(), job: endless() };
         for _ in 0..2 {
@@ -127,6 +159,28 @@ mod tests {
         drop(requests);
         assert_eq!(answer(), Some(Answer::Failed(Error::stopped())));
         assert_eq!(answer(), None);
+        worker.join().unwrap().unwrap();
+    }
+
+    /// The bar of a run with processes stood still within a step, however long that took.
+    #[test]
+    fn a_worker_tells_how_far_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let ((input, mut requests), (answers, output)) = (pipe().unwrap(), pipe().unwrap());
+        let worker = thread::spawn(move || serve(BufReader::new(input), output, "1"));
+        let mut answers = BufReader::new(answers);
+        let prepare = Request::Prepare { directory: directory.path().to_owned(), job: endless() };
+        send(&mut requests, &prepare).unwrap();
+        send(&mut requests, &Request::Go).unwrap();
+        let mut work = 0;
+        while work == 0 {
+            match receive::<Answer>(&mut answers).unwrap().unwrap() {
+                Answer::Hello { .. } | Answer::Ready => {}
+                Answer::Doing { work: more } => work += more,
+                other => panic!("{other:?}"),
+            }
+        }
+        drop(requests);
         worker.join().unwrap().unwrap();
     }
 

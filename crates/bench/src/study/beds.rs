@@ -49,9 +49,12 @@ pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
             .next("name directories: --on DIR, several times to compare"));
     }
     remove_leftovers()?;
+    let plans: Vec<Plan> =
+        settings.iter().map(|of| plan(study, Some(of), options)).collect::<Result<_>>()?;
+    beds.watch.expect(plans.iter().map(|plan| plan.weight(1)).fold(0, u64::saturating_add));
     let mut whole: Option<Report> = None;
-    for setting in &settings {
-        let ended = in_setting(study, setting, options, beds);
+    for (setting, plan) in settings.iter().zip(&plans) {
+        let ended = in_setting(study, setting, plan, options.quick, beds);
         let failure = match ended {
             Ok(ended) => {
                 match &mut whole {
@@ -82,11 +85,11 @@ pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
 fn in_setting(
     study: Study,
     setting: &Setting,
-    options: &Options,
+    plan: &Plan,
+    quick: bool,
     beds: &Beds<'_>,
 ) -> Result<Ended> {
     beds.watch.check()?;
-    let plan = plan(study, Some(setting), options)?;
     let stopped = || beds.watch.is_stopped();
     beds.watch.doing(format!("making a testbed of {} servers", setting.servers));
     let wanted = testbed_of(setting)?;
@@ -94,13 +97,13 @@ fn in_setting(
     let testbed = Testbed::up(&wanted, &data, beds.program, &stopped)?;
     let bed = Temporary { testbed };
     beds.watch.doing("what links and disks carry at most");
-    let (bytes, times) = if options.quick { QUICK_LIMIT } else { (LIMIT_BYTES, LIMIT_REPETITIONS) };
+    let (bytes, times) = if quick { QUICK_LIMIT } else { (LIMIT_BYTES, LIMIT_REPETITIONS) };
     let limits = Limits::measure(&bed.testbed, bytes, times, &stopped)?;
     let sides = place::sides(&[format!("{SIDE}={}", bed.testbed.state.mount(1).display())])?;
     let (command, version) = (beds.command.clone(), beds.version.clone());
     let run = Run { sides, crew: Crew::Threads, command, version, watch: beds.watch };
-    let mut ended = runner::run(&plan, run)?;
-    ended.report.figures.extend(limit_figures(study, setting, &plan, &limits));
+    let mut ended = runner::run(plan, run)?;
+    ended.report.figures.extend(limit_figures(study, setting, plan, &limits));
     beds.watch.keep(ended.report.clone());
     beds.watch.doing("removing the testbed");
     // What was measured is shown all the same.

@@ -1,12 +1,12 @@
 //! A study in testbeds of its own: one for each setting, with what is possible there measured beside,
 //! and gone afterwards.
 
-use super::{Options, Setting, Study, join, plan, settings};
+use super::{Options, Setting, Study, chosen, join, plan};
 use crate::crew::Crew;
 use crate::error::{Error, Kind, Result};
 use crate::limit::Limits;
 use crate::place;
-use crate::plan::{Before, Plan, Step};
+use crate::plan::{Before, Plan, Room, Step};
 use crate::result::{Figure, Report};
 use crate::runner::{self, Ended, Run};
 use crate::testbed::{self, Rate, Registry, Temporary, Testbed};
@@ -27,6 +27,9 @@ const LIMIT_REPETITIONS: u32 = 3;
 /// The same in a quick run.
 const QUICK_LIMIT: (u64, u32) = (8 << 20, 1);
 
+/// How to need less room.
+const SMALLER: [&str; 2] = ["free some room, or choose a part of the study: --sizes, --threads"; 2];
+
 /// What belongs to a run beside its study.
 pub struct Beds<'a> {
     /// Where the testbeds have their data, each in a directory of its own that goes with it.
@@ -39,11 +42,13 @@ pub struct Beds<'a> {
     pub version: String,
     /// How far it is, and whether it shall stop.
     pub watch: &'a Watch,
+    /// Keeps what is measured, after each setting: the next one may take days.
+    pub keep: &'a dyn Fn(&Report),
 }
 
 /// Carries a study out in every setting it asks for. An error means that nothing was measured.
 pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
-    let settings = settings(study, options.quick);
+    let settings = chosen(study, options)?;
     if settings.is_empty() {
         return Err(Error::usage("this study compares what is there: it makes no testbed")
             .next("name directories: --on DIR, several times to compare"));
@@ -51,6 +56,11 @@ pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
     remove_leftovers()?;
     let plans: Vec<Plan> =
         settings.iter().map(|of| plan(study, Some(of), options)).collect::<Result<_>>()?;
+    for plan in &plans {
+        // Of its files only some data on targets grow.
+        let needs = Room { bytes: plan.needs().bytes, files: 0 };
+        place::has_room(needs, beds.data, SMALLER)?;
+    }
     beds.watch.expect(plans.iter().map(|plan| plan.weight(1)).fold(0, u64::saturating_add));
     let mut whole: Option<Report> = None;
     for (setting, plan) in settings.iter().zip(&plans) {
@@ -75,7 +85,10 @@ pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
                 report.notes.push(note);
                 return Ok(Ended { report, failure });
             }
-            (report, None) => whole = report,
+            (report, None) => {
+                report.iter().for_each(beds.keep);
+                whole = report;
+            }
         }
     }
     let report = whole.ok_or_else(Error::stopped)?;
@@ -202,11 +215,13 @@ fn crosses(step: &Step) -> Option<Way> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Part, settings};
     use super::*;
     use crate::limit::{DISKS, TCP};
     use std::collections::BTreeSet;
 
-    const OPTIONS: Options = Options { quick: true, repetitions: None, verify: false, seed: 1 };
+    const OPTIONS: Options =
+        Options { quick: true, repetitions: None, verify: false, seed: 1, part: Part::ALL };
 
     fn limits() -> Limits {
         let (to_one, from_one) = (vec![12e6], vec![11e6]);

@@ -6,11 +6,16 @@
 //! there already nobody knows the setting: there is one plan, and its figures do not name servers.
 
 pub mod beds;
+mod forecast;
 mod four;
 mod one;
+mod part;
 mod published;
 mod three;
 mod two;
+
+pub use forecast::{Forecast, SPEED_ASSUMED};
+pub use part::Part;
 
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Protocol};
@@ -46,7 +51,7 @@ pub struct Setting {
 }
 
 /// How a study is carried out.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Fewer cells and repetitions, for a first impression in three minutes.
     pub quick: bool,
@@ -56,6 +61,8 @@ pub struct Options {
     pub verify: bool,
     /// What decides contents and random orders.
     pub seed: u64,
+    /// Which part of it.
+    pub part: Part,
 }
 
 impl Options {
@@ -98,12 +105,33 @@ pub fn settings(study: Study, quick: bool) -> Vec<Setting> {
     }
 }
 
+/// The settings of the part of a study that is asked for; none where it makes no testbed.
+pub fn chosen(study: Study, options: &Options) -> Result<Vec<Setting>> {
+    let part = &options.part;
+    part.check(study)?;
+    let mut chosen = settings(study, options.quick && !part.chooses_settings());
+    let makes_none = chosen.is_empty();
+    if !part.servers.is_empty() {
+        chosen.retain(|setting| part.servers.contains(&setting.servers));
+    }
+    if !part.disks.is_empty() {
+        let is_one = |disk: f64| part.disks.contains(&(disk.round() as u64));
+        chosen.retain(|setting| setting.disk.is_some_and(is_one));
+    }
+    match chosen.is_empty() && !makes_none {
+        true => Err(Error::usage("the study has no such testbed")
+            .next("choose --servers and --disks that it has: see docs/guide/benchmarks.md")),
+        false => Ok(chosen),
+    }
+}
+
 /// What a study does in a setting; `None` on directories that are there already.
 pub fn plan(study: Study, setting: Option<&Setting>, options: &Options) -> Result<Plan> {
+    options.part.check(study)?;
     let mut plan = match study {
         Study::One => one::plan(options)?,
         Study::Two => two::plan(options)?,
-        Study::Three => three::plan(options)?,
+        Study::Three => three::plan(options, setting.is_some())?,
         Study::Four => four::plan(options)?,
     };
     plan.title = study.title().to_owned();

@@ -7,7 +7,7 @@
 
 use super::published::{STUDY_1, STUDY_1_SIDES, STUDY_1_TESTS, figure};
 use super::{FAST_ETHERNET, Options, Setting};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::iozone::{self, Test};
 use crate::plan::Plan;
 use crate::result::{Figure, Rule};
@@ -36,8 +36,15 @@ pub fn settings() -> Vec<Setting> {
 
 /// What it does.
 pub fn plan(options: &Options) -> Result<Plan> {
-    let exponents: Vec<u32> =
-        if options.quick { QUICK_EXPONENTS.to_vec() } else { EXPONENTS.collect() };
+    let chosen = &options.part.sizes;
+    let mut exponents: Vec<u32> = match options.quick && chosen.is_empty() {
+        true => QUICK_EXPONENTS.to_vec(),
+        false => EXPONENTS.collect(),
+    };
+    exponents.retain(|exponent| chosen.is_empty() || chosen.contains(&size(*exponent)));
+    if exponents.is_empty() {
+        return Err(Error::usage("--sizes: study 1 has files of 2M, 4M, 8M, ... 256M"));
+    }
     let mut plan = Plan::new("");
     for exponent in &exponents {
         for crossing in [false, true] {

@@ -7,8 +7,10 @@ use crate::result::Rule;
 use crate::testing::measure;
 use std::collections::BTreeSet;
 
-const QUICK: Options = Options { quick: true, repetitions: None, verify: false, seed: 1 };
-const WHOLE: Options = Options { quick: false, ..QUICK };
+const QUICK: Options =
+    Options { quick: true, repetitions: None, verify: false, seed: 1, part: Part::ALL };
+const WHOLE: Options =
+    Options { quick: false, repetitions: None, verify: false, seed: 1, part: Part::ALL };
 
 fn tests(plan: &Plan) -> BTreeSet<&str> {
     let steps = plan.cells.iter().flat_map(|cell| &cell.steps);
@@ -77,6 +79,34 @@ fn study_3_tells_the_first_read_from_the_nine_after_it() {
             && plan.cells[1].parameters["size"] > 4.0 * memory
     );
     assert_eq!(plan.published.len(), 15);
+}
+
+/// In a testbed the smaller file did not fit the memory, which held it twice.
+#[test]
+fn study_3_in_a_testbed_reads_files_that_client_and_servers_can_both_keep() {
+    let setting = settings(Study::Three, false)[0];
+    let sizes = |plan: Plan| plan.cells.iter().map(|cell| cell.needs.bytes).collect::<Vec<_>>();
+    let alone = sizes(plan(Study::Three, None, &WHOLE).unwrap());
+    let shared = sizes(plan(Study::Three, Some(&setting), &WHOLE).unwrap());
+    assert!(2 * shared[0] <= alone[0] + (4 << 20) && shared[1] > 4 * shared[0], "{shared:?}");
+}
+
+#[test]
+fn a_part_of_a_study_is_chosen_by_what_it_varies() {
+    let part = Part { servers: vec![1, 4], disks: vec![2_830_000, 6_830_000], ..Part::ALL };
+    let some = Options { part, ..QUICK };
+    assert_eq!(chosen(Study::Two, &some).unwrap().len(), 4);
+    assert!(chosen(Study::One, &some).is_err() && plan(Study::Four, None, &some).is_err());
+    let none = Options { part: Part { servers: vec![77], ..Part::ALL }, ..QUICK };
+    assert!(chosen(Study::Three, &none).unwrap_err().next.is_some());
+    let part = Part { sizes: vec![1 << 20, 1 << 24], threads: vec![2], ..Part::ALL };
+    let matrix = plan(Study::Two, None, &Options { part, ..WHOLE }).unwrap();
+    assert_eq!(matrix.cells.len(), 2);
+    assert_eq!(matrix.needs().bytes, 3 << 24);
+    let part = Part { sizes: vec![4 << 20], ..Part::ALL };
+    let small = plan(Study::One, None, &Options { part, ..WHOLE }).unwrap();
+    assert!(small.cells.len() == 2 && small.needs().bytes < 16 << 20);
+    assert!(chosen(Study::Four, &QUICK).unwrap().is_empty());
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! from cold caches and told apart; and of a file of four times the memory, five times.
 //!
 //! The study's machines had 16 GB of memory and read 13 and 65 GB; here the files have the same
-//! proportion to the memory of this machine.
+//! proportion to the memory of this machine. In a testbed the client and the servers share it, and
+//! each side keeps what it has read or written: there they have it to half of the memory.
 
 use super::published::{STUDY_3, figure};
 use super::{Options, Setting};
@@ -27,6 +28,8 @@ const QUICK_READS: usize = 3;
 const QUICK_SIZES: [u64; 2] = [60 << 20, 120 << 20];
 /// The study's files and memory, in GB.
 const PROPORTION: ([u64; 2], u64) = ([13, 65], 16);
+/// What a reader of the figures of a testbed must know.
+const SHARED: &str = "files are as large beside half of the memory as the study's beside all of it: client and servers share it";
 /// Bytes of a call.
 const RECORD: u64 = 1 << 20;
 /// The study's links: InfiniBand QDR, and never the limit. Its hard disks read this much, in bytes per
@@ -40,9 +43,10 @@ pub fn settings(quick: bool) -> Vec<Setting> {
     servers.into_iter().map(setting).collect()
 }
 
-/// What it does.
-pub fn plan(options: &Options) -> Result<Plan> {
-    let [fitting, large] = sizes(options.quick)?;
+/// What it does; `shared` says that the servers are on this machine, too.
+pub fn plan(options: &Options, shared: bool) -> Result<Plan> {
+    let copies = if shared { 2 } else { 1 };
+    let [fitting, large] = sizes(options.quick, copies)?;
     let (reads, large_reads) =
         if options.quick { (QUICK_READS, QUICK_READS) } else { (READS, LARGE_READS) };
     let mut plan = Plan::new("");
@@ -55,14 +59,18 @@ pub fn plan(options: &Options) -> Result<Plan> {
     plan.cells.push(cell(options, large, steps.collect()));
     plan.chart_each_test(&["size"], false);
     plan.published = published();
+    if shared && !options.quick {
+        plan.notes.push(SHARED.into());
+    }
     Ok(plan)
 }
 
-fn sizes(quick: bool) -> Result<[u64; 2]> {
+/// Of memory in which everything is `copies` times.
+fn sizes(quick: bool, copies: u64) -> Result<[u64; 2]> {
     if quick {
         return Ok(QUICK_SIZES);
     }
-    let memory = machine::memory_known()?;
+    let memory = machine::memory_known()? / copies;
     let (sizes, whole) = PROPORTION;
     Ok(sizes.map(|size| (memory / whole * size).next_multiple_of(RECORD)))
 }

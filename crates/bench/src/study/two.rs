@@ -35,6 +35,12 @@ pub fn plan(options: &Options) -> Result<Plan> {
         matrix.threads = vec![1, 8];
         matrix.protocol.repetitions = QUICK_REPETITIONS;
     }
+    if !options.part.sizes.is_empty() {
+        matrix.sizes.clone_from(&options.part.sizes);
+    }
+    if !options.part.threads.is_empty() {
+        matrix.threads.clone_from(&options.part.threads);
+    }
     let mut plan = matrix::plan(&matrix)?;
     plan.published = published();
     Ok(plan)

@@ -1,13 +1,17 @@
 //! `strake bench study`: the four founding studies.
 
-use super::output::{OutputFlags, print};
+use super::output::{OutputFlags, print, remember};
+use super::progress::span;
 use super::running::{Ending, Supervised, carry_out, supervise_sides};
 use crate::failure::{Context, Outcome};
 use crate::signals::stops_counted;
+use crate::size;
 use clap::Args;
 use strake_bench::crew::Crew;
+use strake_bench::result::Report;
 use strake_bench::study::beds::{self, Beds};
-use strake_bench::study::{self, Options, Study};
+use strake_bench::study::{self, Forecast, Options, Part, SPEED_ASSUMED, Study};
+use strake_bench::testbed::Rate;
 
 /// Flags of `strake bench study`.
 #[derive(Args, Debug)]
@@ -19,6 +23,7 @@ use strake_bench::study::{self, Options, Study};
 
 Examples:
   strake bench study 1 --quick        Strake in a testbed, beside what is possible there
+  strake bench study 2 --sizes 1M,16M --threads 1,8 --servers 1,4 --disks 6.83MB/s
   strake bench study 1 --quick --on strake=/mnt --on local=/var/tmp")]
 pub struct StudyFlags {
     /// Which study
@@ -38,6 +43,22 @@ pub struct StudyFlags {
     #[arg(long, value_name = "N")]
     repetitions: Option<usize>,
 
+    /// Only files of these sizes (studies 1 and 2)
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = size::parse)]
+    sizes: Vec<u64>,
+
+    /// Only these numbers of threads (study 2)
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    threads: Vec<u64>,
+
+    /// Only testbeds of so many servers (studies 2 and 3)
+    #[arg(long, value_name = "N,...", value_delimiter = ',', conflicts_with = "on")]
+    servers: Vec<u32>,
+
+    /// Only testbeds with disks of these speeds (study 2: 2.83MB/s, 4.14MB/s, 6.18MB/s, 6.83MB/s)
+    #[arg(long, value_name = "RATE,...", value_delimiter = ',', conflicts_with = "on")]
+    disks: Vec<Rate>,
+
     /// What decides the contents of files and random orders
     #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_default_value = true)]
     seed: u64,
@@ -53,12 +74,19 @@ pub struct StudyFlags {
 /// Runs the verb.
 pub async fn run(flags: &StudyFlags) -> Outcome<u8> {
     let StudyFlags { quick, repetitions, seed, verify, .. } = *flags;
-    let (study, options) =
-        (Study::of_number(flags.number)?, Options { quick, repetitions, verify, seed });
+    let part = Part {
+        sizes: flags.sizes.clone(),
+        threads: flags.threads.clone(),
+        servers: flags.servers.clone(),
+        disks: flags.disks.iter().map(|disk| disk.bytes_per_second()).collect(),
+    };
+    let study = Study::of_number(flags.number)?;
+    let options = Options { quick, repetitions, verify, seed, part };
     if flags.on.is_empty() {
         return in_testbeds(study, options, &flags.output).await;
     }
     let plan = study::plan(study, None, &options)?;
+    tell(&Forecast::in_a_directory(&plan));
     carry_out(plan, Crew::Threads, &flags.on, &flags.output).await
 }
 
@@ -66,14 +94,34 @@ pub async fn run(flags: &StudyFlags) -> Outcome<u8> {
 async fn in_testbeds(study: Study, options: Options, output: &OutputFlags) -> Outcome<u8> {
     let data = std::env::current_dir().context(|| "the current directory".into())?;
     let program = std::env::current_exe().context(|| "finding this program".into())?;
+    tell(&Forecast::in_testbeds(study, &options)?);
     let ending = Ending { asked: stops_counted()?, free: beds::leave };
+    let flags = output.clone();
     let work = move |run: Supervised<'_>| {
         let Supervised { command, version, watch, .. } = run;
-        beds::run(
-            study,
-            &options,
-            &Beds { data: &data, program: &program, command, version, watch },
-        )
+        let keep = |report: &Report| remember(report, &flags);
+        let (data, program) = (data.as_path(), program.as_path());
+        let beds = Beds { data, program, command, version, watch, keep: &keep };
+        beds::run(study, &options, &beds)
     };
     supervise_sides(Vec::new(), ending, output, work, print).await
+}
+
+/// Says what a study will take, before it begins.
+fn tell(forecast: &Forecast) {
+    let bytes = size::show(forecast.bytes);
+    let time = span(forecast.seconds as u64);
+    let room = size::show(forecast.room);
+    match forecast.testbeds {
+        // Nothing is to be done, and the run says why.
+        _ if forecast.bytes == 0 => {}
+        0 => eprintln!(
+            "moves about {bytes} in each directory ({time} at {} MB/s), and needs {room} of room",
+            SPEED_ASSUMED / 1e6
+        ),
+        testbeds => eprintln!(
+            "moves about {bytes} in {testbeds} testbeds ({time} at the speed of their links and disks), \
+             and needs {room} of room here; --help says how to choose a part"
+        ),
+    }
 }

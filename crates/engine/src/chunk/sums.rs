@@ -130,6 +130,21 @@ impl BlockSums {
         hash(&message)
     }
 
+    /// Those of the blocks that these ranges of bytes touch, which ascend; as if the chunk were so long, which is not less
+    /// than they need.
+    pub fn within(&self, ranges: &[Range<u64>], len: u64) -> Self {
+        let touched = |block: u32| {
+            let start = u64::from(block) * BLOCK_BYTES;
+            let next = ranges.partition_point(|range| range.end <= start);
+            ranges.get(next).is_some_and(|range| range.start < start + BLOCK_BYTES)
+        };
+        let blocks = self.blocks.iter().copied().filter(|(block, _)| touched(*block)).collect();
+        let reserved = self.reserved.as_ref().map(|blocks| {
+            blocks.iter().copied().filter(|block| touched(*block)).collect::<Vec<u32>>()
+        });
+        Self { len, blocks, reserved }
+    }
+
     /// True if a block holds data.
     fn has(&self, block: u32) -> bool {
         self.blocks.binary_search_by_key(&block, |(nth, _)| *nth).is_ok()

@@ -25,9 +25,9 @@ const CHANGE_WAIT: Duration = Duration::from_secs(20);
 const EARLY_MAX: usize = 64;
 
 /// First pause before members that did not answer are asked again; each is twice the one before.
-const PAUSE_FIRST: Duration = Duration::from_millis(10);
+pub(super) const PAUSE_FIRST: Duration = Duration::from_millis(10);
 /// Longest such pause.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// How often damage at members is mended that is in the way of one change.
 const MENDS_MAX: u32 = 16;
@@ -277,22 +277,6 @@ impl Replica {
         self.state.lock().reign.iter().flat_map(Reign::required).collect()
     }
 
-    /// A change has failed, perhaps half-way: whatever our copy is now, all copies become. Waits for
-    /// as long as the reign lasts; the caller holds the area.
-    async fn level(&self, numbered: &Numbered, area: &Area) -> Result<()> {
-        let mut pause = PAUSE_FIRST;
-        loop {
-            let (epoch, _, _) = self.plan(numbered)?;
-            let members = self.required();
-            match self.make_area_equal(numbered.reign, epoch, &members, area).await {
-                Ok(()) => return Ok(()),
-                Err(error) => tracing::debug!("group {}: {error}", self.group),
-            }
-            self.look_again(pause).await;
-            pause = (pause * 2).min(PAUSE_MAX);
-        }
-    }
-
     pub(super) fn number(
         &self,
         since: u64,
@@ -370,7 +354,7 @@ impl Replica {
     }
 
     /// The epoch now, who else is told, and what goes with it.
-    fn plan(&self, numbered: &Numbered) -> Result<(u64, Vec<TargetId>, Forward)> {
+    pub(super) fn plan(&self, numbered: &Numbered) -> Result<(u64, Vec<TargetId>, Forward)> {
         let mut state = self.state.lock();
         let reign = state.reign(numbered.reign).ok_or_else(|| self.over())?;
         let members = match numbered.number {

@@ -2,6 +2,7 @@
 //!
 //! * [`ranges`] — who may touch which bytes now.
 //! * `lead` — the primary: numbers changes, makes them, sees that all members have them.
+//! * `level` — what a change that has failed half-way leaves.
 //! * `follow` — the other members: what comes from the primary, and what readers may see.
 //! * `errand` — what goes to members beside changes.
 //! * `recover` — what a new primary does first.
@@ -25,6 +26,7 @@ mod healing;
 mod lead;
 mod leave;
 mod left;
+mod level;
 pub(crate) mod ranges;
 mod recover;
 mod repair;

@@ -4,8 +4,10 @@
 use crate::target::{check_parts, in_chunk};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use strake_engine::chunk::BLOCK_BYTES;
+use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::StorageOp;
@@ -136,6 +138,18 @@ impl Area {
         chunks.sort_unstable();
         chunks.dedup();
         Some(chunks)
+    }
+
+    /// What it touches of a chunk: ranges of its bytes, ascending.
+    pub fn within(&self, chunk: ChunkId) -> Vec<Range<u64>> {
+        if self.file != (chunk.volume, chunk.ino) {
+            return Vec::new();
+        }
+        let whole = Span::of(position(chunk.index.0, 0), CHUNK_BYTES_MAX);
+        let offset = |at: u128| (at.clamp(whole.start, whole.end) - whole.start) as u64;
+        let first = self.spans.partition_point(|span| span.end <= whole.start);
+        let met = self.spans[first..].iter().take_while(|span| span.start < whole.end);
+        met.map(|span| offset(span.start)..offset(span.end)).collect()
     }
 
     /// The file.

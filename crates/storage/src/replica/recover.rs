@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_engine::chunk::{BLOCK_BYTES, BlockSums, difference};
+use strake_engine::chunk::{BLOCK_BYTES, BlockSums, Difference, difference};
 use strake_types::{ChunkId, ChunkIndex, ErrorKind, Ino, Result, TargetId, VolumeId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
@@ -121,28 +121,8 @@ impl Replica {
         Ok(chunks.len())
     }
 
-    /// Makes what may differ of an area equal to ours; the caller holds it.
-    pub(super) async fn make_area_equal(
-        &self,
-        reign: u64,
-        epoch: u64,
-        members: &[TargetId],
-        area: &Area,
-    ) -> Result<()> {
-        let chunks = match area.chunks() {
-            Some(chunks) => chunks,
-            None => self.chunks_anywhere(epoch, members, area.file()).await?,
-        };
-        for chunk in chunks {
-            for &member in members {
-                self.equalise(Errand { reign, epoch, member }, chunk).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// The chunks of a file that we or others have.
-    async fn chunks_anywhere(
+    pub(super) async fn chunks_anywhere(
         &self,
         epoch: u64,
         others: &[TargetId],
@@ -204,7 +184,16 @@ impl Replica {
                 cut => cut?,
             }
         }
-        let difference = difference(&ours, &theirs);
+        self.send_difference(errand, chunk, difference(&ours, &theirs)).await
+    }
+
+    /// Sends a member what it lacks of a chunk, whose length is right there. Returns the bytes sent.
+    pub(super) async fn send_difference(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+        difference: Difference,
+    ) -> Result<u64> {
         for hole in difference.punch.into_iter().chain(difference.release) {
             let (offset, len) = (hole.start, hole.end - hole.start);
             let range = msg::Range { chunk: chunk.into(), offset, len };

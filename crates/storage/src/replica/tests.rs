@@ -13,6 +13,7 @@ use strake_base::clock::{Clock, SystemClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::random::SplitMix64;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
+use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{
     Error, ErrorKind, GroupId, Ino, Result, ServerId, SessionId, TargetId, VolumeId,
 };
@@ -32,6 +33,7 @@ use tokio::runtime::Runtime;
 mod damage;
 mod fences;
 mod first;
+mod level;
 mod room;
 
 const GROUP: GroupId = GroupId::of_class(3, 0);
@@ -179,6 +181,10 @@ struct Net {
     older: AtomicBool,
     /// How often members were asked to sync.
     syncs: AtomicU64,
+    /// Who asks for the checksums of the chunk of this index waits,
+    sums_wait: Mutex<Option<u64>>,
+    /// and so many have.
+    sums_asked: AtomicU64,
 }
 
 /// A member while it runs. Its tasks are in a runtime of its own, with which they end at once.
@@ -199,6 +205,18 @@ struct Link {
 }
 
 impl Link {
+    /// Waits while the answer to what is asked is held back.
+    async fn await_sums(&self, op: Option<&StorageOp>) {
+        let Some(StorageOp::Sums(chunk)) = op else { return };
+        if *self.net.sums_wait.lock() != Some(chunk.index) {
+            return;
+        }
+        self.net.sums_asked.fetch_add(1, Ordering::Relaxed);
+        while *self.net.sums_wait.lock() == Some(chunk.index) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     fn check(&self) -> Result<()> {
         match self.net.cut.lock().contains(&(self.from, self.to)) {
             true => Err(ErrorKind::Unavailable.into()),
@@ -218,6 +236,7 @@ impl StorageService for Link {
         while self.net.silent.lock().contains(&self.to) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+        self.await_sums(request.op.as_ref()).await;
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
             self.net.syncs.fetch_add(1, Ordering::Relaxed);
         }
@@ -819,6 +838,23 @@ fn parts_in_any_order_overlap_with_what_has_a_byte_of_one_of_them() {
     }
     assert!(many.in_blocks().overlaps(&many));
     assert_eq!(many.chunks().unwrap().len(), 2);
+}
+
+#[test]
+fn an_area_says_which_bytes_of_a_chunk_it_touches() {
+    let many = StorageOp::WriteMany(parts(&[3, 1, 1, 1], &[8, 30, 10, 15], &[4, 10, 10, 10]));
+    let many = Area::checked(&many, 34).unwrap();
+    assert_eq!(many.within(chunk(1).into()), [10..25, 30..40]);
+    assert!(many.within(chunk(2).into()).is_empty());
+    let third = 8..12;
+    assert_eq!(many.within(chunk(3).into()), [third]);
+    let whole = 0..CHUNK_BYTES_MAX;
+    let file = Area::of_file(1, 2, 4);
+    assert!(file.within(chunk(3).into()).is_empty());
+    assert_eq!(file.within(chunk(5).into()), [whole.clone()]);
+    let one = Area::of_chunk(chunk(5).into());
+    assert_eq!(one.within(chunk(5).into()), [whole]);
+    assert!(one.within(msg::Chunk { ino: 3, ..chunk(5) }.into()).is_empty());
 }
 
 /// The chunks of a part that was said to be of 2^64 bytes were listed one by one: the primary ran out of memory.

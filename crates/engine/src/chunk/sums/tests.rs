@@ -95,6 +95,22 @@ fn what_is_reserved_between_blocks_of_data_is_one_range_and_holes_end_it() {
 }
 
 #[test]
+fn sums_within_ranges_are_those_of_the_blocks_that_the_ranges_touch() {
+    let all = with_reserved(20_000, &[(0, 1), (1, 2), (4, 3)], &[2, 3, 9]);
+    let ranges = [4_000..4_096, 8_192..12_289];
+    let within = all.within(&ranges, 12_289);
+    assert_eq!(within, with_reserved(12_289, &[(0, 1)], &[2, 3]));
+    assert_eq!(all.within(&[], 5), with_reserved(5, &[], &[]));
+    assert_eq!(sums(20_000, &[(1, 2)]).within(&ranges, 20_000), sums(20_000, &[]));
+    // What others have written behind stays as it is.
+    let ours = with_reserved(8_192, &[(0, 1), (1, 7)], &[]).within(&ranges, 20_000);
+    let found = difference(&ours, &all.within(&ranges, 20_000));
+    let released = 2 * BLOCK_BYTES..4 * BLOCK_BYTES;
+    let release = vec![released];
+    assert_eq!(found, Difference { len: 20_000, release, ..Difference::default() });
+}
+
+#[test]
 fn a_copy_that_does_not_say_what_it_has_reserved_is_left_with_that() {
     let ours = with_reserved(20_000, &[(0, 1)], &[2]);
     let theirs = sums(20_000, &[(0, 1)]);

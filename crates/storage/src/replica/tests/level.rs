@@ -1,0 +1,112 @@
+//! Changes that fail half-way at the primary.
+
+use super::*;
+
+/// A block of a chunk, filled.
+fn write_of(index: u64, block: u64, fill: u8) -> (StorageOp, Bytes) {
+    let data = Bytes::from(vec![fill; BLOCK]);
+    let (offset, crc) = (block * BLOCK as u64, crc32c(&data));
+    (StorageOp::Write(msg::Write { chunk: chunk(index), offset, crc, durable: false }), data)
+}
+
+impl Bench {
+    /// Writes a block of chunk 0, and one of chunk 2 with bytes that are not those that were sent: the first is made at the
+    /// primary, and the second fails there.
+    async fn fail_behind(&self, block: u64, fill: u8) -> Result<()> {
+        let data = Bytes::from(vec![fill; 2 * BLOCK]);
+        let crc = crc32c(&data[..BLOCK]);
+        let many = msg::WriteMany {
+            volume: 1,
+            ino: 2,
+            indices: vec![0, 2],
+            offsets: vec![block * BLOCK as u64, 0],
+            lens: vec![BLOCK as u64; 2],
+            crcs: vec![crc, !crc],
+        };
+        self.change(StorageOp::WriteMany(many), data).await
+    }
+
+    /// Who asks for the checksums of a chunk waits from now on.
+    fn hold_sums_of(&self, index: u64) {
+        *self.net.sums_wait.lock() = Some(index);
+    }
+
+    async fn until_sums_are_asked_for(&self) {
+        let asked = || self.net.sums_asked.load(Ordering::Relaxed) > 0;
+        self.until(async || asked().then_some(())).await;
+    }
+
+    fn let_sums_go(&self) {
+        *self.net.sums_wait.lock() = None;
+    }
+}
+
+/// Whole chunks were made equal after a failed change, which held its own range only: what came to the primary and the
+/// members after one had looked and before the other was taken away at the member.
+#[tokio::test]
+async fn a_change_that_fails_takes_away_nothing_of_what_is_written_elsewhere_in_its_chunks() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.hold_sums_of(0);
+    let failing = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.fail_behind(1, 2).await }
+    });
+    bench.until_sums_are_asked_for().await;
+    bench.write_to(1, bench.attempt(), 5, 3).await.unwrap();
+    bench.let_sums_go();
+    failing.await.unwrap().unwrap_err();
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 5).await, 3, "at {member}");
+        assert_eq!(bench.read(member, 1).await, 2, "at {member}");
+        assert_eq!(bench.read(member, 0).await, 1, "at {member}");
+    }
+    assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
+}
+
+/// The length of a chunk is part of what was made equal: what was written behind the end was cut off at the member, or the
+/// chunk was deleted there, because the primary had none when it looked.
+#[tokio::test]
+async fn a_change_that_fails_deletes_no_chunk_that_another_one_makes_meanwhile() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.hold_sums_of(2);
+    let failing = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.fail_behind(1, 2).await }
+    });
+    bench.until_sums_are_asked_for().await;
+    let (op, data) = write_of(2, 5, 3);
+    bench.change(op, data.clone()).await.unwrap();
+    bench.let_sums_go();
+    failing.await.unwrap().unwrap_err();
+    let read = msg::Read { chunk: chunk(2), offset: 5 * BLOCK as u64, len: BLOCK as u64 };
+    for member in 1..=MEMBERS {
+        let request = bench.request(member, StorageOp::Read(read));
+        let read = async || bench.send(request.clone(), Bytes::new()).await.ok();
+        assert_eq!(bench.until(read).await.1, data, "at {member}");
+    }
+    assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
+}
+
+/// Members that were being made equal did not get what a failed change had left at the primary, although they might be past
+/// its chunks.
+#[tokio::test]
+async fn what_a_failed_change_leaves_also_a_member_gets_that_is_joining() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.manager.take_out(3);
+    let (op, data) = write_of(1, 0, 4);
+    bench.until(async || bench.change(op.clone(), data.clone()).await.ok()).await;
+    bench.hold_sums_of(1);
+    bench.manager.let_join(3);
+    // It has chunk 0, and waits for its turn to get chunk 1.
+    bench.until_sums_are_asked_for().await;
+    bench.fail_behind(1, 2).await.unwrap_err();
+    bench.let_sums_go();
+    bench.until_in_sync(&[1, 2, 3]).await;
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 1).await, 2, "at {member}");
+    }
+    assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
+}

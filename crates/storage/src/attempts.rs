@@ -1,16 +1,22 @@
 //! A change is made once, however often its client has to send it: a late duplicate must not overwrite
 //! what is newer.
 
+use crate::order::Whose;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, Result};
+use strake_wire::capability::is_clients;
 use strake_wire::message::storage::{Attempt, AttemptTable};
 
 /// Clients remembered; beyond, the one that was heard longest ago is forgotten.
 const CLIENTS_MAX: usize = 4096;
+/// Clients of one session: it has one. Who makes up others would have all forgotten that is remembered of anybody else.
+const CLIENTS_OF_SESSION_MAX: usize = 64;
 /// Changes remembered of one client above those it calls settled.
 const CHANGES_MAX: usize = 64 << 10;
+/// Changes remembered of all, some 20 bytes each; beyond, the client with the most of them loses the older half.
+const CHANGES_OF_ALL_MAX: usize = 2 << 20;
 /// Changes of one table, more than one client has: they take a megabyte of a message at most.
 const TABLE_MAX: usize = 100_000;
 
@@ -20,6 +26,8 @@ struct Client {
     settled: u64,
     done: BTreeSet<u64>,
     running: BTreeSet<u64>,
+    /// The session in which it began a change last, if it is known here.
+    whose: Option<Whose>,
     /// When it was heard, in calls.
     heard: u64,
 }
@@ -28,6 +36,8 @@ struct Client {
 struct Inner {
     calls: u64,
     clients: HashMap<u64, Client>,
+    /// Changes remembered as done, of all clients together.
+    changes: usize,
 }
 
 /// What the clients of one target have sent.
@@ -49,14 +59,25 @@ fn over(attempt: Attempt, why: &str) -> Error {
 }
 
 impl Attempts {
-    /// Begins a change, which may have a number. `None`: it was made before.
-    pub fn begin(&self, attempt: Option<Attempt>) -> Result<Option<Running<'_>>> {
+    /// Begins a change of a session, if it is one's; it may have a number. `None`: it was made before.
+    pub fn begin(
+        &self,
+        attempt: Option<Attempt>,
+        whose: Option<Whose>,
+    ) -> Result<Option<Running<'_>>> {
         let begun = |attempt| Ok(Some(Running { attempts: self, attempt }));
         let forgetful = is_broken("requests-are-remembered");
         let Some(attempt) = attempt.filter(|_| !forgetful) else { return begun(None) };
         let refused = |why: &str| Err(over(attempt, why));
         let mut inner = self.inner.lock();
+        // Metadata servers that follow each other show the same session, and each is a client of its own.
+        let whose = whose.filter(|(_, session)| is_clients(*session));
+        if whose.is_some_and(|whose| !inner.admits(attempt.client, whose)) {
+            let detail = format!("client {:x}: its session has too many clients", attempt.client);
+            return Err(Error::with(ErrorKind::Busy, detail));
+        }
         let client = inner.heard(attempt);
+        client.whose = whose.or(client.whose);
         if attempt.seq < client.settled {
             return refused("is over for its client");
         }
@@ -84,8 +105,9 @@ impl Attempts {
     pub fn note(&self, attempt: Attempt) {
         let mut inner = self.inner.lock();
         let client = inner.heard(attempt);
-        if attempt.seq >= client.settled {
-            client.done.insert(attempt.seq);
+        if attempt.seq >= client.settled && client.done.insert(attempt.seq) {
+            inner.changes += 1;
+            inner.forget_beyond(CHANGES_OF_ALL_MAX);
         }
     }
 
@@ -121,17 +143,42 @@ impl Attempts {
 }
 
 impl Inner {
+    /// False if a session has as many clients as it may, and this is none of them.
+    fn admits(&self, client: u64, whose: Whose) -> bool {
+        if self.clients.get(&client).is_some_and(|client| client.whose == Some(whose)) {
+            return true;
+        }
+        let own = self.clients.values().filter(|client| client.whose == Some(whose));
+        own.count() < CLIENTS_OF_SESSION_MAX
+    }
+
+    /// Forgets changes if so many are remembered: of the client that has the most, since others must not suffer from it.
+    fn forget_beyond(&mut self, most: usize) {
+        if self.changes <= most {
+            return;
+        }
+        let Some(client) = self.clients.values_mut().max_by_key(|client| client.done.len()) else {
+            return;
+        };
+        let Some(&middle) = client.done.iter().nth(client.done.len() / 2) else { return };
+        let kept = client.done.split_off(&middle);
+        let forgotten = std::mem::replace(&mut client.done, kept);
+        self.changes -= forgotten.len();
+    }
+
     fn heard(&mut self, attempt: Attempt) -> &mut Client {
         self.calls += 1;
         let calls = self.calls;
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&attempt.client) {
             let idle = self.clients.iter().filter(|(_, c)| c.running.is_empty());
             if let Some(oldest) = idle.min_by_key(|(_, c)| c.heard).map(|(id, _)| *id) {
-                self.clients.remove(&oldest);
+                let forgotten = self.clients.remove(&oldest);
+                self.changes -= forgotten.map_or(0, |client| client.done.len());
             }
         }
         let client = self.clients.entry(attempt.client).or_default();
         client.heard = calls;
+        let before = client.done.len();
         if attempt.settled > client.settled {
             client.settled = attempt.settled;
             client.done = client.done.split_off(&attempt.settled);
@@ -139,6 +186,7 @@ impl Inner {
         while client.done.len() > CHANGES_MAX {
             client.done.pop_first();
         }
+        self.changes -= before - client.done.len();
         client
     }
 }
@@ -173,32 +221,36 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_types::{Epoch, SessionId, VolumeId};
+    use strake_wire::capability::reign;
 
     fn attempt(seq: u64, settled: u64) -> Option<Attempt> {
         Some(Attempt { client: 9, seq, settled })
     }
 
     fn kind(attempts: &Attempts, attempt: Option<Attempt>) -> Option<ErrorKind> {
-        attempts.begin(attempt).err().map(|e| e.kind)
+        attempts.begin(attempt, None).err().map(|e| e.kind)
     }
 
     #[test]
     fn a_change_is_made_once() {
         let attempts = Attempts::default();
-        let first = attempts.begin(attempt(1, 1)).unwrap().unwrap();
+        let first = attempts.begin(attempt(1, 1), None).unwrap().unwrap();
         assert_eq!(kind(&attempts, attempt(1, 1)), Some(ErrorKind::NotCurrent), "under way");
         first.succeed();
-        assert!(attempts.begin(attempt(1, 1)).unwrap().is_none(), "made");
-        drop(attempts.begin(attempt(2, 1)).unwrap().unwrap());
-        drop(attempts.begin(attempt(2, 1)).unwrap().expect("it failed, so it may begin again"));
-        assert!(attempts.begin(attempt(3, 3)).unwrap().is_some());
+        assert!(attempts.begin(attempt(1, 1), None).unwrap().is_none(), "made");
+        drop(attempts.begin(attempt(2, 1), None).unwrap().unwrap());
+        drop(
+            attempts.begin(attempt(2, 1), None).unwrap().expect("it failed, so it may begin again"),
+        );
+        assert!(attempts.begin(attempt(3, 3), None).unwrap().is_some());
         assert_eq!(kind(&attempts, attempt(1, 1)), Some(ErrorKind::NotCurrent), "over");
         attempts.note(attempt(4, 3).unwrap());
-        assert!(attempts.begin(attempt(4, 3)).unwrap().is_none(), "made for the primary");
+        assert!(attempts.begin(attempt(4, 3), None).unwrap().is_none(), "made for the primary");
         let other = Attempts::default();
         let tables = attempts.tables();
         other.take_over(&tables[0]).unwrap();
-        assert!(other.begin(attempt(4, 3)).unwrap().is_none(), "made where it learnt that");
+        assert!(other.begin(attempt(4, 3), None).unwrap().is_none(), "made where it learnt that");
         let cut = AttemptTable { seqs: Vec::new(), ..tables[0].clone() };
         assert_eq!(other.take_over(&cut).unwrap_err().kind, ErrorKind::Malformed);
     }
@@ -217,7 +269,9 @@ mod tests {
         let other = Attempts::default();
         tables.iter().for_each(|table| other.take_over(table).unwrap());
         for (client, seq) in [(1, 1), (1, last), (2, 1), (2, last)] {
-            assert!(other.begin(Some(Attempt { client, seq, settled: 1 })).unwrap().is_none());
+            assert!(
+                other.begin(Some(Attempt { client, seq, settled: 1 }), None).unwrap().is_none()
+            );
         }
     }
 
@@ -232,5 +286,64 @@ mod tests {
             attempts.note(attempt(seq, 1).unwrap());
         }
         assert!(attempts.inner.lock().clients[&9].done.len() <= CHANGES_MAX + 1);
+    }
+
+    /// Its entries took the places of all others, and a late duplicate of what these had sent was made again.
+    #[test]
+    fn a_session_that_makes_up_clients_has_nobody_elses_changes_forgotten() {
+        let attempts = Attempts::default();
+        let begin = |client, session| {
+            let attempt = Attempt { client, seq: 1, settled: 1 };
+            let whose = Some((VolumeId(1), session));
+            attempts.begin(Some(attempt), whose).map(|new| new.map(Running::succeed))
+        };
+        let (honest, other) = (SessionId(1), SessionId(2));
+        assert_eq!(begin(0, honest), Ok(Some(())));
+        let made_up = 1..=2 * CLIENTS_MAX as u64;
+        let begun = made_up.filter(|client| begin(*client, other).is_ok()).count();
+        assert_eq!(begun, CLIENTS_OF_SESSION_MAX);
+        assert_eq!(begin(9_999, other).unwrap_err().kind, ErrorKind::Busy);
+        assert_eq!(begin(0, honest), Ok(None), "it is remembered");
+        assert_eq!(begin(1, other), Ok(None), "also of the other one what it had");
+        assert_eq!(begin(10_000, SessionId(3)), Ok(Some(())), "others go on");
+        // Metadata servers are as many as they were started.
+        for client in 20_000..20_000 + 2 * CLIENTS_OF_SESSION_MAX as u64 {
+            assert_eq!(begin(client, reign(Epoch(7))), Ok(Some(())));
+        }
+    }
+
+    /// A client may go on in another session, which it has opened since, and remains one.
+    #[test]
+    fn a_client_that_changes_its_session_counts_once() {
+        let attempts = Attempts::default();
+        for session in 1..=3 {
+            for client in 1..=CLIENTS_OF_SESSION_MAX as u64 {
+                let attempt = Attempt { client, seq: session, settled: 1 };
+                let whose = Some((VolumeId(1), SessionId(session)));
+                attempts.begin(Some(attempt), whose).unwrap().unwrap().succeed();
+            }
+        }
+        let inner = attempts.inner.lock();
+        assert_eq!(inner.clients.len(), CLIENTS_OF_SESSION_MAX);
+        assert_eq!(inner.changes, 3 * CLIENTS_OF_SESSION_MAX);
+    }
+
+    /// Each of 4,096 clients might have 65,536 changes remembered: gigabytes.
+    #[test]
+    fn the_client_with_the_most_changes_gives_way_where_all_have_too_many() {
+        let attempts = Attempts::default();
+        let note = |client, seq, settled| attempts.note(Attempt { client, seq, settled });
+        (1..=10).for_each(|seq| note(1, seq, 1));
+        (1..=100).for_each(|seq| note(2, seq, 1));
+        let mut inner = attempts.inner.lock();
+        inner.forget_beyond(110);
+        assert_eq!((inner.changes, inner.clients[&2].done.len()), (110, 100));
+        inner.forget_beyond(109);
+        assert_eq!((inner.changes, inner.clients[&1].done.len()), (60, 10));
+        assert_eq!(inner.clients[&2].done.first(), Some(&51), "the newer half stays");
+        drop(inner);
+        note(1, 11, 11);
+        note(1, 11, 11);
+        assert_eq!(attempts.inner.lock().changes, 51);
     }
 }

@@ -267,7 +267,9 @@ impl StorageServer {
     ) -> Result<bool> {
         // Once more: inside the gate it counts.
         self.common.check_fence(order.whose)?;
-        let Some(running) = shelf.target.attempts.begin(order.attempt)? else { return Ok(false) };
+        let Some(running) = shelf.target.attempts.begin(order.attempt, order.whose)? else {
+            return Ok(false);
+        };
         let durable = op.is_durable() && !is_broken("syncs-reach-disks");
         let shelf = shelf.clone().unless_given_up(running.attempt());
         shelf.change_and_sync(op, payload, durable).await?;
@@ -388,7 +390,7 @@ impl StorageServer {
                     self.replica(target, group, epoch).await?.ready(epoch).await?;
                 }
                 let _turn = self.copies.acquire().await;
-                if let Some(running) = target.attempts.begin(order.attempt)? {
+                if let Some(running) = target.attempts.begin(order.attempt, order.whose)? {
                     Box::pin(self.copy(target, &order, copy, running)).await?;
                 }
                 self.done_for(target, &order)

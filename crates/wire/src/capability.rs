@@ -33,6 +33,12 @@ pub const fn reign(since: Epoch) -> SessionId {
     SessionId(REIGN | since.0)
 }
 
+/// True if it is a client's, and no server's.
+#[must_use]
+pub const fn is_clients(session: SessionId) -> bool {
+    session.0 != 0 && session.0 & REIGN == 0
+}
+
 /// Since which epoch, if it is a metadata server's.
 pub(crate) fn reign_of(session: SessionId) -> Option<Epoch> {
     (session.0 & REIGN != 0).then_some(Epoch(session.0 & !REIGN))

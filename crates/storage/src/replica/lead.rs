@@ -92,7 +92,8 @@ impl Replica {
         // First: what is remembered as made is known when the reign is ready.
         let reign = self.reigning().await?;
         self.check_copies(reign, least)?;
-        let Some(running) = self.shelf.target.attempts.begin(message.attempt)? else {
+        let Some(running) = self.shelf.target.attempts.begin(message.attempt, message.whose)?
+        else {
             return self.check_answers(reign).await.map(|()| false);
         };
         // In whole blocks: one that is damaged and changed in part is mended first.

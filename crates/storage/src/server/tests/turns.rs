@@ -69,7 +69,7 @@ async fn begin(
     });
     let attempts = &server.local(TargetId(1)).unwrap().attempts;
     let again = Some(msg::Attempt { client: 5, seq, settled });
-    while attempts.begin(again).is_ok() {
+    while attempts.begin(again, None).is_ok() {
         tokio::task::yield_now().await;
     }
     sent

@@ -27,6 +27,10 @@ const OPENS_MAX: usize = 65_536;
 /// Most numbers remembered of one session that its client has given up; beyond, the oldest is forgotten.
 const GIVEN_UP_MAX: usize = 1024;
 
+/// Replies stored for one session that it has not acknowledged; beyond, it changes nothing until it has. A client acknowledges what
+/// came before the oldest change that it waits for, which may be two minutes old: at 15,000 changes a second it comes close.
+pub(crate) const STORED_MAX: usize = 2 << 20;
+
 #[derive(Default)]
 struct State {
     /// Numbers whose reply is stored.
@@ -135,6 +139,13 @@ impl Ledger {
     pub fn is_stored(&self, seq: u64) -> bool {
         let forgetful = strake_base::is_broken("mutations-are-remembered");
         self.state.lock().stored.contains(&seq) && !forgetful
+    }
+
+    /// True if as many replies are stored as may be, and none of them may be deleted yet.
+    pub fn is_full(&self) -> bool {
+        let state = self.state.lock();
+        let unheard = state.stored.first().is_some_and(|seq| *seq > state.answered);
+        state.stored.len() >= STORED_MAX && unheard
     }
 
     /// True if this number has opened a file, and has done nothing else, which counts in this incarnation of the session.

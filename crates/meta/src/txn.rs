@@ -77,6 +77,7 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
                 }
                 Some(running)
             }
+            Begin::New(_) if ledger.is_full() => return Err(unheard()),
             Begin::New(running) => Some(running),
             Begin::Repeat => {
                 strake_base::count_case("answer-from-store");
@@ -105,6 +106,11 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
 /// The error for a copy of a request whose answer its client has.
 pub(crate) fn late() -> Error {
     Error::with(ErrorKind::Malformed, "the reply to this request has been received already")
+}
+
+/// The error while a client does not say that it has received replies. It tries again: what it waits for longest ends.
+fn unheard() -> Error {
+    Error::with(ErrorKind::Conflict, "too many replies of this session are not acknowledged yet")
 }
 
 async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {

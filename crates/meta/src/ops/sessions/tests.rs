@@ -1,4 +1,5 @@
 use crate::MetaOptions;
+use crate::ledger::STORED_MAX;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
-use strake_types::{ErrorKind, FileKind};
+use strake_types::{ErrorKind, FileKind, VolumeId};
 use strake_wire::lease::Lease;
 use strake_wire::member::MetaRole;
 use strake_wire::message::meta::{
@@ -161,6 +162,29 @@ async fn a_repeated_mutation_is_answered_and_not_repeated() {
     assert_eq!(kind(root.call_seq(1, 2, make()).await), ErrorKind::Malformed);
     root.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
     assert_eq!(world.keys(b'R').await, 0);
+}
+
+/// Each of its changes left a reply in the store, for as long as it went on.
+#[tokio::test]
+async fn a_client_that_acknowledges_no_reply_changes_nothing_any_more_until_it_does() {
+    let world = World::new().await;
+    let root = world.root();
+    let make = |name: &str| MetaOp::Create(new(1, name, FileKind::File, 0o600));
+    let first = root.call_seq(1, 0, make("f")).await.unwrap();
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    let session = volume.sessions.get(world.session).unwrap();
+    let last = STORED_MAX as u64;
+    session.ledger.keep(&(2..=last).collect::<Vec<_>>());
+    assert_eq!(kind(root.call_seq(last + 1, 0, make("g")).await), ErrorKind::Conflict);
+    assert_eq!(kind(root.lookup(1, "g").await), ErrorKind::NotFound);
+    assert_eq!(root.call_seq(1, 0, make("f")).await.unwrap(), first, "what is made is answered");
+    let other = root.clone().at(world.open_session(0, &[]).await.session);
+    other.call_seq(1, 0, make("h")).await.unwrap();
+    // As many as it acknowledges are deleted for those that are added.
+    root.call_seq(last + 1, 1, make("g")).await.unwrap();
+    assert_eq!(kind(root.call_seq(last + 2, 1, make("i")).await), ErrorKind::Conflict);
+    root.call_seq(last + 2, last, make("i")).await.unwrap();
+    root.call_seq(last + 3, last, make("j")).await.unwrap();
 }
 
 #[tokio::test]

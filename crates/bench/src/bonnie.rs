@@ -124,12 +124,12 @@ fn large_file(options: &Options) -> Cell {
     if !options.fast {
         steps.push(data("output per chr", of_all(Write, Calls::Characters, 1)));
     }
-    steps.push(data("output block", of_all(Write, Calls::Plain, 1)));
-    steps.push(data("rewrite", of_all(Change, Calls::Plain, 2)));
+    steps.push(data("output block", of_all(Write, Calls::Plain, 2)));
+    steps.push(data("rewrite", of_all(Change, Calls::Plain, 3)));
     if !options.fast {
-        steps.push(data("input per chr", of_all(Read, Calls::Characters, 2)));
+        steps.push(data("input per chr", of_all(Read, Calls::Characters, 3)));
     }
-    steps.push(data("input block", of_all(Read, Calls::Plain, 2)));
+    steps.push(data("input block", of_all(Read, Calls::Plain, 3)));
     steps.push(Step::measured("bonnie/seeks", Unit::PerSecond, seekers(options)));
     for step in &mut steps {
         let reads =
@@ -156,7 +156,7 @@ fn seekers(options: &Options) -> Vec<Job> {
     let seeker = |number: u64, worker: usize| {
         let seed = options.protocol.seed ^ number << 48;
         let order = Order::Anywhere { seed, visits: SEEKS.div_ceil(SEEKERS) };
-        Job::File(Pass { order, ..pass(options, worker, Direction::Seek, Calls::Plain, 2) })
+        Job::File(Pass { order, ..pass(options, worker, Direction::Seek, Calls::Plain, 3) })
     };
     let of_all = |number| (0..options.workers).map(move |worker| seeker(number, worker));
     (0..SEEKERS).flat_map(of_all).collect()
@@ -249,7 +249,7 @@ fn names(
         naming,
         visiting,
         bytes: 0,
-        content: Content { seed: options.protocol.seed, generation: 1, checked: false },
+        content: Content { checked: false, ..options.protocol.content(1) },
         flush: false,
     })
 }

@@ -9,11 +9,14 @@ const WORD: usize = 8;
 /// What a file holds, or should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
-    /// Differs from run to run.
+    /// Differs from file to file; names and orders follow from it, too.
     pub seed: u64,
+    /// Differs wherever a plan writes the same file again: in another run, repetition, cell or
+    /// directory. It is 0 in a plan, and chosen when a step begins.
+    pub salt: u64,
     /// Differs from one writing of a file to the next.
     pub generation: u64,
-    /// True where every byte is a function of seed, generation and offset, and is compared when it
+    /// True where every byte is a function of the fields above and its offset, and is compared when it
     /// is read. Otherwise records hold the same random bytes, and begin with their offset: cheap
     /// enough to be inside the timing.
     pub checked: bool,
@@ -53,7 +56,7 @@ impl Content {
     }
 
     fn key(&self) -> u64 {
-        mixed(self.seed ^ mixed(self.generation))
+        mixed(self.seed ^ mixed(self.generation ^ mixed(self.salt)))
     }
 }
 
@@ -79,7 +82,7 @@ fn word_at(key: u64, word: u64) -> [u8; WORD] {
 mod tests {
     use super::*;
 
-    const CHECKED: Content = Content { seed: 7, generation: 1, checked: true };
+    const CHECKED: Content = Content { seed: 7, salt: 0, generation: 1, checked: true };
 
     #[test]
     fn a_byte_depends_on_its_offset_only_and_not_on_how_the_file_is_cut() {
@@ -102,10 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn other_seeds_and_generations_are_other_bytes() {
+    fn other_seeds_salts_and_generations_are_other_bytes() {
         let mut piece = vec![0; 64];
         CHECKED.fill(&mut piece, 0);
-        for other in [Content { seed: 8, ..CHECKED }, Content { generation: 2, ..CHECKED }] {
+        for other in [
+            Content { seed: 8, ..CHECKED },
+            Content { salt: 1, ..CHECKED },
+            Content { generation: 2, ..CHECKED },
+        ] {
             assert_eq!(other.difference(&piece, 0), Some(0));
         }
     }

@@ -10,7 +10,7 @@ use crate::result::Unit;
 use crate::work::file::{Calls, Direction, Ending, Open, Pass};
 use crate::work::{Job, Order};
 
-/// Most threads.
+/// Most threads; fewer than 2 to the 13th (`writing` counts on it).
 const THREADS_MAX: u64 = 4096;
 /// Largest file.
 const SIZE_MAX: u64 = 1 << 44;
@@ -119,14 +119,17 @@ fn cell(options: &Options, size: u64) -> Cell {
 }
 
 fn writing(options: &Options, size: u64, block: u64, threads: u64, flush: bool) -> Step {
+    // Another one for each writing of a file, and another one than that of the file that is read.
+    let generation = (block << 14) | (threads << 1) | u64::from(flush);
     let of = |thread: u64| {
         let plain = pass(options, Direction::Write);
+        let seed = options.protocol.seed ^ (thread << 32);
         Job::File(Pass {
             file: format!("written-{thread}"),
             record: block,
             records: size / block,
             ending: Ending { flush, close: false },
-            content: Content { seed: options.protocol.seed ^ (thread << 32), ..plain.content },
+            content: Content { seed, generation, ..plain.content },
             ..plain
         })
     };

@@ -34,7 +34,7 @@ pub struct Plan {
 pub struct Protocol {
     /// Whether every byte that is read is compared.
     pub verify: bool,
-    /// What decides contents and random orders.
+    /// What decides random orders and names, and tells files apart.
     pub seed: u64,
     /// How often everything is repeated.
     pub repetitions: usize,
@@ -109,7 +109,7 @@ impl Protocol {
 
     /// What a file holds after so many writings.
     pub fn content(&self, generation: u64) -> Content {
-        Content { seed: self.seed, generation, checked: self.verify }
+        Content { seed: self.seed, salt: 0, generation, checked: self.verify }
     }
 
     /// What a reader of the figures must know.

@@ -12,9 +12,10 @@ use crate::place::{self, Workspace};
 use crate::plan::{Before, Cell, Plan, Room, Step};
 use crate::result::{Figure, Machine, Origin, Report, Side};
 use crate::watch::Watch;
-use crate::work::Done;
+use crate::work::{Done, Job};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use strake_base::random::{Random, SystemRandom, mixed};
 
 /// Most repetitions of a plan.
 pub(crate) const REPETITIONS_MAX: usize = 1000;
@@ -56,7 +57,9 @@ pub fn run(plan: &Plan, mut run: Run<'_>) -> Result<Ended> {
         place::named::can_be_made(plan, Path::new(&side.directory), smaller)?;
     }
     run.watch.begin(plan.weight(run.sides.len()), &report);
-    let mut progress = Progress { plan, report: &mut report, done: 0 };
+    let id = SystemRandom.number();
+    let id = id.map_err(|e| Error::failed(format!("this machine has no random numbers: {e}")))?;
+    let mut progress = Progress { plan, report: &mut report, done: 0, id };
     let ended = progress.repeat(&mut run, &workspaces);
     run.watch.doing("removing what the run made");
     report.figures.extend(plan.published.iter().cloned());
@@ -139,6 +142,8 @@ struct Progress<'a> {
     report: &'a mut Report,
     /// Work that lies behind.
     done: u64,
+    /// No other run has it.
+    id: u64,
 }
 
 impl Progress<'_> {
@@ -150,13 +155,14 @@ impl Progress<'_> {
                     let side = (repetition + turn) % sides;
                     let measured = PathBuf::from(&run.sides[side].directory);
                     let tidying = format!("{}: removing files", run.sides[side].name);
+                    let salt = salt(self.id, repetition, number, side);
                     if cell.named.is_empty() {
                         let directory = workspaces[side].cell(number)?;
-                        let ended = self.cell(cell, side, &directory, run);
+                        let ended = self.cell(cell, side, salt, &directory, run);
                         run.watch.doing(tidying);
                         ended.and(workspaces[side].clear(&directory))?;
                     } else {
-                        let ended = self.cell(cell, side, &measured, run);
+                        let ended = self.cell(cell, side, salt, &measured, run);
                         run.watch.doing(tidying);
                         ended.and(place::named::remove(cell, &measured))?;
                     }
@@ -174,6 +180,7 @@ impl Progress<'_> {
         &mut self,
         cell: &Cell,
         side: usize,
+        salt: u64,
         directory: &Path,
         run: &mut Run<'_>,
     ) -> Result<()> {
@@ -182,7 +189,8 @@ impl Progress<'_> {
             run.watch.check()?;
             run.watch.doing(doing(step, &name));
             self.before(step, directory, run)?;
-            let done = run.crew.work(&step.jobs, directory, run.watch)?;
+            let jobs: Vec<Job> = step.jobs.iter().map(|job| job.salted(salt)).collect();
+            let done = run.crew.work(&jobs, directory, run.watch)?;
             self.done += step.weight();
             run.watch.reach(self.done);
             self.keep(cell, step, &name, &done);
@@ -241,6 +249,13 @@ impl Progress<'_> {
             }
         }
     }
+}
+
+/// What makes the contents of files others than those of any other repetition, cell and side of any
+/// run: what a file system has kept of those by mistake is then not what is expected.
+fn salt(run: u64, repetition: usize, cell: usize, side: usize) -> u64 {
+    let numbers = [repetition, cell, side];
+    numbers.into_iter().fold(run, |salt, number| mixed(salt ^ number as u64))
 }
 
 fn settle(directory: &Path) -> Result<()> {

@@ -130,7 +130,7 @@ mod tests {
             calls: Calls::Plain,
             open: Open { create: true, ..Open::default() },
             ending: Ending::default(),
-            content: Content { seed: 1, generation: 1, checked: false },
+            content: Content { seed: 1, salt: 0, generation: 1, checked: false },
         })
     }
 

@@ -21,7 +21,7 @@ fn write(records: u64) -> Pass {
         calls: Calls::Plain,
         open: Open { create: true, ..Open::default() },
         ending: Ending::default(),
-        content: Content { seed: 1, generation: 1, checked: false },
+        content: Content { seed: 1, salt: 0, generation: 1, checked: false },
     }
 }
 
@@ -181,4 +181,37 @@ fn one_directory_under_two_names_is_no_other_run() {
     assert_eq!(ended.report.notes, Vec::<String>::new());
     assert_eq!(ended.report.figures.len(), 2);
     assert!(left_in(&directory).is_empty());
+}
+
+/// The contents followed from seed, generation, worker and offset alone: where a write was lost, what
+/// an earlier one had left at the place was taken for what this one had written.
+#[test]
+fn what_another_run_or_cell_has_written_is_not_what_this_one_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let content = Content { seed: 1, salt: 0, generation: 1, checked: true };
+    // Beside the directories of all cells, so that it stays.
+    let kept = Pass { file: "../../kept".into(), content, ..write(5) };
+    let step = |pass: &Pass| {
+        Step::measured("t/pass", Unit::BytesPerSecond, vec![Job::File(pass.clone())])
+    };
+    let read = step(&Pass { direction: Direction::Read, open: Open::default(), ..kept.clone() });
+    let cell = |steps| Cell { steps, ..Cell::default() };
+    let failure = |cells| {
+        let watch = Watch::default();
+        let sides = vec![side("a", directory.path())];
+        run(&Plan { cells, ..Plan::new("test") }, started(sides, &watch)).unwrap().failure
+    };
+    assert_eq!(failure(vec![cell(vec![step(&kept), read.clone()])]), None);
+    let other_run = failure(vec![cell(vec![read.clone()])]).unwrap();
+    assert!(other_run.cause.contains("is not what was written"), "{other_run}");
+    let other_cell = failure(vec![cell(vec![step(&kept)]), cell(vec![read])]).unwrap();
+    assert!(other_cell.cause.contains("is not what was written"), "{other_cell}");
+}
+
+#[test]
+fn every_repetition_cell_and_side_has_contents_of_its_own() {
+    let salts = (0..27).map(|at| salt(7, at / 9, at / 3 % 3, at % 3));
+    let salts: std::collections::BTreeSet<_> = salts.collect();
+    assert_eq!(salts.len(), 27);
+    assert!(!salts.contains(&salt(8, 0, 0, 0)));
 }

@@ -59,7 +59,7 @@ pub struct Options {
     pub repetitions: Option<usize>,
     /// Whether every byte that is read is compared.
     pub verify: bool,
-    /// What decides contents and random orders.
+    /// What decides random orders and names, and tells files apart.
     pub seed: u64,
     /// Which part of it.
     pub part: Part,

@@ -65,6 +65,17 @@ impl Job {
         }
     }
 
+    /// The same job on files that hold other bytes.
+    #[must_use]
+    pub fn salted(&self, salt: u64) -> Job {
+        let mut job = self.clone();
+        match &mut job {
+            Job::File(pass) => pass.content.salt = salt,
+            Job::Names(phase) => phase.content.salt = salt,
+        }
+        job
+    }
+
     /// How much work it is, in units of about a byte.
     pub fn weight(&self) -> u64 {
         match self {

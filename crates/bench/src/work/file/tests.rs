@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 const RECORD: u64 = 4096;
 const RECORDS: u64 = 33;
-const CONTENT: Content = Content { seed: 11, generation: 3, checked: true };
+const CONTENT: Content = Content { seed: 11, salt: 0, generation: 3, checked: true };
 
 fn pass(direction: Direction, order: Order, calls: Calls) -> Pass {
     let open = Open { create: direction == Direction::Write, ..Open::default() };

@@ -13,7 +13,7 @@ fn phase(operation: Operation) -> Phase {
         naming: Naming::Numbered,
         visiting: Visiting::Numbered(Order::Forward),
         bytes: 10,
-        content: Content { seed: 4, generation: 1, checked: true },
+        content: Content { seed: 4, salt: 0, generation: 1, checked: true },
         flush: false,
     }
 }

@@ -38,7 +38,7 @@ pub struct RunFlags {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub repetitions: usize,
 
-    /// What decides the contents of files and random orders
+    /// What decides random orders and names; contents differ from run to run
     #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_default_value = true)]
     pub seed: u64,
 

@@ -59,7 +59,7 @@ pub struct StudyFlags {
     #[arg(long, value_name = "RATE,...", value_delimiter = ',', conflicts_with = "on")]
     disks: Vec<Rate>,
 
-    /// What decides the contents of files and random orders
+    /// What decides random orders and names; contents differ from run to run
     #[arg(long, value_name = "NUMBER", default_value_t = 1, hide_default_value = true)]
     seed: u64,
 

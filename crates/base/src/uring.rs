@@ -37,6 +37,8 @@ pub struct Ring {
     ring: IoUring,
     file: File,
     slots: Vec<Slot>,
+    /// Bytes of a request.
+    length: usize,
     in_flight: usize,
 }
 
@@ -44,6 +46,8 @@ struct Slot {
     buffer: AlignedBuffer,
     /// Offset and direction of the request that has the buffer now.
     request: Option<(u64, Direction)>,
+    /// Where in the buffer the bytes of the request begin.
+    first: usize,
     /// Bytes of the request that have moved already.
     moved: usize,
 }
@@ -51,12 +55,19 @@ struct Slot {
 impl Ring {
     /// A ring with `depth` buffers of `length` bytes.
     pub fn new(file: File, depth: u32, length: usize) -> io::Result<Self> {
-        if depth == 0 || depth > DEPTH_MAX || length == 0 || length > LENGTH_MAX {
+        Self::with_spare(file, depth, length, 0)
+    }
+
+    /// The same with so many bytes more in each buffer, of which any `length` can be moved.
+    pub fn with_spare(file: File, depth: u32, length: usize, spare: usize) -> io::Result<Self> {
+        let is_sane = |length| length <= LENGTH_MAX;
+        if depth == 0 || depth > DEPTH_MAX || length == 0 || !is_sane(length) || !is_sane(spare) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let slot = || Slot { buffer: AlignedBuffer::new(length), request: None, moved: 0 };
+        let buffer = || AlignedBuffer::new(length + spare);
+        let slot = || Slot { buffer: buffer(), request: None, first: 0, moved: 0 };
         let slots = (0..depth).map(|_| slot()).collect();
-        Ok(Self { ring: IoUring::new(depth)?, file, slots, in_flight: 0 })
+        Ok(Self { ring: IoUring::new(depth)?, file, slots, length, in_flight: 0 })
     }
 
     /// The file.
@@ -80,8 +91,24 @@ impl Ring {
     /// # Panics
     /// If the buffer is in a request already.
     pub fn begin(&mut self, slot: usize, direction: Direction, offset: u64) -> io::Result<()> {
-        assert!(self.slots[slot].request.is_none(), "a buffer is in one request at a time");
-        self.slots[slot].moved = 0;
+        self.begin_from(slot, 0, direction, offset)
+    }
+
+    /// The same with those bytes of the buffer that begin at `first`.
+    ///
+    /// # Panics
+    /// If the buffer is in a request already, or has too few bytes from there on.
+    pub fn begin_from(
+        &mut self,
+        slot: usize,
+        first: usize,
+        direction: Direction,
+        offset: u64,
+    ) -> io::Result<()> {
+        let at = &mut self.slots[slot];
+        assert!(at.request.is_none(), "a buffer is in one request at a time");
+        assert!(first <= at.buffer.len() - self.length, "inside the buffer");
+        (at.first, at.moved) = (first, 0);
         self.push(slot, direction, offset)
     }
 
@@ -94,7 +121,7 @@ impl Ring {
             let moved = usize::try_from(result)
                 .map_err(|_| io::Error::from_raw_os_error(result.saturating_neg()))?;
             self.slots[slot].moved += moved;
-            if self.slots[slot].moved == self.slots[slot].buffer.len() {
+            if self.slots[slot].moved == self.length {
                 return Ok(Some(Ended { slot, offset }));
             }
             if moved == 0 {
@@ -117,7 +144,8 @@ impl Ring {
     fn push(&mut self, slot: usize, direction: Direction, offset: u64) -> io::Result<()> {
         let at = &mut self.slots[slot];
         let fd = types::Fd(self.file.as_raw_fd());
-        let rest = &mut at.buffer[at.moved..];
+        let (from, to) = (at.first + at.moved, at.first + self.length);
+        let rest = &mut at.buffer[from..to];
         let (pointer, length) = (rest.as_mut_ptr(), rest.len() as u32);
         let from = offset + at.moved as u64;
         let entry = match direction {
@@ -203,6 +231,19 @@ mod tests {
         assert_eq!(ring.wait().unwrap(), Some(Ended { slot: 1, offset: 7000 }));
         assert_eq!(ring.buffer(1).unwrap(), [7; 1000]);
         assert_eq!(ring.wait().unwrap(), None);
+    }
+
+    #[test]
+    fn any_bytes_of_a_longer_buffer_move() {
+        let mut ring = Ring::with_spare(tempfile::tempfile().unwrap(), 1, 1000, 24).unwrap();
+        for (at, byte) in (0..).zip(ring.buffer(0).unwrap()) {
+            *byte = (at / 8) as u8;
+        }
+        ring.begin_from(0, 24, Direction::Write, 0).unwrap();
+        assert_eq!(ring.wait().unwrap(), Some(Ended { slot: 0, offset: 0 }));
+        let mut found = vec![0; 1001];
+        assert_eq!(ring.finish().unwrap().read_at(&mut found, 0).unwrap(), 1000);
+        assert_eq!((found[0], found[999]), (3, 127));
     }
 
     #[test]

@@ -1,10 +1,18 @@
-//! What test files hold: bytes that nothing can compress, and that say where they belong.
+//! What test files hold: bytes that nothing can compress, and of which no part is there twice.
 
 use serde::{Deserialize, Serialize};
+use strake_base::aligned::AlignedBuffer;
 use strake_base::random::mixed;
 
 /// Bytes that are made at once.
 const WORD: usize = 8;
+/// Most random bytes that records are cut from: more than any file system compresses together.
+const POOL_BYTES_MAX: u64 = 4 << 20;
+/// Where no file reaches.
+const BEYOND: u64 = 1 << 63;
+/// Of so many bytes that are not checked, the first word is theirs alone: no file system that keeps
+/// equal parts once looks at shorter ones.
+const PART: usize = 512;
 
 /// What a file holds, or should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,23 +25,30 @@ pub struct Content {
     /// Differs from one writing of a file to the next.
     pub generation: u64,
     /// True where every byte is a function of the fields above and its offset, and is compared when it
-    /// is read. Otherwise records hold the same random bytes, and begin with their offset: cheap
-    /// enough to be inside the timing.
+    /// is read. Otherwise records are cut from a [`Pool`], and only the first word of each part is
+    /// made anew: cheap enough to be inside the timing.
     pub checked: bool,
 }
 
 impl Content {
-    /// Fills a buffer once, before the timing.
-    pub fn prepare(&self, buffer: &mut [u8]) {
-        fill(buffer, self.key(), 0);
+    /// Fills a buffer once, before the timing, with random bytes that no checked file holds anywhere;
+    /// buffers of other offsets get others.
+    pub fn prepare(&self, buffer: &mut [u8], offset: u64) {
+        fill(buffer, self.key(), BEYOND + offset);
+    }
+
+    /// Of how many random bytes records are cut that have so many bytes together; 0 where each is
+    /// made as a whole.
+    pub fn pool(&self, all: u64) -> u64 {
+        if self.checked { 0 } else { all.min(POOL_BYTES_MAX) }
     }
 
     /// Makes a prepared buffer hold the record at `offset`.
     pub fn fill(&self, buffer: &mut [u8], offset: u64) {
         if self.checked {
             fill(buffer, self.key(), offset);
-        } else if let Some(head) = buffer.first_chunk_mut::<WORD>() {
-            *head = offset.to_le_bytes();
+        } else {
+            stamp(buffer, mixed(self.key() ^ mixed(offset)));
         }
     }
 
@@ -57,6 +72,45 @@ impl Content {
 
     fn key(&self) -> u64 {
         mixed(self.seed ^ mixed(self.generation ^ mixed(self.salt)))
+    }
+}
+
+/// Random bytes that records are cut from, each at another place: copying them to where all would be
+/// written from would take longer than many a file system takes to write them.
+pub struct Pool {
+    bytes: AlignedBuffer,
+    /// Before which places records are cut.
+    cuts: u64,
+}
+
+impl Pool {
+    /// For records of at most `length` bytes and of `all` bytes together; `None` where each is made
+    /// as a whole.
+    pub fn new(content: &Content, length: usize, all: u64) -> Option<Pool> {
+        let cuts = content.pool(all);
+        // At most POOL_BYTES_MAX.
+        let mut bytes = (cuts > 0).then(|| AlignedBuffer::new(cuts as usize + length))?;
+        content.prepare(&mut bytes, 0);
+        Some(Pool { bytes, cuts })
+    }
+
+    /// What to write at an offset. A multiple of a page is cut at one, as `O_DIRECT` demands.
+    pub fn record(&mut self, content: &Content, offset: u64, length: usize) -> &[u8] {
+        let at = (offset % self.cuts) as usize;
+        let record = &mut self.bytes[at..at + length];
+        content.fill(record, offset);
+        record
+    }
+}
+
+/// Writes a word of its own into each part of a buffer.
+fn stamp(buffer: &mut [u8], first: u64) {
+    for (number, part) in (0..).zip(buffer.chunks_mut(PART)) {
+        let word = first.wrapping_add(number).to_le_bytes();
+        match part.first_chunk_mut() {
+            Some(head) => *head = word,
+            None => part.copy_from_slice(&word[..part.len()]),
+        }
     }
 }
 
@@ -118,13 +172,22 @@ mod tests {
     }
 
     #[test]
-    fn unchecked_records_differ_from_each_other() {
+    fn unchecked_records_are_cut_at_other_places_and_have_words_of_their_own() {
         let content = Content { checked: false, ..CHECKED };
-        let mut record = vec![0; 32];
-        content.prepare(&mut record);
-        let before = record.clone();
-        content.fill(&mut record, 4096);
-        assert_eq!(record[..8], 4096u64.to_le_bytes());
-        assert_eq!(record[8..], before[8..]);
+        let mut pool = Pool::new(&content, 4096, 16 * 4096).unwrap();
+        let mut parts = std::collections::BTreeSet::new();
+        for at in 0..16 {
+            let record = pool.record(&content, at * 4096, 4096);
+            assert_eq!(record.as_ptr().align_offset(4096), 0);
+            // Without the words, too: nothing is there twice that could be compressed.
+            parts.extend(record.chunks(PART).map(|part| part[WORD..].to_vec()));
+        }
+        assert_eq!(parts.len(), 16 * 8);
+        // Beyond the pool only the words differ.
+        let first = pool.record(&content, 0, 4096).to_vec();
+        let again = pool.record(&content, 16 * 4096, 4096);
+        assert!(first.chunks(PART).zip(again.chunks(PART)).all(|(a, b)| a[..WORD] != b[..WORD]));
+        assert_eq!(first[WORD..PART], again[WORD..PART]);
+        assert!(Pool::new(&CHECKED, 4096, 4096).is_none());
     }
 }

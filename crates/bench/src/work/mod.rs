@@ -88,7 +88,7 @@ impl Job {
     pub fn memory(&self) -> u64 {
         match self {
             Job::File(pass) => pass.memory(),
-            Job::Names(phase) => phase.bytes,
+            Job::Names(phase) => phase.memory(),
         }
     }
 

@@ -121,7 +121,29 @@ impl Pass {
             Calls::Stdio => 2,
             _ => 1,
         };
-        self.record.saturating_mul(records)
+        let pool = match self.calls {
+            Calls::Ring { depth } => self.share_of_pool(depth) * u64::from(depth),
+            _ => self.pool(),
+        };
+        self.record.saturating_mul(records).saturating_add(pool)
+    }
+
+    /// Bytes of its region.
+    fn region(&self) -> u64 {
+        self.records.saturating_mul(self.record)
+    }
+
+    /// Random bytes that it cuts its records from.
+    fn pool(&self) -> u64 {
+        match self.direction {
+            Direction::Write => self.content.pool(self.region()),
+            _ => 0,
+        }
+    }
+
+    /// The share of each of several buffers: whole pages, as `O_DIRECT` demands.
+    fn share_of_pool(&self, buffers: u32) -> u64 {
+        self.pool().div_ceil(u64::from(buffers.max(1))).next_multiple_of(ALIGNMENT as u64)
     }
 
     fn writes(&self) -> bool {

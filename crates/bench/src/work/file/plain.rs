@@ -45,7 +45,8 @@ impl Plain {
         Ok(())
     }
 
-    fn write(&mut self, offset: u64) -> io::Result<()> {
+    /// Writes what was read, as it is now.
+    fn write_back(&mut self, offset: u64) -> io::Result<()> {
         self.go_to(offset)?;
         self.file.write_all(&self.record.buffer)?;
         self.position += self.record.buffer.len() as u64;
@@ -58,8 +59,10 @@ impl Transfer for Plain {
         self.visited += 1;
         match self.direction {
             Direction::Write => {
-                self.record.filled(offset);
-                self.write(offset)?;
+                self.go_to(offset)?;
+                let bytes = self.record.filled(offset);
+                self.file.write_all(bytes)?;
+                self.position += bytes.len() as u64;
             }
             Direction::Read => {
                 self.read(offset)?;
@@ -69,13 +72,13 @@ impl Transfer for Plain {
                 self.read(offset)?;
                 compare(&self.before, &self.record.buffer, offset)?;
                 self.record.filled(offset);
-                self.write(offset)?;
+                self.write_back(offset)?;
             }
             Direction::Seek => {
                 self.read(offset)?;
                 self.record.check(offset)?;
                 if self.visited.is_multiple_of(WRITTEN_OF) {
-                    self.write(offset)?;
+                    self.write_back(offset)?;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Moving one record at a time.
 
-use super::Pass;
-use crate::content::Content;
+use super::{Direction, Pass};
+use crate::content::{Content, Pool};
 use std::fs::File;
 use std::io;
 use strake_base::aligned::AlignedBuffer;
@@ -35,30 +35,55 @@ pub trait Transfer: Send {
     fn close(self: Box<Self>) -> Result<(), Trouble>;
 }
 
-/// A buffer for one record, and what belongs into it.
+/// A buffer for what moves at once, and what belongs into it.
 pub struct Record {
-    /// The buffer.
+    /// Of what is read, and of what is written where no pool has it.
     pub buffer: AlignedBuffer,
     content: Content,
+    pool: Option<Pool>,
 }
 
 impl Record {
     /// A buffer for the records of a pass.
     pub fn new(pass: &Pass) -> io::Result<Record> {
-        let mut buffer = AlignedBuffer::new(length(pass)?);
-        pass.content.prepare(&mut buffer);
-        Ok(Record { buffer, content: pass.content })
+        Ok(Self::of_length(pass, length(pass)?))
+    }
+
+    /// A buffer for so many bytes of a pass, which may be several records.
+    pub fn of_length(pass: &Pass, length: usize) -> Record {
+        let mut buffer = AlignedBuffer::new(length);
+        let writes = pass.direction == Direction::Write;
+        let pool = writes.then(|| Pool::new(&pass.content, length, pass.region())).flatten();
+        if pool.is_none() {
+            // Its pages are there before the timing, and hold nothing that anybody expects to read.
+            pass.content.prepare(&mut buffer, 0);
+        }
+        Record { buffer, content: pass.content, pool }
     }
 
     /// The bytes to write at an offset.
     pub fn filled(&mut self, offset: u64) -> &[u8] {
-        self.content.fill(&mut self.buffer, offset);
-        &self.buffer
+        self.filled_to(offset, self.buffer.len())
+    }
+
+    /// The first `length` of them.
+    pub fn filled_to(&mut self, offset: u64, length: usize) -> &[u8] {
+        if let Some(pool) = &mut self.pool {
+            return pool.record(&self.content, offset, length);
+        }
+        let bytes = &mut self.buffer[..length];
+        self.content.fill(bytes, offset);
+        bytes
     }
 
     /// Compares the buffer with what was written at an offset.
     pub fn check(&self, offset: u64) -> Result<(), Trouble> {
-        compare(&self.content, &self.buffer, offset)
+        self.check_to(offset, self.buffer.len())
+    }
+
+    /// Compares the first `length` bytes of the buffer.
+    pub fn check_to(&self, offset: u64, length: usize) -> Result<(), Trouble> {
+        compare(&self.content, &self.buffer[..length], offset)
     }
 }
 

@@ -1,12 +1,10 @@
 //! `preadv` and `pwritev`.
 
-use super::transfer::{Transfer, Trouble, close, compare, length};
+use super::transfer::{Record, Transfer, Trouble, close, length};
 use super::{Direction, Pass};
-use crate::content::Content;
 use rustix::io::{preadv, pwritev};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
-use strake_base::aligned::AlignedBuffer;
 
 /// Records in one call: iozone's `PVECMAX`.
 const VECTOR_RECORDS: u64 = 16;
@@ -22,8 +20,10 @@ pub fn records_at_once(record: u64) -> u64 {
 pub struct Vectored {
     file: File,
     writes: bool,
-    content: Content,
-    buffers: Vec<AlignedBuffer>,
+    /// Those of one call, one after the other.
+    records: Record,
+    /// Bytes of one of them.
+    length: usize,
     /// Where the records that wait begin, and how many they are.
     waiting: (u64, usize),
 }
@@ -31,71 +31,58 @@ pub struct Vectored {
 impl Vectored {
     pub fn new(pass: &Pass, file: File) -> io::Result<Self> {
         let length = length(pass)?;
-        let count = records_at_once(pass.record);
-        let mut buffers: Vec<_> = (0..count).map(|_| AlignedBuffer::new(length)).collect();
-        buffers.iter_mut().for_each(|buffer| pass.content.prepare(buffer));
+        let all = length.checked_mul(records_at_once(pass.record) as usize);
+        let records = Record::of_length(pass, all.ok_or(io::ErrorKind::InvalidInput)?);
         let writes = pass.direction == Direction::Write;
-        Ok(Self { file, writes, content: pass.content, buffers, waiting: (0, 0) })
-    }
-
-    /// Bytes of a record.
-    fn record_length(&self) -> u64 {
-        self.buffers.first().map_or(0, |buffer| buffer.len() as u64)
+        Ok(Self { file, writes, records, length, waiting: (0, 0) })
     }
 
     /// Moves the records that wait. A call may move less than asked for: then another follows.
     fn move_waiting(&mut self) -> Result<(), Trouble> {
         let (start, count) = std::mem::take(&mut self.waiting);
-        let record = self.record_length();
+        let bytes = count * self.length;
         if self.writes {
-            for (at, buffer) in self.buffers[..count].iter_mut().enumerate() {
-                self.content.fill(buffer, start + at as u64 * record);
-            }
-            return Ok(self.write_all(start, count)?);
+            let records = self.records.filled_to(start, bytes).chunks(self.length);
+            return Ok(write_all(&self.file, records.map(IoSlice::new).collect(), start)?);
         }
-        self.read_all(start, count)?;
-        for (at, buffer) in self.buffers[..count].iter().enumerate() {
-            compare(&self.content, buffer, start + at as u64 * record)?;
-        }
-        Ok(())
+        let records = self.records.buffer[..bytes].chunks_mut(self.length);
+        read_all(&self.file, records.map(IoSliceMut::new).collect(), start)?;
+        self.records.check_to(start, bytes)
     }
+}
 
-    fn write_all(&self, start: u64, count: usize) -> io::Result<()> {
-        let mut slices: Vec<_> = self.buffers[..count].iter().map(|b| IoSlice::new(b)).collect();
-        let (mut slices, mut offset) = (&mut slices[..], start);
-        while !slices.is_empty() {
-            let moved = match pwritev(&self.file, slices, offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Err(rustix::io::Errno::INTR) => continue,
-                moved => moved?,
-            };
-            IoSlice::advance_slices(&mut slices, moved);
-            offset += moved as u64;
-        }
-        Ok(())
+fn write_all(file: &File, mut slices: Vec<IoSlice<'_>>, start: u64) -> io::Result<()> {
+    let (mut slices, mut offset) = (&mut slices[..], start);
+    while !slices.is_empty() {
+        let moved = match pwritev(file, slices, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Err(rustix::io::Errno::INTR) => continue,
+            moved => moved?,
+        };
+        IoSlice::advance_slices(&mut slices, moved);
+        offset += moved as u64;
     }
+    Ok(())
+}
 
-    fn read_all(&mut self, start: u64, count: usize) -> io::Result<()> {
-        let buffers = self.buffers[..count].iter_mut();
-        let mut slices: Vec<_> = buffers.map(|buffer| IoSliceMut::new(buffer)).collect();
-        let (mut slices, mut offset) = (&mut slices[..], start);
-        while !slices.is_empty() {
-            let moved = match preadv(&self.file, slices, offset) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Err(rustix::io::Errno::INTR) => continue,
-                moved => moved?,
-            };
-            IoSliceMut::advance_slices(&mut slices, moved);
-            offset += moved as u64;
-        }
-        Ok(())
+fn read_all(file: &File, mut slices: Vec<IoSliceMut<'_>>, start: u64) -> io::Result<()> {
+    let (mut slices, mut offset) = (&mut slices[..], start);
+    while !slices.is_empty() {
+        let moved = match preadv(file, slices, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(rustix::io::Errno::INTR) => continue,
+            moved => moved?,
+        };
+        IoSliceMut::advance_slices(&mut slices, moved);
+        offset += moved as u64;
     }
+    Ok(())
 }
 
 impl Transfer for Vectored {
     fn record(&mut self, offset: u64) -> Result<(), Trouble> {
         let (start, count) = self.waiting;
-        let follows = offset == start + count as u64 * self.record_length();
+        let follows = offset == start + (count * self.length) as u64;
         if count > 0 && !follows {
             self.move_waiting()?;
         }
@@ -103,7 +90,7 @@ impl Transfer for Vectored {
             self.waiting.0 = offset;
         }
         self.waiting.1 += 1;
-        if self.waiting.1 == self.buffers.len() {
+        if self.waiting.1 * self.length == self.records.buffer.len() {
             self.move_waiting()?;
         }
         Ok(())

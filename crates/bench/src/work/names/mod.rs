@@ -4,7 +4,7 @@ mod tree;
 
 pub use tree::{DIRECTORIES_MAX, Naming, Shape};
 
-use crate::content::Content;
+use crate::content::{Content, Pool};
 use crate::error::{Error, Result};
 use crate::watch::Watch;
 use crate::work::{Amount, Order, Prepared};
@@ -91,6 +91,19 @@ impl Phase {
         names.saturating_mul(NAME_WEIGHT + self.bytes)
     }
 
+    /// What a file holds: no two of them the same.
+    fn content(&self, index: u64) -> Content {
+        let Phase { worker, content, .. } = *self;
+        Content { seed: content.seed ^ (worker as u64) << 40 ^ index, ..content }
+    }
+
+    /// Bytes of memory for what it writes and reads.
+    pub fn memory(&self) -> u64 {
+        let all = self.files().saturating_mul(self.bytes);
+        let pool = if self.operation == Operation::Create { self.content.pool(all) } else { 0 };
+        self.bytes.saturating_add(pool)
+    }
+
     /// Entries of all directories together.
     fn entries(&self) -> u64 {
         self.files().saturating_mul(self.workers as u64) + self.shape.inner_entries()
@@ -108,16 +121,21 @@ pub fn prepare(phase: &Phase, directory: &Path) -> Result<Box<dyn Prepared>> {
     let directories = phase.shape.paths(&directory.join(&phase.root));
     // At most BYTES_MAX.
     let mut buffer = vec![0; phase.bytes as usize];
-    phase.content.prepare(&mut buffer);
-    Ok(Box::new(Ready { phase: phase.clone(), directories, buffer, path: String::new() }))
+    let content = phase.content(0);
+    content.prepare(&mut buffer, 0);
+    let all = phase.files().saturating_mul(phase.bytes);
+    let creates = phase.operation == Operation::Create;
+    let pool = creates.then(|| Pool::new(&content, buffer.len(), all)).flatten();
+    Ok(Box::new(Ready { phase: phase.clone(), directories, buffer, pool, path: String::new() }))
 }
 
 /// A phase that can begin.
 struct Ready {
     phase: Phase,
     directories: Vec<PathBuf>,
-    /// The contents of one file.
+    /// The contents of one file, where no pool has them.
     buffer: Vec<u8>,
+    pool: Option<Pool>,
     /// The path of the file that is visited, kept to be reused.
     path: String,
 }
@@ -237,7 +255,7 @@ impl Ready {
         amount.operations += 1;
         if self.phase.operation == Operation::Read {
             amount.bytes += self.phase.bytes;
-            if let Some(at) = self.content(index).difference(&self.buffer, 0) {
+            if let Some(at) = self.phase.content(index).difference(&self.buffer, 0) {
                 return Err(Error::failed(format!(
                     "{}: the byte at offset {at} is not what was written",
                     self.path
@@ -250,17 +268,20 @@ impl Ready {
         Ok(())
     }
 
-    /// What a file holds: no two of them the same.
-    fn content(&self, index: u64) -> Content {
-        let Phase { worker, content, .. } = self.phase;
-        Content { seed: content.seed ^ (worker as u64) << 40 ^ index, ..content }
-    }
-
     fn create(&mut self, index: u64) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
         if self.phase.bytes > 0 {
-            self.content(index).fill(&mut self.buffer, 0);
-            file.write_all(&self.buffer)?;
+            let (content, bytes) = (self.phase.content(index), self.phase.bytes);
+            match &mut self.pool {
+                Some(pool) => {
+                    let at = index.wrapping_mul(bytes);
+                    file.write_all(pool.record(&content, at, bytes as usize))?;
+                }
+                None => {
+                    content.fill(&mut self.buffer, 0);
+                    file.write_all(&self.buffer)?;
+                }
+            }
         }
         if self.phase.flush {
             file.sync_all()?;

@@ -125,3 +125,22 @@ fn trees_and_files_that_are_too_large_are_refused() {
     }
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
+
+/// All files of all workers were the same, byte for byte.
+#[test]
+fn files_that_are_not_checked_are_all_different() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&phase(Operation::Mkdir), directory.path()).unwrap();
+    let mut found = BTreeSet::new();
+    for worker in 0..2 {
+        let content = Content { checked: false, ..phase(Operation::Create).content };
+        let create = Phase { worker, bytes: 100, content, ..phase(Operation::Create) };
+        run(&create, directory.path()).unwrap();
+        for index in 0..5 {
+            let path = directory.path().join(format!("tree/file.mdtest.{worker}.{index}"));
+            // Without what tells them apart in any case.
+            found.insert(fs::read(path).unwrap()[8..].to_vec());
+        }
+    }
+    assert_eq!(found.len(), 10);
+}

@@ -15,9 +15,13 @@ const NAMED: &str = "named";
 /// The tests of one file size and one record size.
 pub fn cell(options: &Options, size: u64, record: u64) -> Cell {
     let mut tests = options.tests.clone();
-    // After a mix some files hold another generation than others, after the rewriting of one record
-    // that record does: nothing may read them any more.
-    tests.sort_by_key(|test| (test.visiting == Visiting::Same, test.act == Act::Mix));
+    // As in iozone, by their numbers: what makes a file comes before what reads it, or it would
+    // rewrite one that had to be made for the reading. But after a mix some files hold another
+    // generation than others, after the rewriting of one record that record does: nothing may read
+    // them any more.
+    tests.sort_by_key(|test| {
+        (test.visiting == Visiting::Same, test.act == Act::Mix, test.place())
+    });
     let mut cell = Cell { parameters: parameters(options, size, record), ..Cell::default() };
     let mut files = Files { options, size, record, generations: BTreeMap::new() };
     for test in &tests {

@@ -103,6 +103,11 @@ impl Test {
         all.filter(|test| test.act != Act::Mix || workers > 1).collect()
     }
 
+    /// Its place among all tests.
+    pub fn place(&self) -> Option<usize> {
+        Self::GROUPS.iter().flat_map(|(_, tests)| *tests).position(|test| test == self)
+    }
+
     /// The tests that a text selects: a number of `-i`, or the name of one test.
     pub fn select(text: &str) -> Result<Vec<Test>> {
         if let Some((_, tests)) = Self::GROUPS.iter().find(|(number, _)| *number == text) {

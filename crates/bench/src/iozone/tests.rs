@@ -149,6 +149,28 @@ fn reading_alone_prepares_its_file_and_measures_only_the_reading() {
     assert_eq!(measure(&super::plan(&warm).unwrap()).figures.len(), 2);
 }
 
+/// With `-i 1 -i 0` the file was made for the reading, and "write" rewrote it.
+#[test]
+fn what_makes_a_file_comes_before_what_reads_it_however_tests_are_asked_for() {
+    let tests = ["10", "1", "random-write", "9", "0"];
+    let tests = tests.iter().flat_map(|text| Test::select(text).unwrap()).collect();
+    let plan = plan(&Options { tests, ..options() }).unwrap();
+    let names: Vec<_> = passes(&plan).into_iter().map(|(name, _)| name).collect();
+    let expected = [
+        "iozone/write",
+        "iozone/rewrite",
+        "iozone/read",
+        "iozone/reread",
+        "iozone/random write",
+        "iozone/pwrite",
+        "iozone/repwrite",
+        "iozone/pread",
+        "iozone/repread",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(measure(&plan).figures.len(), expected.len());
+}
+
 #[test]
 fn flags_that_change_a_test_are_in_its_name() {
     let open = Open { direct: true, synced: true, ..Open::default() };

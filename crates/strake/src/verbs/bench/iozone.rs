@@ -64,7 +64,8 @@ pub struct IozoneFlags {
     #[arg(short = 'r', value_name = "SIZE", value_parser = size::parse)]
     records: Vec<u64>,
 
-    /// Which test, by number or name; can be repeated [default: all]
+    /// Which test, by number or name; can be repeated, and they run in the order of their numbers
+    /// [default: all]
     #[arg(short = 'i', value_name = "TEST")]
     tests: Vec<String>,
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use rustix::fs::Advice;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Where root asks the kernel to forget.
@@ -14,6 +14,22 @@ const EVERYTHING: &str = "3";
 /// What is lost when only single files can be dropped.
 pub const PARTLY: &str = "caches could be dropped only for the files read (posix_fadvise), not for names, attributes, what a \
      mount keeps itself and what servers on this machine hold: dropping everything needs root";
+
+/// The same where nothing names the files: before tests of names.
+pub const NOT_AT_ALL: &str = "caches could not be emptied before tests of names, attributes and small files: that needs root";
+/// File systems over a network, as the kernel names them.
+const NETWORKED: &[&str] =
+    &["nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "afs", "pvfs2", "beegfs", "gpfs"];
+
+/// A sentence on what no cold cache of this machine changes, where a file system of this kind may have
+/// servers on others.
+pub fn elsewhere(side: &str, kind: &str) -> Option<String> {
+    // A program that plays the file system may ask whom it likes.
+    let may_be = NETWORKED.contains(&kind) || kind == "fuse" || kind.starts_with("fuse.");
+    may_be.then(|| {
+        format!("{side} ({kind}): caches of servers on other machines, where it has any, were not emptied")
+    })
+}
 
 /// Writes what the file system of a directory holds back, and what the servers of one do that lies elsewhere on this
 /// machine.
@@ -29,14 +45,26 @@ pub fn drop_for(directory: &Path, files: &[PathBuf]) -> Result<Option<String>> {
     for path in files {
         drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
     }
-    Ok(drop_all(directory).err().map(|_not_root| PARTLY.to_owned()))
+    // A file system in user space does not hear of this: its files were synced above.
+    settle(directory).map_err(|e| Error::io("writing what is held back in", directory, &e))?;
+    match std::fs::write(DROP_CACHES, EVERYTHING) {
+        Ok(()) => Ok(None),
+        Err(error) => match lost(&error, files) {
+            Some(lost) => Ok(Some(lost.to_owned())),
+            None => Err(Error::io("emptying caches by", Path::new(DROP_CACHES), &error)),
+        },
+    }
 }
 
-/// Makes the kernel of this machine forget everything that is on a disk already, after everything that it holds
-/// back was written. A file system in user space does not hear of that: its files are synced before. Needs root.
-fn drop_all(directory: &Path) -> io::Result<()> {
-    settle(directory)?;
-    std::fs::write(DROP_CACHES, EVERYTHING)
+/// What is lost where the kernel does not take the word to forget everything; `None` where that is not
+/// for lack of rights.
+fn lost(error: &io::Error, files: &[PathBuf]) -> Option<&'static str> {
+    match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            Some(if files.is_empty() { NOT_AT_ALL } else { PARTLY })
+        }
+        _ => None,
+    }
 }
 
 /// Makes the kernel forget the contents of one file, but for pages that something holds at this
@@ -52,6 +80,30 @@ mod tests {
     use super::*;
     use std::io::IoSliceMut;
     use std::time::Duration;
+
+    /// Whatever failed was taken for a lack of rights, a lost write as well.
+    #[test]
+    fn only_a_lack_of_rights_is_no_error_and_the_note_names_what_was_dropped() {
+        let lost = |number, files: &[PathBuf]| lost(&io::Error::from_raw_os_error(number), files);
+        for number in [libc::EACCES, libc::EPERM, libc::EROFS] {
+            assert_eq!(lost(number, &["f".into()]), Some(PARTLY));
+            assert_eq!(lost(number, &[]), Some(NOT_AT_ALL));
+        }
+        assert_eq!(lost(libc::EIO, &["f".into()]), None);
+        let directory = tempfile::tempdir().unwrap();
+        let gone = drop_for(&directory.path().join("gone"), &[]).unwrap_err();
+        assert!(gone.cause.contains("writing what is held back in"), "{gone}");
+    }
+
+    #[test]
+    fn servers_on_other_machines_are_told_of_and_disks_are_not() {
+        for kind in ["nfs4", "fuse.strake", "fuse.glusterfs", "ceph"] {
+            assert!(elsewhere("one", kind).unwrap().starts_with("one ("), "{kind}");
+        }
+        for kind in ["ext4", "xfs", "tmpfs", "fuseblk", ""] {
+            assert_eq!(elsewhere("one", kind), None, "{kind}");
+        }
+    }
 
     #[test]
     fn a_dropped_file_is_read_from_the_disk_again() {

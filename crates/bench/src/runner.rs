@@ -188,7 +188,7 @@ impl Progress<'_> {
         for step in &cell.steps {
             run.watch.check()?;
             run.watch.doing(doing(step, &name));
-            self.before(step, directory, run)?;
+            self.before(step, side, directory, run)?;
             let jobs: Vec<Job> = step.jobs.iter().map(|job| job.salted(salt)).collect();
             let done = run.crew.work(&jobs, directory, run.watch)?;
             self.done += step.weight();
@@ -208,15 +208,23 @@ impl Progress<'_> {
         report
     }
 
-    fn before(&mut self, step: &Step, directory: &Path, run: &mut Run<'_>) -> Result<()> {
+    fn before(
+        &mut self,
+        step: &Step,
+        side: usize,
+        directory: &Path,
+        run: &mut Run<'_>,
+    ) -> Result<()> {
         match step.before {
             Before::Nothing => {}
             Before::Settle => settle(directory)?,
             Before::Cool => {
-                if let Some(lost) = run.crew.cool(&step.jobs, directory)?
-                    && !self.report.notes.contains(&lost)
-                {
-                    self.report.notes.push(lost);
+                let lost = run.crew.cool(&step.jobs, directory)?;
+                let Side { name, file_system, .. } = &run.sides[side];
+                for note in lost.into_iter().chain(cold::elsewhere(name, file_system)) {
+                    if !self.report.notes.contains(&note) {
+                        self.report.notes.push(note);
+                    }
                 }
             }
         }

@@ -12,7 +12,7 @@ const KIB: f64 = 1024.0;
 /// Parameters that are written in KiB.
 const IN_KIB: &[&str] = &["size", "record", "block"];
 
-/// The figures of one side, with everything but two parameters alike.
+/// The figures of one side in one unit, with everything but two parameters alike.
 pub struct Grid {
     /// Whose, and with which further parameters.
     pub title: String,
@@ -41,8 +41,8 @@ pub fn tests(report: &Report) -> Vec<&str> {
     tests
 }
 
-/// The grids of a test: one for each side and each set of parameters that are neither down nor
-/// across.
+/// The grids of a test: one for each side, each unit and each set of parameters that are neither down
+/// nor across.
 pub fn of(report: &Report, test: &str) -> Vec<Grid> {
     // A limit of many tests stands beside the rows of each.
     let is_of = |figure: &Figure| figure.test == test || figure.test.ends_with('/');
@@ -54,33 +54,37 @@ pub fn of(report: &Report, test: &str) -> Vec<Grid> {
         others.retain(|name, _| Some(name) != down.as_ref() && Some(name) != across.as_ref());
         others
     };
-    let mut sets: Vec<BTreeMap<String, f64>> = Vec::new();
+    let mut kinds: Vec<(Unit, BTreeMap<String, f64>)> = Vec::new();
     for row in &table.rows {
-        if !sets.contains(&others(row)) {
-            sets.push(others(row));
+        let kind = (row.unit, others(row));
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
         }
     }
+    let sets: Vec<_> = kinds.iter().map(|(_, set)| set.clone()).collect();
     let mut grids = Vec::new();
     for (at, column) in table.columns.iter().enumerate() {
-        for set in &sets {
-            let rows: Vec<&Row> = table.rows.iter().filter(|row| others(row) == *set).collect();
+        for (unit, set) in &kinds {
+            let is_here = |row: &&Row| row.unit == *unit && others(row) == *set;
+            let rows: Vec<&Row> = table.rows.iter().filter(is_here).collect();
             let title = [column.title(), describe(set, &sets)].join(" ");
             let title = title.trim_end().to_owned();
-            grids.extend(grid(title, &rows, at, (down.clone(), across.clone())));
+            grids.extend(grid(title, *unit, &rows, at, (down.clone(), across.clone())));
         }
     }
     grids
 }
 
+/// The grid of rows of one unit; `None` where the column has no figure in them.
 fn grid(
     title: String,
+    unit: Unit,
     rows: &[&Row],
     column: usize,
     (down, across): (Option<String>, Option<String>),
 ) -> Option<Grid> {
-    let unit = rows.first()?.unit;
     let figure = |row: &Row| row.cells[column].as_ref().map(|cell| cell.summary.value);
-    let largest = rows.iter().filter_map(|row| figure(row)).fold(0.0, f64::max);
+    let largest = rows.iter().filter_map(|row| figure(row)).reduce(f64::max)?;
     let (heads, downwards) = (values(rows, across.as_deref()), values(rows, down.as_deref()));
     let line = |value: &Option<f64>| {
         let cell = |head: &Option<f64>| {

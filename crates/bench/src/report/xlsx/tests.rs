@@ -1,5 +1,6 @@
 use super::*;
 use crate::report::fixture::{many_records, study, without_charts};
+use crate::result::{Figure, Unit};
 use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 use zip::ZipArchive;
@@ -75,6 +76,23 @@ fn tests_without_sizes_have_sheets_too() {
     assert_eq!((sheet["A1"].as_str(), sheet["A2"].as_str()), ("strake, µs", "threads"));
     let value: f64 = sheet["B3"].parse().unwrap();
     assert!(sheet["A3"] == "4" && (value - 730.0).abs() < 1e-9, "{value}");
+}
+
+/// fio's operations per second have the same test and parameters as its bytes per second, whose place
+/// they were looked for in: they were in no sheet.
+#[test]
+fn every_unit_of_a_test_has_a_grid_of_its_own() {
+    let mut report = without_charts();
+    let is_one = |figure: &&Figure| figure.test == "fio/random read" && figure.side == "strake";
+    let mut bytes = report.figures.iter().find(is_one).unwrap().clone();
+    (bytes.unit, bytes.samples) = (Unit::BytesPerSecond, vec![168e6]);
+    report.figures.insert(0, bytes);
+    let book = workbook(&report).unwrap();
+    let sheet = cells(&book, 2);
+    let titles = ["A1", "A6", "A11"].map(|name| sheet[name].as_str());
+    assert_eq!(titles, ["strake, MB/s", "strake, 1/s", "glusterfs-10, 1/s"]);
+    let values = ["B3", "B8"].map(|name| sheet[name].parse::<f64>().unwrap());
+    assert!((values[0] - 168.0).abs() < 1e-9 && (values[1] - 41_000.0).abs() < 1e-6, "{values:?}");
 }
 
 #[test]

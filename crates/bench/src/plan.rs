@@ -230,6 +230,7 @@ mod tests {
             clock: clock.into(),
             began,
             ended,
+            told: ended,
             processor_seconds: 0.5,
             amount: Amount { bytes, operations: 10 },
         };

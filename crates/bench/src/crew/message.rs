@@ -94,6 +94,7 @@ mod tests {
             clock: "boot".into(),
             began: 1.5,
             ended: 2.0,
+            told: 2.5,
             processor_seconds: 0.25,
             amount: Amount { bytes: 4096, operations: 1 },
         };
@@ -103,7 +104,7 @@ mod tests {
             (Answer::Doing { work: 4096 }, r#"{"doing":{"work":4096}}"#),
             (
                 Answer::Done(done),
-                r#"{"done":{"clock":"boot","began":1.5,"ended":2.0,"processor_seconds":0.25,"bytes":4096,"operations":1}}"#,
+                r#"{"done":{"clock":"boot","began":1.5,"ended":2.0,"told":2.5,"processor_seconds":0.25,"bytes":4096,"operations":1}}"#,
             ),
             (Answer::Cooled { lost: None }, r#"{"cooled":{"lost":null}}"#),
             (

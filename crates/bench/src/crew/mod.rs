@@ -1,6 +1,7 @@
 //! Who does the jobs of a step, all at once: threads of this process, or processes here, in network
 //! namespaces and on other hosts.
 
+mod clocks;
 mod location;
 mod message;
 mod processes;

@@ -1,5 +1,6 @@
 //! Workers in processes of their own: here, in network namespaces, or on other hosts.
 
+use super::clocks::{self, Spoken};
 use super::location::Location;
 use super::message::{Answer, Request, receive, send};
 use super::threads::first_cause;
@@ -13,6 +14,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
+use strake_base::clock::machine_time;
 
 /// How long a worker may take to be there.
 const START_WAIT: Duration = Duration::from_secs(30);
@@ -43,7 +45,9 @@ struct Worker {
     location: Location,
     child: Child,
     requests: ChildStdin,
-    answers: Receiver<Result<Answer>>,
+    /// What it answers, and when that came, in seconds on the clock of this machine.
+    answers: Receiver<(f64, Result<Answer>)>,
+    spoken: Spoken,
 }
 
 impl Processes {
@@ -83,8 +87,14 @@ impl Processes {
                 other => return Err(worker.surprise(other)),
             }
         }
-        workers.iter_mut().try_for_each(|worker| worker.ask(&Request::Go))?;
-        first_cause(collect(workers, watch))
+        for worker in &mut *workers {
+            worker.spoken.go = machine_time().as_secs_f64();
+            worker.ask(&Request::Go)?;
+        }
+        let mut done = first_cause(collect(workers, watch))?;
+        let spoken: Vec<Spoken> = workers.iter().map(|worker| worker.spoken).collect();
+        clocks::on_one(&mut done, &spoken);
+        Ok(done)
     }
 
     /// Empties the caches of the hosts where workers run; a sentence on what could not be done.
@@ -153,12 +163,13 @@ impl Worker {
         thread::spawn(move || {
             let mut output = BufReader::new(output);
             while let Some(answer) = receive(&mut output).transpose() {
-                if sender.send(answer).is_err() {
+                if sender.send((machine_time().as_secs_f64(), answer)).is_err() {
                     break;
                 }
             }
         });
-        let mut worker = Self { location: location.clone(), child, requests, answers };
+        let spoken = Spoken::default();
+        let mut worker = Self { location: location.clone(), child, requests, answers, spoken };
         match worker.answer(START_WAIT)? {
             Answer::Hello { version: other } if other == version => Ok(worker),
             Answer::Hello { version: other } => Err(Error::failed(format!(
@@ -204,7 +215,10 @@ impl Worker {
     /// Its answer, if it comes in time.
     fn look(&mut self, limit: Duration) -> Result<Option<Answer>> {
         match self.answers.recv_timeout(limit) {
-            Ok(answer) => answer.map(Some),
+            Ok((heard, answer)) => {
+                self.spoken.heard = heard;
+                answer.map(Some)
+            }
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost()),
         }

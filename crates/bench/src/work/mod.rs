@@ -32,6 +32,8 @@ pub struct Done {
     pub began: f64,
     /// When it had nothing left to do.
     pub ended: f64,
+    /// When it told so.
+    pub told: f64,
     /// Of the processor, in the thread of the worker.
     pub processor_seconds: f64,
     /// How much.
@@ -118,13 +120,14 @@ pub fn timed(mut prepared: Box<dyn Prepared>, watch: &Watch) -> Result<Done> {
         clock: String::new(),
         began: began.as_secs_f64(),
         ended: ended.as_secs_f64(),
+        told: ended.as_secs_f64(),
         processor_seconds: used.saturating_sub(processor).as_secs_f64(),
         amount,
     })
 }
 
-/// How long workers took that began together: on each machine from the first beginning to the last
-/// end, and of all machines the longest.
+/// How long workers took that began together: on each clock from the first beginning to the last end,
+/// and of all clocks the longest. A crew has put those of several machines on one.
 pub fn seconds(done: &[Done]) -> f64 {
     let span = |clock: &str| {
         let mine = || done.iter().filter(|done| done.clock == clock);

@@ -53,7 +53,8 @@ mod tests {
     fn a_machine_that_began_later_makes_the_span_longer() {
         // Clocks that are 1000 s apart, and words that take 10 ms; the second machine begins 2 s late,
         // and one of its workers another second.
-        let mut all = [done("a", 100.01, 103.01), done("b", 1102.01, 1105.01), done("b", 1103.0, 1106.0)];
+        let mut all =
+            [done("a", 100.01, 103.01), done("b", 1102.01, 1105.01), done("b", 1103.0, 1106.0)];
         let spoken = [(100.0, 103.52), (102.0, 105.52), (102.0, 106.51)];
         let spoken = spoken.map(|(go, heard)| Spoken { go, heard });
         assert!((seconds(&all) - 3.99).abs() < 1e-6);

@@ -19,9 +19,7 @@ pub fn cell(options: &Options, size: u64, record: u64) -> Cell {
     // rewrite one that had to be made for the reading. But after a mix some files hold another
     // generation than others, after the rewriting of one record that record does: nothing may read
     // them any more.
-    tests.sort_by_key(|test| {
-        (test.visiting == Visiting::Same, test.act == Act::Mix, test.place())
-    });
+    tests.sort_by_key(|test| (test.visiting == Visiting::Same, test.act == Act::Mix, test.place()));
     let mut cell = Cell { parameters: parameters(options, size, record), ..Cell::default() };
     let mut files = Files { options, size, record, generations: BTreeMap::new() };
     for test in &tests {

@@ -191,9 +191,8 @@ fn what_another_run_or_cell_has_written_is_not_what_this_one_has() {
     let content = Content { seed: 1, salt: 0, generation: 1, checked: true };
     // Beside the directories of all cells, so that it stays.
     let kept = Pass { file: "../../kept".into(), content, ..write(5) };
-    let step = |pass: &Pass| {
-        Step::measured("t/pass", Unit::BytesPerSecond, vec![Job::File(pass.clone())])
-    };
+    let step =
+        |pass: &Pass| Step::measured("t/pass", Unit::BytesPerSecond, vec![Job::File(pass.clone())]);
     let read = step(&Pass { direction: Direction::Read, open: Open::default(), ..kept.clone() });
     let cell = |steps| Cell { steps, ..Cell::default() };
     let failure = |cells| {

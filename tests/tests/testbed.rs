@@ -195,6 +195,21 @@ fn two_testbeds_do_not_know_of_each_other_and_limits_are_measured() {
         let rate = limits[direction][0].as_f64().unwrap();
         assert!(rate > 0.0 && rate < 25e6, "{direction}: {limits:#}");
     }
+
+    // A file system that is mounted in a testbed, as any directory here, stands beside its limits.
+    let on = other.directory.path().display().to_string();
+    let iozone = ["bench", "iozone", "-s", "64K", "-r", "64K", "-i", "0", "-e"];
+    let iozone = iozone.into_iter().chain(["--testbed", &bed.name]);
+    let refused = run(iozone.clone());
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && error.contains("has no cluster to measure"), "{error}");
+    let report = run(iozone.chain(["--on", &on, "--json"]));
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let limits = report["figures"].as_array().unwrap().iter();
+    let limits: Vec<_> = limits.filter(|figure| figure["origin"] == "limit").collect();
+    let tests: Vec<_> = limits.iter().map(|figure| figure["test"].as_str().unwrap()).collect();
+    assert_eq!(tests, ["iozone/write -e", "iozone/rewrite -e"], "{report:#}");
+
     other.succeed("down", &[]);
     assert_eq!(bed.namespaces().len(), 4, "the other one had no part in it");
 }

@@ -1,6 +1,10 @@
 //! The most that is possible in a testbed, measured in the same run as what is compared with it: plain
 //! TCP streams over its links, and plain sequential calls on a disk as slow as its disks.
 
+mod beside;
+
+pub use beside::carry_out;
+
 use crate::error::{Error, Result};
 use crate::result::{Figure, Origin, Rule, Unit};
 use crate::testbed::{Host, Rate, Role, Testbed, within};

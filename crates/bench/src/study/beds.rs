@@ -4,15 +4,13 @@
 use super::{Options, Setting, Study, chosen, join, plan};
 use crate::crew::Crew;
 use crate::error::{Error, Kind, Result};
-use crate::limit::Limits;
+use crate::limit;
 use crate::place;
-use crate::plan::{Before, Plan, Room, Step};
-use crate::result::{Figure, Report};
-use crate::runner::{self, Ended, Run};
+use crate::plan::{Plan, Room};
+use crate::result::Report;
+use crate::runner::{Ended, Run};
 use crate::testbed::{self, Rate, Registry, Temporary, Testbed};
 use crate::watch::Watch;
-use crate::work::Job;
-use crate::work::file::Direction;
 use std::path::Path;
 use strake_base::process::began_ticks;
 
@@ -20,12 +18,6 @@ use strake_base::process::began_ticks;
 const NAME: &str = "study";
 /// Name of the side that is measured.
 const SIDE: &str = "strake";
-/// Bytes over the links, and to and from a disk, for each sample of the limits.
-const LIMIT_BYTES: u64 = 16 << 20;
-/// Samples of the limits.
-const LIMIT_REPETITIONS: u32 = 3;
-/// The same in a quick run.
-const QUICK_LIMIT: (u64, u32) = (8 << 20, 1);
 
 /// How to need less room.
 const SMALLER: [&str; 2] = ["free some room, or choose a part of the study: --sizes, --threads"; 2];
@@ -109,14 +101,11 @@ fn in_setting(
     let data = beds.data.join(&wanted.name);
     let testbed = Testbed::up(&wanted, &data, beds.program, &stopped)?;
     let bed = Temporary { testbed };
-    beds.watch.doing("what links and disks carry at most");
-    let (bytes, times) = if quick { QUICK_LIMIT } else { (LIMIT_BYTES, LIMIT_REPETITIONS) };
-    let limits = Limits::measure(&bed.testbed, bytes, times, &stopped)?;
     let sides = place::sides(&[format!("{SIDE}={}", bed.testbed.state.mount(1).display())])?;
     let (command, version) = (beds.command.clone(), beds.version.clone());
     let run = Run { sides, crew: Crew::Threads, command, version, watch: beds.watch };
-    let mut ended = runner::run(plan, run)?;
-    ended.report.figures.extend(limit_figures(study, setting, plan, &limits));
+    let parameters = study.parameters(setting);
+    let mut ended = limit::carry_out(plan, run, &bed.testbed, &parameters, quick)?;
     beds.watch.keep(ended.report.clone());
     beds.watch.doing("removing the testbed");
     // What was measured is shown all the same.
@@ -172,52 +161,12 @@ fn is_left_over(name: &str) -> bool {
     numbers.is_some_and(|(pid, began): (u32, u64)| began_ticks(pid) != Some(began))
 }
 
-/// A limit beside each test that must cross the links: reads from cold caches, and writes up to and
-/// with an fsync. What caches may answer has no limit here.
-fn limit_figures(study: Study, setting: &Setting, plan: &Plan, limits: &Limits) -> Vec<Figure> {
-    let parameters = match study {
-        Study::One => Vec::new(),
-        _ => setting.parameters(),
-    };
-    let parameters = parameters.into_iter().collect();
-    let mut tests: Vec<(&str, Way)> = Vec::new();
-    for step in plan.cells.iter().flat_map(|cell| &cell.steps) {
-        let Some(way) = crosses(step) else { continue };
-        for measure in &step.measures {
-            if !tests.iter().any(|(test, _)| *test == measure.test) {
-                tests.push((&measure.test, way));
-            }
-        }
-    }
-    let of = |(test, way): (&str, Way)| match way {
-        Way::ToServers => limits.of_writing(test, &parameters),
-        Way::FromServers => limits.of_reading(test, &parameters),
-    };
-    tests.into_iter().flat_map(of).collect()
-}
-
-/// Which way the bytes of a test must go over the links.
-#[derive(Clone, Copy)]
-enum Way {
-    ToServers,
-    FromServers,
-}
-
-/// Which way all bytes of a step must go; `None` where a cache may answer, or both ways are gone.
-fn crosses(step: &Step) -> Option<Way> {
-    let Some(Job::File(pass)) = step.jobs.first() else { return None };
-    match pass.direction {
-        Direction::Write => pass.ending.flush.then_some(Way::ToServers),
-        Direction::Read => (step.before == Before::Cool).then_some(Way::FromServers),
-        Direction::Change | Direction::Seek => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{Part, settings};
     use super::*;
-    use crate::limit::{DISKS, TCP};
+    use crate::limit::{DISKS, Limits, TCP};
+    use crate::result::Figure;
     use std::collections::BTreeSet;
 
     const OPTIONS: Options =
@@ -232,7 +181,7 @@ mod tests {
     fn figures(study: Study) -> Vec<Figure> {
         let setting = settings(study, true)[0];
         let plan = plan(study, Some(&setting), &OPTIONS).unwrap();
-        limit_figures(study, &setting, &plan, &limits())
+        limits().beside(&plan, &study.parameters(&setting))
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub use part::Part;
 use crate::error::{Error, Result};
 use crate::plan::{Plan, Protocol};
 use crate::result::{Origin, Report};
+use crate::testbed::{self, Rate};
+use std::collections::BTreeMap;
 
 /// Bytes per second of a link of 100 Mbit/s.
 pub const FAST_ETHERNET: f64 = 12.5e6;
@@ -81,6 +83,14 @@ impl Study {
             3 => Ok(Study::Three),
             4 => Ok(Study::Four),
             _ => Err(Error::usage(format!("there is no study {number}: they are 1, 2, 3 and 4"))),
+        }
+    }
+
+    /// By what its figures say in which setting they were taken. Study 1 had only one.
+    pub fn parameters(self, setting: &Setting) -> BTreeMap<String, f64> {
+        match self {
+            Study::One => BTreeMap::new(),
+            _ => setting.parameters().into_iter().collect(),
         }
     }
 
@@ -164,6 +174,13 @@ pub fn plan(study: Study, setting: Option<&Setting>, options: &Options) -> Resul
 }
 
 impl Setting {
+    /// That of a testbed which is there already. What chunks are in it only its own volume knows.
+    pub fn of(plan: &testbed::Plan) -> Setting {
+        let speed = |rate: Rate| rate.bytes_per_second() as f64;
+        let (link, disk) = (plan.link.map(speed), plan.disk.map(speed));
+        Setting { servers: plan.servers, link, disk, chunk_size: None }
+    }
+
     /// As parameters of figures.
     fn parameters(&self) -> Vec<(String, f64)> {
         let mut parameters = vec![("servers".to_owned(), f64::from(self.servers))];

@@ -64,6 +64,29 @@ fn study_2_asks_for_every_disk_with_every_number_of_servers() {
     assert_eq!(plan.published.iter().filter(|figure| figure.side == "ext3").count(), 2);
 }
 
+/// A study on directories that were there had no limits and no published figures of its setting.
+#[test]
+fn in_a_testbed_that_is_there_study_2_has_its_setting() {
+    let testbed = crate::testbed::Plan {
+        name: "t".into(),
+        servers: 2,
+        clients: 1,
+        targets: 1,
+        link: "100mbit".parse().ok(),
+        client_link: "100mbit".parse().ok(),
+        disk: "2.83MB/s".parse().ok(),
+        chunk_size: None,
+        cluster: false,
+    };
+    let setting = Setting::of(&testbed);
+    assert_eq!((setting.servers, setting.link, setting.disk), (2, Some(12.5e6), Some(2.83e6)));
+    let plan = plan(Study::Two, Some(&setting), &WHOLE).unwrap();
+    assert_eq!(plan.published.len(), 4);
+    let parameters = Study::Two.parameters(&setting);
+    assert_eq!((parameters["servers"], parameters["disk"]), (2.0, 2.83e6));
+    assert!(plan.cells.iter().all(|cell| cell.parameters["servers"] == 2.0));
+}
+
 #[test]
 fn study_3_tells_the_first_read_from_the_nine_after_it() {
     let plan = plan(Study::Three, None, &WHOLE).unwrap();

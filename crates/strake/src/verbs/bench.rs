@@ -1,6 +1,7 @@
 //! `strake bench`: measuring mounted directories, side by side, and what becomes of the reports.
 
 mod baselines;
+mod bed;
 mod bonnie;
 mod crew;
 mod iozone;

@@ -1,8 +1,9 @@
 //! `strake bench iozone`: flags as iozone has them.
 
+use super::bed::{Bed, BedFlags, carry_out_in};
 use super::crew::CrewFlags;
 use super::output as to;
-use super::running::{RunFlags, carry_out_and};
+use super::running::RunFlags;
 use crate::failure::{Failure, Outcome};
 use crate::{output, size};
 use clap::Args;
@@ -35,6 +36,7 @@ Examples:
   strake bench iozone -s 1G -r 4K -i 8 -+p 75 -t 8 -O --on /mnt
   strake bench iozone -s 1G -r 1M -t 2 -F fast/a wide/b --on /mnt
   strake bench iozone -s 1G -r 1M --clients host1,host2 --on /mnt
+  strake bench iozone -s 64M -r 1M -e --cold --testbed testbed --on strake=testbed/mnt/c1 --on gluster=testbed/mnt/gluster
   strake bench iozone -s 1G -r 1M -t 4 -c -e --on strake=/mnt --on local=/var/tmp --repetitions 5"
 )]
 pub struct IozoneFlags {
@@ -43,6 +45,9 @@ pub struct IozoneFlags {
 
     #[command(flatten)]
     crew: CrewFlags,
+
+    #[command(flatten)]
+    bed: BedFlags,
 
     /// All file sizes from -n to -g with all record sizes from 4K to 16M (-r: only that one)
     #[arg(short = 'a', conflicts_with = "sizes")]
@@ -130,8 +135,9 @@ pub struct IozoneFlags {
 
 /// Runs the verb.
 pub async fn run(flags: &IozoneFlags) -> Outcome<u8> {
-    let mut plan = iozone::plan(&options(flags)?)?;
-    let crew = flags.crew.clients.crew(&flags.run.on, &mut plan)?;
+    let (testbed, on) = flags.bed.find(&flags.run.on, flags.crew.clients.hosts())?;
+    let mut plan = iozone::plan(&options(flags, &on)?)?;
+    let crew = flags.crew.clients.crew(&on, &mut plan)?;
     let mut output = flags.run.output.clone();
     output.xlsx = output.xlsx.or_else(|| flags.workbook.clone());
     let spreadsheet = flags.spreadsheet;
@@ -143,11 +149,11 @@ pub async fn run(flags: &IozoneFlags) -> Outcome<u8> {
             output::line("");
         }
     };
-    carry_out_and(plan, crew, &flags.run.on, &output, print).await
+    carry_out_in(testbed.map(Bed::unnamed), plan, crew, &on, &output, print).await
 }
 
-fn options(flags: &IozoneFlags) -> Outcome<Options> {
-    let names = named::below(&place::sides(&flags.run.on)?, &flags.names)?;
+fn options(flags: &IozoneFlags, on: &[String]) -> Outcome<Options> {
+    let names = named::below(&place::sides(on)?, &flags.names)?;
     let workers = flags.crew.threads.unwrap_or(names.len().max(flags.crew.workers()));
     let mut options = Options {
         tests: Test::all(workers),

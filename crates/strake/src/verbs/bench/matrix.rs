@@ -1,7 +1,9 @@
 //! `strake bench matrix`: the thread matrix of study 2.
 
+use super::bed::{Bed, BedFlags, carry_out_in};
 use super::crew::ClientFlags;
-use super::running::{RunFlags, carry_out};
+use super::output::print;
+use super::running::RunFlags;
 use crate::failure::Outcome;
 use crate::size;
 use clap::Args;
@@ -24,6 +26,9 @@ pub struct MatrixFlags {
 
     #[command(flatten)]
     clients: ClientFlags,
+
+    #[command(flatten)]
+    bed: BedFlags,
 
     /// Size of files: of the one that is read, and of each thread's that is written; can be repeated
     /// [default: 1M to 1G]
@@ -63,6 +68,7 @@ pub async fn run(flags: &MatrixFlags) -> Outcome<u8> {
         protocol: flags.run.protocol(),
     };
     let mut plan = matrix::plan(&options)?;
-    let crew = flags.clients.crew(&flags.run.on, &mut plan)?;
-    carry_out(plan, crew, &flags.run.on, &flags.run.output).await
+    let (testbed, on) = flags.bed.find(&flags.run.on, flags.clients.hosts())?;
+    let crew = flags.clients.crew(&on, &mut plan)?;
+    carry_out_in(testbed.map(Bed::unnamed), plan, crew, &on, &flags.run.output, print).await
 }

@@ -1,8 +1,9 @@
 //! `strake bench study`: the four founding studies.
 
+use super::bed::{Bed, BedFlags, carry_out_in};
 use super::output::{OutputFlags, print, remember};
 use super::progress::span;
-use super::running::{Ending, Supervised, carry_out, supervise_sides};
+use super::running::{Ending, Supervised, supervise_sides};
 use crate::failure::{Context, Outcome};
 use crate::signals::stops_counted;
 use crate::size;
@@ -10,7 +11,7 @@ use clap::Args;
 use strake_bench::crew::Crew;
 use strake_bench::result::Report;
 use strake_bench::study::beds::{self, Beds};
-use strake_bench::study::{self, Forecast, Options, Part, SPEED_ASSUMED, Study};
+use strake_bench::study::{self, Forecast, Options, Part, SPEED_ASSUMED, Setting, Study};
 use strake_bench::testbed::Rate;
 
 /// Flags of `strake bench study`.
@@ -24,7 +25,8 @@ use strake_bench::testbed::Rate;
 Examples:
   strake bench study 1 --quick        Strake in a testbed, beside what is possible there
   strake bench study 2 --sizes 1M,16M --threads 1,8 --servers 1,4 --disks 6.83MB/s
-  strake bench study 1 --quick --on strake=/mnt --on local=/var/tmp")]
+  strake bench study 1 --quick --on strake=/mnt --on local=/var/tmp
+  strake bench study 1 --testbed testbed --on strake=testbed/mnt/c1 --on gluster=testbed/mnt/gluster")]
 pub struct StudyFlags {
     /// Which study
     #[arg(value_name = "1|2|3|4", value_parser = clap::value_parser!(u32).range(1..=4))]
@@ -68,6 +70,9 @@ pub struct StudyFlags {
     verify: bool,
 
     #[command(flatten)]
+    bed: BedFlags,
+
+    #[command(flatten)]
     output: OutputFlags,
 }
 
@@ -82,12 +87,18 @@ pub async fn run(flags: &StudyFlags) -> Outcome<u8> {
     };
     let study = Study::of_number(flags.number)?;
     let options = Options { quick, repetitions, verify, seed, part };
-    if flags.on.is_empty() {
+    let (testbed, on) = flags.bed.find(&flags.on, 1)?;
+    if on.is_empty() {
         return in_testbeds(study, options, &flags.output).await;
     }
-    let plan = study::plan(study, None, &options)?;
+    let setting = testbed.as_ref().map(|testbed| Setting::of(&testbed.state.plan));
+    let plan = study::plan(study, setting.as_ref(), &options)?;
     tell(&Forecast::in_a_directory(&plan));
-    carry_out(plan, Crew::Threads, &flags.on, &flags.output).await
+    let bed = testbed.zip(setting).map(|(testbed, setting)| {
+        let parameters = study.parameters(&setting);
+        Bed { testbed, parameters, quick }
+    });
+    carry_out_in(bed, plan, Crew::Threads, &on, &flags.output, print).await
 }
 
 /// Strake in a testbed for each setting of the study. A Ctrl-C ends the run and removes the testbed.

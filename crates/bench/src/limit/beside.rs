@@ -1,0 +1,75 @@
+//! Limits beside the figures of a plan that is carried out in a testbed.
+
+use super::Limits;
+use crate::error::Result;
+use crate::plan::{Before, Plan, Step};
+use crate::result::Figure;
+use crate::runner::{self, Ended, Run};
+use crate::testbed::Testbed;
+use crate::work::Job;
+use crate::work::file::Direction;
+use std::collections::BTreeMap;
+
+/// Bytes over the links, and to and from a disk, for each sample of the limits.
+const BYTES: u64 = 16 << 20;
+/// Samples of the limits.
+const SAMPLES: u32 = 3;
+/// The same in a quick run.
+const QUICK: (u64, u32) = (8 << 20, 1);
+
+/// Carries out a plan on directories that the first client of a testbed has mounted, after what its
+/// links and disks carry at most was measured, which then stands beside the figures. `parameters` are
+/// those by which figures say in which testbed they were taken.
+pub fn carry_out(
+    plan: &Plan,
+    run: Run<'_>,
+    testbed: &Testbed,
+    parameters: &BTreeMap<String, f64>,
+    quick: bool,
+) -> Result<Ended> {
+    run.watch.doing("what links and disks carry at most".into());
+    let (bytes, samples) = if quick { QUICK } else { (BYTES, SAMPLES) };
+    let watch = run.watch;
+    let limits = Limits::measure(testbed, bytes, samples, &|| watch.is_stopped())?;
+    let mut ended = runner::run(plan, run)?;
+    ended.report.figures.extend(limits.beside(plan, parameters));
+    Ok(ended)
+}
+
+impl Limits {
+    /// A limit beside each test of a plan that must cross the links: reads from cold caches, and writes
+    /// up to and with an fsync. What caches may answer has no limit here.
+    pub fn beside(&self, plan: &Plan, parameters: &BTreeMap<String, f64>) -> Vec<Figure> {
+        let mut tests: Vec<(&str, Way)> = Vec::new();
+        for step in plan.cells.iter().flat_map(|cell| &cell.steps) {
+            let Some(way) = crosses(step) else { continue };
+            for measure in &step.measures {
+                if !tests.iter().any(|(test, _)| *test == measure.test) {
+                    tests.push((&measure.test, way));
+                }
+            }
+        }
+        let of = |(test, way): (&str, Way)| match way {
+            Way::ToServers => self.of_writing(test, parameters),
+            Way::FromServers => self.of_reading(test, parameters),
+        };
+        tests.into_iter().flat_map(of).collect()
+    }
+}
+
+/// Which way the bytes of a test must go over the links.
+#[derive(Clone, Copy)]
+enum Way {
+    ToServers,
+    FromServers,
+}
+
+/// Which way all bytes of a step must go; `None` where a cache may answer, or both ways are gone.
+fn crosses(step: &Step) -> Option<Way> {
+    let Some(Job::File(pass)) = step.jobs.first() else { return None };
+    match pass.direction {
+        Direction::Write => pass.ending.flush.then_some(Way::ToServers),
+        Direction::Read => (step.before == Before::Cool).then_some(Way::FromServers),
+        Direction::Change | Direction::Seek => None,
+    }
+}

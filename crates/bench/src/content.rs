@@ -6,8 +6,8 @@ use strake_base::random::mixed;
 
 /// Bytes that are made at once.
 const WORD: usize = 8;
-/// Most random bytes that records are cut from: more than any file system compresses together.
-const POOL_BYTES_MAX: u64 = 4 << 20;
+/// Most random bytes that records are cut from: as much as file systems compress together.
+const POOL_BYTES_MAX: u64 = 1 << 20;
 /// Where no file reaches.
 const BEYOND: u64 = 1 << 63;
 /// Of so many bytes that are not checked, the first word is theirs alone: no file system that keeps

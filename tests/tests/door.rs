@@ -1,20 +1,23 @@
 //! The door of a mount over servers in this process, asked as the kernel asks it.
 
+use std::fs::File;
+use std::io::Write;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_client::VolumeOptions;
 use strake_engine::kv::memory::MemoryKv;
-use strake_fuse::FuseDoor;
 use strake_fuse::dispatch::Door;
 use strake_fuse::door::View;
 use strake_fuse::errno::Errno;
 use strake_fuse::interrupt::Interrupt;
+use strake_fuse::mount::is_ours;
 use strake_fuse::reply::Reply;
 use strake_fuse::request::{Lock, Op, Request};
+use strake_fuse::{FuseDoor, MountOptions, Unmount};
 use strake_tests::local::{LocalCluster, Names, bytes};
-use strake_types::Ino;
 use strake_types::limits::CHUNK_BYTES_MIN;
+use strake_types::{ErrorKind, Ino};
 use tokio::runtime::Handle;
 
 /// The root of a mount.
@@ -156,4 +159,28 @@ async fn a_lock_is_not_shared_while_a_change_of_a_killed_process_goes_on() {
         }
         set(4, libc::F_RDLCK).await.unwrap();
     }
+}
+
+/// What could not be sent came before it was unmounted: a mount whose servers are away stayed in the tree, although it was
+/// told to go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lazy_unmount_takes_the_mount_away_although_nothing_can_be_sent() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let options = VolumeOptions { operation_wait_ms: 50, ..VolumeOptions::default() };
+    let volume = cluster.volume(options).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().canonicalize().unwrap();
+    let runtime = Handle::current();
+    let mount = strake_fuse::mount(volume, &path, &MountOptions::default(), runtime).await.unwrap();
+    let file = tokio::task::block_in_place(|| {
+        let mut file = File::create(path.join("file")).unwrap();
+        file.write_all(b"unsent").unwrap();
+        file
+    });
+    drop(cluster);
+    let told = mount.unmount(Unmount::Lazy).await;
+    let is_mounted = is_ours(&path);
+    tokio::task::block_in_place(|| drop(file));
+    assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
+    assert!(!is_mounted);
 }

@@ -49,17 +49,33 @@ impl MountHandle {
         self.sync().await
     }
 
-    /// Unmounts and waits until all that was written has reached the servers.
+    /// Unmounts and waits until all that was written has reached the servers. A lazy one is out of the tree whatever
+    /// becomes of that.
     pub async fn unmount(&self, how: Unmount) -> Result<()> {
-        self.sync().await?;
-        if !*self.ended.borrow() {
-            let mountpoint = self.mountpoint.clone();
-            blocking(move || unmount(&mountpoint, how)).await?;
-        }
         match how {
-            Unmount::WhenIdle => self.wait().await,
-            Unmount::Lazy => self.sync().await,
+            Unmount::WhenIdle => {
+                self.sync().await?;
+                self.take_away(how).await?;
+                self.wait().await
+            }
+            Unmount::Lazy => {
+                self.detach().await?;
+                self.sync().await
+            }
         }
+    }
+
+    /// Takes it out of the tree at once. What was written is still to be sent.
+    pub async fn detach(&self) -> Result<()> {
+        self.take_away(Unmount::Lazy).await
+    }
+
+    async fn take_away(&self, how: Unmount) -> Result<()> {
+        if *self.ended.borrow() {
+            return Ok(());
+        }
+        let mountpoint = self.mountpoint.clone();
+        blocking(move || unmount(&mountpoint, how)).await
     }
 
     async fn sync(&self) -> Result<()> {

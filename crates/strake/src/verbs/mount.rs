@@ -17,8 +17,9 @@ use strake_client::{Volume, VolumeOptions};
 use strake_fuse::{MountHandle, MountOptions, Unmount};
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_wire::frame::crc32c;
+use tokio::time::Instant;
 
-/// How long the flush at the end may take.
+/// How long the flush at the end may take, with taking the mount away.
 const FLUSH_SECONDS_MAX: u64 = 60;
 /// Where the log of a mount in the background goes, if not told otherwise.
 const LOG_DIRECTORIES: &[&str] = &["/var/log/strake", "/tmp"];
@@ -131,12 +132,11 @@ impl Mounted {
             _ = self.stop.wait_for(|stop| *stop) => false,
             _ = self.mount.wait() => true,
         };
+        let until = Instant::now() + Duration::from_secs(FLUSH_SECONDS_MAX);
         if !unmounted {
-            take_mount_away(&self.mount).await;
+            take_mount_away(&self.mount, until).await;
         }
-        let flush =
-            tokio::time::timeout(Duration::from_secs(FLUSH_SECONDS_MAX), self.volume.close());
-        match flush.await {
+        match tokio::time::timeout_at(until, self.volume.close()).await {
             Ok(result) => Ok(result?),
             Err(_) => Err(Failure::new("what was written could not be flushed in time")
                 .next("strake status shows which servers are away")),

@@ -20,6 +20,7 @@ use strake_engine::kv::EngineKind;
 use strake_fuse::{MountHandle, MountOptions, Unmount};
 use strake_wire::server::Listener;
 use strake_wire::tls::Tls;
+use tokio::time::Instant;
 
 /// Where the volume is mounted unless told otherwise.
 pub const MOUNT_DEFAULT: &str = "./mnt";
@@ -29,8 +30,10 @@ const VOLUME: &str = "main";
 const TARGETS_DEFAULT: usize = 4;
 /// Most targets of a server.
 pub const TARGETS_MAX: usize = 1024;
-/// How long the flush at the end may take before the rest is left to the stores.
+/// How long the flush at the end may take, with taking the mount away, before the rest is left to the stores.
 const FLUSH_SECONDS_MAX: u64 = 60;
+/// How long it may take to take a mount away for which nothing is waited.
+const DETACH_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Flags of `strake up`.
 #[derive(Args, Debug)]
@@ -260,14 +263,13 @@ impl Up {
             _ = self.stop.wait_for(|stop| *stop) => false,
             _ = self.mount.wait() => true,
         };
+        let until = Instant::now() + Duration::from_secs(FLUSH_SECONDS_MAX);
         if unmounted {
             tracing::info!("unmounted from outside: stopping");
         } else {
-            take_mount_away(&self.mount).await;
+            take_mount_away(&self.mount, until).await;
         }
-        let flush =
-            tokio::time::timeout(Duration::from_secs(FLUSH_SECONDS_MAX), self.volume.close());
-        let flushed = match flush.await {
+        let flushed = match tokio::time::timeout_at(until, self.volume.close()).await {
             Ok(result) => result.context(|| "flushing what was written".into()),
             Err(_) => Err(Failure::new("what was written could not be flushed in time")),
         };
@@ -278,14 +280,20 @@ impl Up {
     }
 }
 
-/// Takes a mount out of the tree: when nobody uses it, else at once and for good, so that nothing of
-/// it stays behind.
-pub async fn take_mount_away(mount: &MountHandle) {
-    if let Err(error) = mount.unmount(Unmount::WhenIdle).await {
-        tracing::warn!("{error}; taking it away under its users");
-        if let Err(error) = mount.unmount(Unmount::Lazy).await {
-            tracing::error!("{error}");
-        }
+/// Takes a mount out of the tree: when nobody uses it and all was sent until then, else at once and for good, so that
+/// nothing of it stays behind.
+pub async fn take_mount_away(mount: &MountHandle, until: Instant) {
+    let idle = tokio::time::timeout_at(until, mount.unmount(Unmount::WhenIdle)).await;
+    let why = match idle {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "what was written could not be flushed in time".into(),
+    };
+    tracing::warn!("{why}; taking it away under its users");
+    match tokio::time::timeout(DETACH_TIME_MAX, mount.detach()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!("{error}"),
+        Err(_) => tracing::error!("the mount could not be taken away in time"),
     }
 }
 

@@ -51,6 +51,22 @@ impl Volume {
         }
     }
 
+    /// Waits until the map shows that the target to which a group's changes go is not heard of, and has it fetched
+    /// meanwhile.
+    pub(crate) async fn is_lost(&self, group: GroupId) {
+        let mut maps = self.map().watch();
+        while self.is_heard_of(group) {
+            self.map().hurry();
+            let again = tokio::time::timeout(Duration::from_millis(FETCH_MS), maps.changed()).await;
+            debug_assert!(!matches!(again, Ok(Err(_))), "the map is there as long as the volume");
+        }
+    }
+
+    fn is_heard_of(&self, group: GroupId) -> bool {
+        let Ok((primary, _)) = self.map().primary_of(group) else { return false };
+        self.map().current().targets.iter().any(|target| target.id == primary.0 && target.up)
+    }
+
     /// Waits until a call that was sent just now is to be given up, and says why.
     async fn given_up(&self, group: GroupId, route: &Route) -> Error {
         tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
@@ -86,16 +102,27 @@ impl Volume {
 }
 
 impl Ask<'_> {
-    /// One attempt at the primary of a group of several members.
-    pub(crate) async fn send_to_primary(&self, route: &Route) -> Result<Answer> {
+    /// One attempt at the primary of a group of several members, until it is `over`.
+    pub(crate) async fn send_to_primary(
+        &self,
+        route: &Route,
+        over: impl Future<Output = Error>,
+    ) -> Result<Answer> {
         let request = self.request(route.primary, route.epoch)?;
         let service = self.volume.map().storage_of(route.primary)?;
         let payload = self.payload.clone();
         let mut call = async move { service.call(request, payload).await }.boxed();
+        let given_up = async {
+            tokio::select! {
+                biased;
+                error = self.volume.given_up(self.group, route) => error,
+                error = over => error,
+            }
+        };
         tokio::select! {
             biased;
             reply = &mut call => self.check(answered(reply.map_err(as_absent)?)?),
-            error = self.volume.given_up(self.group, route) => {
+            error = given_up => {
                 // A server in this process is to come to the end of what it has begun.
                 task::spawn(call);
                 Err(error)

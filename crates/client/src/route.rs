@@ -16,6 +16,7 @@ use crate::told;
 use crate::volume::Volume;
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
+use std::pin::pin;
 use std::time::Duration;
 use strake_types::{
     Ack, ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Ino, Result, Safety, TargetId,
@@ -235,7 +236,11 @@ impl Volume {
             // After the time, too: the server hears of all that was given up before.
             let Stamp { answered, given_up, .. } = own.stamp();
             (request.answered, request.given_up) = (answered, given_up);
-            let answer = self.meta_once(request.clone()).await;
+            let answer = tokio::select! {
+                biased;
+                answer = self.meta_once(request.clone()) => answer,
+                error = patience.over() => Err(error),
+            };
             let was_taken = answer.as_ref().err().is_none_or(told::is_refusal);
             if let Some(report) = request.closed.as_ref().filter(|_| was_taken) {
                 own.reported(report.number);
@@ -254,7 +259,8 @@ impl Volume {
                 self.doubt_parts(request.op.as_ref());
             }
             if Box::pin(patience.heed_owner(what, error, true, (*id, since))).await? {
-                self.renew_session(share, request.incarnation).await?;
+                let renewed = Box::pin(self.renew_session(share, request.incarnation));
+                patience.within(what, renewed).await?;
                 let Stamp { session, incarnation, .. } = own.stamp();
                 if in_doubt && session != request.session {
                     let detail = "the session was lost, and nobody knows whether this was done";
@@ -369,13 +375,20 @@ impl Volume {
         if let StorageOp::Copy(_) = &ask.op {
             patience.expect_refusals();
         }
+        if matches!(ask.op, StorageOp::Sync(_) | StorageOp::Copy(_)) {
+            patience.expect_work(group);
+        }
         let what = || self.target_of(group);
         let life = || rights.map(|rights| rights.file().life());
         let mut renewed_in = life();
         loop {
             let route = self.map().route(group);
             let sent = match &route {
-                Ok(route) => ask.send(route).await,
+                Ok(route) => {
+                    // Not in the call itself, where it would be copied about.
+                    let over = pin!(patience.over());
+                    ask.send(route, over).await
+                }
                 Err(error) => Err(error.clone()),
             };
             let error = match sent {
@@ -390,7 +403,8 @@ impl Volume {
                 _ => Box::pin(patience.heed(what, error, rights.is_some())).await?,
             };
             if let Some(rights) = rights.filter(|_| renews) {
-                self.renew_capability(rights.file(), rights.write).await?;
+                let renewed = Box::pin(self.renew_capability(rights.file(), rights.write));
+                patience.within(what, renewed).await?;
                 if renewed_in.is_some_and(|life| !life.lasts()) {
                     renewed_in = life();
                     patience.begin_anew();
@@ -448,17 +462,26 @@ pub(crate) struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// One attempt.
-    async fn send(&self, route: &Route) -> Result<Answer> {
+    /// One attempt, until it is `over`.
+    async fn send(&self, route: &Route, over: impl Future<Output = Error>) -> Result<Answer> {
         if route.members == 1 {
             let request = self.request(route.primary, route.epoch)?;
-            self.check(self.volume.target_once(request, self.payload.clone()).await?)
+            let answer = tokio::select! {
+                biased;
+                answer = self.volume.target_once(request, self.payload.clone()) => answer,
+                error = over => Err(error),
+            };
+            self.check(answer?)
         } else if self.attempt.is_some() || route.in_sync == 1 || self.safety().ack == Ack::Primary
         {
             // In boxes: what is needed for several members is not to make each call larger.
-            Box::pin(self.send_to_primary(route)).await
+            Box::pin(self.send_to_primary(route, over)).await
         } else {
-            Box::pin(self.send_to_members(route)).await
+            tokio::select! {
+                biased;
+                answer = Box::pin(self.send_to_members(route)) => answer,
+                error = over => Err(error),
+            }
         }
     }
 

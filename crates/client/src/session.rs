@@ -256,7 +256,13 @@ impl Volume {
         let session = loop {
             let since = self.map().owned_since(share.id);
             let op = MetaOp::OpenSession(request.clone());
-            let error = match self.meta_once(self.session_request(share, (0, 0), op)).await {
+            let request = self.session_request(share, (0, 0), op);
+            let answer = tokio::select! {
+                biased;
+                answer = self.meta_once(request) => answer,
+                error = patience.over() => Err(error),
+            };
+            let error = match answer {
                 Ok(MetaAnswer::Session(session)) => break session,
                 Ok(_) => return Err(unexpected("open session")),
                 Err(error) => error,

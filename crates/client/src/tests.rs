@@ -15,6 +15,7 @@ mod kept;
 mod listings;
 mod locks;
 mod lost;
+mod patience;
 mod shared;
 mod synced;
 

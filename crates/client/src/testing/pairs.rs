@@ -76,6 +76,14 @@ impl Pairs {
         group.losses = losses;
     }
 
+    /// The manager hears nothing of the server of a target any more.
+    pub(crate) fn lose(&self, target: u32) {
+        let mut state = self.0.lock();
+        state.map.epoch += 1;
+        let lost = state.map.targets.iter_mut().filter(|known| known.id == target);
+        lost.for_each(|known| known.up = false);
+    }
+
     pub(crate) fn set(&self, target: u32, mood: Mood) {
         self.0.lock().moods.insert(target, mood);
     }

@@ -1,0 +1,88 @@
+//! Servers that say nothing.
+
+use super::*;
+use crate::testing::Paused;
+use crate::testing::pairs::Mood;
+use futures::future::join_all;
+use std::time::Duration;
+use strake_wire::message::meta::{self, MetaOp};
+use tokio::time::{sleep, timeout};
+
+/// How a volume is opened that waits for so long.
+fn patient(seconds: u64) -> VolumeOptions {
+    let clock = Arc::new(Paused::default());
+    VolumeOptions { clock, operation_wait_ms: seconds * 1_000, ..options() }
+}
+
+/// The time began with the first answer, and an attempt had as long as a call has: here for ever.
+#[tokio::test(start_paused = true)]
+async fn an_operation_whose_server_says_nothing_fails_when_the_wait_is_over() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(30)).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let _silent = fake.publish_gate.write().await;
+    let told = timeout(Duration::from_secs(35), volume.flush(&file)).await;
+    assert_eq!(told.expect("it ends").unwrap_err().kind, ErrorKind::TimedOut);
+}
+
+/// A target may sync for longer than a mount is patient, and another one do it when that is lost meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_sync_is_waited_for_while_its_target_is_heard_of() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume_in_pair(patient(30)).await;
+    let file = create(&volume, "a").await;
+    let written = async |at| {
+        write(&volume, &file, at, pattern(1, 20_000)).await;
+        volume.flush(&file).await.unwrap();
+    };
+    written(0).await;
+    fake.pairs.set(0, Mood::Slow(Duration::from_secs(100)));
+    volume.fsync(&file, false).await.unwrap();
+    fake.pairs.heal(0);
+    written(20_000).await;
+    fake.pairs.set(0, Mood::Silent);
+    let move_away = async {
+        sleep(Duration::from_secs(60)).await;
+        fake.pairs.move_to(&[1], 0);
+    };
+    let (synced, ()) = tokio::join!(volume.fsync(&file, false), move_away);
+    synced.unwrap();
+    written(40_000).await;
+    fake.pairs.set(1, Mood::Silent);
+    fake.pairs.lose(1);
+    let told = timeout(Duration::from_secs(35), volume.fsync(&file, false)).await;
+    assert_eq!(told.expect("it ends").unwrap_err().kind, ErrorKind::TimedOut);
+}
+
+/// Each of them opened the session once more when its turn came, and waited as long as the first one had.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_one_session_waits_no_longer_than_for_an_answer() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(10)).await;
+    let file = create(&volume, "a").await;
+    fake.restart();
+    for _ in 0..10_000 {
+        fake.fail("session", ErrorKind::Unavailable);
+    }
+    let (root, ino) = (Credentials::root(), file.ino().0);
+    let ask = || volume.ask(&root, MetaOp::GetAttr(meta::Inode { ino }));
+    let asked = join_all((0..10).map(|_| ask()));
+    let told = timeout(Duration::from_secs(35), asked).await.expect("they end");
+    assert!(told.iter().all(|told| told.as_ref().unwrap_err().kind == ErrorKind::TimedOut));
+}
+
+/// The processes that closed one file waited one after the other, each as long as an operation may.
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_line_behind_a_flush_in_vain_is_told_with_it() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(30)).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let silent = fake.publish_gate.write().await;
+    let closes = join_all((0..20).map(|_| volume.flush(&file)));
+    let told = timeout(Duration::from_secs(35), closes).await.expect("they end");
+    assert!(told.iter().all(|told| told.as_ref().unwrap_err().kind == ErrorKind::TimedOut));
+    drop(silent);
+    volume.flush(&file).await.unwrap();
+}

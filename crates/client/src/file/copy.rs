@@ -103,7 +103,7 @@ impl Volume {
             return Ok(None);
         }
         let life = target.life();
-        let _order = target.order.lock().await;
+        let _order = self.in_order(target).await?;
         let _exclusive = Exclusive::new(target);
         self.move_out(target).await?;
         self.drain(target).await;

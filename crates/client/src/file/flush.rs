@@ -56,7 +56,7 @@ impl Volume {
         if file.is_idle() {
             return Ok(());
         }
-        let _order = self.drain_in_order(file).await;
+        let _order = self.drain_in_order(file).await?;
         if !self.write_inline(file, false, close).await? {
             self.publish(file, Tell::Lazily).await?;
         }
@@ -68,14 +68,25 @@ impl Volume {
     pub(super) async fn drain_in_order<'a>(
         self: &Arc<Self>,
         file: &'a Arc<FileState>,
-    ) -> MutexGuard<'a, ()> {
+    ) -> Result<MutexGuard<'a, ()>> {
         let was_inline = file.core().is_inline();
         self.drain(file).await;
-        let order = file.order.lock().await;
+        let order = self.in_order(file).await?;
         if was_inline && !file.core().is_inline() {
             self.drain(file).await;
         }
-        order
+        Ok(order)
+    }
+
+    /// Takes a file's order. Fails where who had it before has waited for the metadata server in vain, and this one has
+    /// waited long enough for him.
+    pub(super) async fn in_order<'a>(&self, file: &'a FileState) -> Result<MutexGuard<'a, ()>> {
+        let began = self.now();
+        let order = file.order.lock().await;
+        if self.has_waited(began) {
+            file.core().told_in_vain.check(began)?;
+        }
+        Ok(order)
     }
 
     /// Sends everything written so far to chunks and waits for the answers. Failures are kept for
@@ -132,6 +143,7 @@ impl Volume {
             incarnation,
         };
         let answer = self.mutate_in(life, &self.root_cred(), MetaOp::WriteInline(write)).await;
+        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
         // Where the session was lost while the answer came, that is told already.
         life.check()?;
         let error = match answer {
@@ -196,6 +208,7 @@ impl Volume {
             (publish, told, Life::of(file, &core))
         };
         let answer = self.mutate_in(life, &self.root_cred(), MetaOp::Publish(publish)).await;
+        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
         // As above.
         life.check()?;
         let answer = match answer {

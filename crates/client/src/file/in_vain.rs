@@ -1,4 +1,4 @@
-//! Reads that were given up.
+//! Reads and other waits for a file that were given up.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -32,6 +32,30 @@ impl InVain {
             {
                 Err(error.clone())
             }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The last time that servers were waited for in vain by who had a file's order: who stood in line meanwhile would wait as
+/// long once more, one after the other.
+#[derive(Default)]
+pub(crate) struct OrderInVain(Option<(Duration, Error)>);
+
+impl OrderInVain {
+    /// How something has ended that was done in order: an error, or well.
+    pub(super) fn note(&mut self, now: Duration, error: Option<&Error>) {
+        match error {
+            Some(error) if error.kind == ErrorKind::TimedOut => self.0 = Some((now, error.clone())),
+            None => self.0 = None,
+            _ => {}
+        }
+    }
+
+    /// Fails if it was in vain for the last time after that.
+    pub(super) fn check(&self, since: Duration) -> Result<()> {
+        match &self.0 {
+            Some((at, error)) if *at > since => Err(error.clone()),
             _ => Ok(()),
         }
     }

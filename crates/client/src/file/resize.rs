@@ -46,7 +46,7 @@ impl Volume {
         // What was written before must have its effect on length and times before this has: a
         // later publish would take it back.
         let life = file.life();
-        let _order = file.order.lock().await;
+        let _order = self.in_order(file).await?;
         let exclusive = Exclusive::new(file);
         self.drain(file).await;
         if !self.write_inline(file, false, false).await? {
@@ -57,8 +57,9 @@ impl Volume {
             // Already now: the server may do it and its answer be lost.
             file.core().kept.cut(length, u64::MAX);
         }
-        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await?;
-        let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };
+        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await;
+        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
+        let MetaAnswer::Entry(attributes) = answer? else { return Err(unexpected("setattr")) };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         let now = self.now();
         let known = self.inodes().learn(&attr, now);

@@ -2,7 +2,7 @@
 
 use super::ahead::Ahead;
 use super::dirty::Dirty;
-use super::in_vain::InVain;
+use super::in_vain::{InVain, OrderInVain};
 use super::inline::Inline;
 use super::parts::Parts;
 use crate::inodes::Contents;
@@ -105,6 +105,10 @@ pub(crate) struct Core {
     pub(crate) failure: Failure,
     pub(crate) ahead: Ahead,
     pub(crate) in_vain: InVain,
+    /// How the metadata server was told of the file last, by who had its order.
+    pub(crate) told_in_vain: OrderInVain,
+    /// The same of targets that were to sync it.
+    pub(crate) synced_in_vain: OrderInVain,
     /// What targets have acknowledged.
     pub(crate) kept: KeptFile,
     /// Open handles with O_DIRECT: while there are any, nothing is kept.
@@ -370,6 +374,8 @@ impl FileState {
             failure: Failure::default(),
             ahead: Ahead::default(),
             in_vain: InVain::default(),
+            told_in_vain: OrderInVain::default(),
+            synced_in_vain: OrderInVain::default(),
             kept: kept.take_up(attr),
             direct_handles: 0,
             paged_handles: 0,

@@ -18,6 +18,7 @@ use futures::future::{join, join_all, try_join_all};
 use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use strake_base::task;
 use strake_types::{Boot, Consistency, Error, GroupId, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaOp};
@@ -29,6 +30,15 @@ type Boots = BTreeMap<GroupId, Vec<Boot>>;
 /// A sync of a file is under way until this is dropped.
 struct Syncing<'a> {
     file: &'a FileState,
+}
+
+/// What a sync has waited for already.
+#[derive(Clone, Copy)]
+struct Waited {
+    /// How often the file had failed before it was drained.
+    failures: u64,
+    /// When it began to stand in line.
+    since: Duration,
 }
 
 impl<'a> Syncing<'a> {
@@ -84,24 +94,24 @@ impl Volume {
         if let Some(synced) = self.sync_early_told(file).await {
             return synced;
         }
-        let failures = file.core().failure.count;
+        let waited = Waited { failures: file.core().failure.count, since: self.now() };
         // Who comes while another syncs must not answer before that one is done.
-        let _order = self.drain_in_order(file).await;
+        let _order = self.drain_in_order(file).await?;
         // Neither waits for the other: until both are done nothing is promised, and a length may be
         // on disk before its bytes at any time, by the background task.
-        let data = self.sync_drained(file, failures);
+        let data = self.sync_drained(file, waited);
         let (data, attributes) = join(data, self.sync_attributes(file)).await;
         data.and(attributes)
     }
 
-    /// As [`Volume::sync_targets`], of a file that had failed so often before it was drained: who was waited for in vain
-    /// since then is not waited for once more.
-    async fn sync_drained(&self, file: &FileState, failures: u64) -> Result<()> {
-        let timed_out = file.core().failure.timed_out_after(failures);
-        match timed_out {
-            Some(error) => Err(error),
-            None => self.sync_targets(file).await,
+    /// As [`Volume::sync_targets`]: who was waited for in vain since then is not waited for once more.
+    async fn sync_drained(&self, file: &FileState, waited: Waited) -> Result<()> {
+        let timed_out = file.core().failure.timed_out_after(waited.failures);
+        timed_out.map_or(Ok(()), Err)?;
+        if self.has_waited(waited.since) {
+            file.core().synced_in_vain.check(waited.since)?;
         }
+        self.sync_targets(file).await
     }
 
     /// Syncs a file of which only the time has to be told: that is told while the bytes are on their way. `None`: not
@@ -111,12 +121,16 @@ impl Volume {
     /// ([`super::shared`]); so does whoever wants to cut it. Nobody has it open, or this file would count as shared.
     async fn sync_early_told(self: &Arc<Self>, file: &Arc<FileState>) -> Option<Result<()>> {
         self.time_alone(file)?;
-        let _order = file.order.lock().await;
+        let since = self.now();
+        let _order = match self.in_order(file).await {
+            Ok(order) => order,
+            Err(error) => return Some(Err(error)),
+        };
         let (mtime, life) = self.time_alone(file)?;
-        let failures = file.core().failure.count;
+        let waited = Waited { failures: file.core().failure.count, since };
         let data = async {
             self.drain(file).await;
-            self.sync_drained(file, failures).await
+            self.sync_drained(file, waited).await
         };
         let tell = async {
             match self.publish(file, Tell::WithTheBytes).await? {
@@ -155,7 +169,9 @@ impl Volume {
             return Ok(());
         }
         let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
-        done(&self.ask(&self.root_cred(), op).await?, "sync")
+        let answer = self.ask(&self.root_cred(), op).await;
+        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
+        done(&answer?, "sync")
     }
 
     /// Makes durable what targets have acknowledged for a file. What turns out to be lost is kept for
@@ -179,7 +195,9 @@ impl Volume {
             Ok::<_, Error>(())
         });
         let synced = try_join_all(syncs).await;
+        let now = self.now();
         let mut core = file.core();
+        core.synced_in_vain.note(now, synced.as_ref().err());
         match &synced {
             Ok(_) => core.unsynced.all = false,
             // Nobody knows what will be left of it.

@@ -162,7 +162,7 @@ impl Volume {
                 Taken::Wait => progress.await,
                 Taken::Refresh => self.refresh_inline(state).await?,
                 Taken::MoveOut => {
-                    let _order = state.order.lock().await;
+                    let _order = self.in_order(state).await?;
                     self.move_out(state).await?;
                 }
             }
@@ -240,8 +240,9 @@ impl Volume {
             return Ok(());
         }
         let op = MetaOp::MoveOut(Inode { ino: file.ino().0 });
-        let answer = self.mutate(&self.root_cred(), op).await?;
-        let attr = self.own_entry(file, answer, "move out")?;
+        let answer = self.mutate(&self.root_cred(), op).await;
+        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
+        let attr = self.own_entry(file, answer?, "move out")?;
         let now = self.now();
         self.inodes().learn(&attr, now);
         let mut core = file.core();

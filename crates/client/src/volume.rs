@@ -12,7 +12,7 @@ use crate::members::Members;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::ops::dirs::PagesAhead;
-use crate::ops::locks::{GivenUp, Held};
+use crate::ops::locks::{GivenUp, Held, SERVER_WAITS_MAX};
 use crate::ops::space::SpaceCache;
 use crate::pace::Paces;
 use crate::session::Session;
@@ -31,6 +31,7 @@ use strake_types::{
 use strake_wire::attempts::Attempts;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
+use tokio::sync::Semaphore;
 
 /// How often the background tasks look for something to do.
 const TICK: Duration = Duration::from_secs(1);
@@ -70,6 +71,8 @@ pub struct Volume {
     pub(crate) pages_ahead: PagesAhead,
     pub(crate) locked: Held,
     pub(crate) given_up: GivenUp,
+    /// Places among those who wait at servers for a lock.
+    pub(crate) lock_waits: Arc<Semaphore>,
     pub(crate) waits: Waits,
     pub(crate) asked: Asked,
     pub(crate) dense: parking_lot::Mutex<Dense>,
@@ -111,6 +114,7 @@ impl Volume {
             pages_ahead: PagesAhead::default(),
             locked: Held::default(),
             given_up: GivenUp::default(),
+            lock_waits: Arc::new(Semaphore::new(SERVER_WAITS_MAX)),
             waits: Waits::default(),
             asked: Asked::default(),
             dense: parking_lot::Mutex::default(),

@@ -165,9 +165,12 @@ pub struct RemoteMeta {
 impl MetaService for RemoteMeta {
     async fn call(&self, request: meta::MetaRequest) -> Result<meta::MetaReply> {
         let mut call = Call::new(ServiceClass::Meta, Draft::message(&request)?);
-        if matches!(request.op, Some(meta::MetaOp::Recalls(_))) {
-            call.lane = LaneKind::Forward;
-        }
+        call.lane = match &request.op {
+            Some(meta::MetaOp::Recalls(_)) => LaneKind::Forward,
+            Some(meta::MetaOp::SetLock(lock)) if lock.wait_ms > 0 => LaneKind::Waiting,
+            Some(meta::MetaOp::Settle(_)) => LaneKind::Waiting,
+            _ => LaneKind::Control,
+        };
         let (body, _) = self.peer.call(call).await?;
         decode(&self.peer, body)
     }

@@ -1,9 +1,9 @@
 //! The caller's side: peers, their lanes, and connections that carry many calls at once.
 //!
-//! A [`Peer`] is a server at an address. It has a few lanes of four kinds, so that a small call never
+//! A [`Peer`] is a server at an address. It has a few lanes of five kinds, so that a small call never
 //! waits behind a megabyte: control lanes for small messages, bulk lanes for data, lanes for what
-//! others wait for (what members of a group forward to each other, and requests for recalls), and one for
-//! what members live by. A lane holds at most one connection, made when the first call needs it and again
+//! others wait for (what members of a group forward to each other, and requests for recalls), one for what itself waits for
+//! others, as for a lock, and one for what members live by. A lane holds at most one connection, made when the first call needs it and again
 //! after it broke, with backoff. That of the last kind is made anew, too, when a call on it was in vain and it
 //! was silent meanwhile.
 //! A call whose connection breaks fails as [`ErrorKind::Unavailable`]: it may or may not have been
@@ -79,6 +79,8 @@ pub(crate) enum LaneKind {
     /// What must not wait behind what may wait for it: what members of a group tell each other, and
     /// requests for recalls.
     Forward,
+    /// What the server answers when somebody else has done something: that must not wait behind it.
+    Waiting,
     /// What members live by: it must not wait behind work, and not for a path that is a black hole.
     Vital,
 }
@@ -107,6 +109,7 @@ pub(crate) struct Peer {
     control: Vec<Lane>,
     bulk: Vec<Lane>,
     forward: Vec<Lane>,
+    waiting: Lane,
     vital: Lane,
 }
 
@@ -116,8 +119,8 @@ impl Peer {
         let lanes = |count: usize| (0..count.max(1)).map(|_| Lane::default()).collect();
         let control = lanes(options.options.control_lanes);
         let bulk = lanes(options.options.bulk_lanes);
-        let (forward, vital) = (lanes(FORWARD_LANES), Lane::default());
-        Self { address: address.to_owned(), options, control, bulk, forward, vital }
+        let (forward, waiting, vital) = (lanes(FORWARD_LANES), Lane::default(), Lane::default());
+        Self { address: address.to_owned(), options, control, bulk, forward, waiting, vital }
     }
 
     /// Where it is.
@@ -137,7 +140,7 @@ impl Peer {
 
     async fn call_unbounded(&self, call: Call) -> Answer {
         let lane = self.lane(call.lane);
-        let bulk = !matches!(call.lane, LaneKind::Control | LaneKind::Vital);
+        let bulk = !matches!(call.lane, LaneKind::Control | LaneKind::Waiting | LaneKind::Vital);
         let connection = match lane.current() {
             Some(connection) => connection,
             None => lane.connect(self, bulk).await?,
@@ -156,6 +159,7 @@ impl Peer {
             LaneKind::Bulk => Self::least_loaded(&self.bulk),
             LaneKind::BulkInTurn(number) => &self.bulk[number as usize % self.bulk.len()],
             LaneKind::Forward => Self::least_loaded(&self.forward),
+            LaneKind::Waiting => &self.waiting,
             LaneKind::Vital => &self.vital,
         }
     }
@@ -181,7 +185,7 @@ impl Peer {
     /// Closes every connection.
     pub fn close(&self) {
         let lanes = self.control.iter().chain(&self.bulk).chain(&self.forward);
-        for lane in lanes.chain([&self.vital]) {
+        for lane in lanes.chain([&self.waiting, &self.vital]) {
             // The receiving task then sees the end and fails the calls in flight.
             if let Some(connection) = lane.current.write().take() {
                 connection.outbox.close();

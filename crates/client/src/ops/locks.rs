@@ -10,16 +10,22 @@ use crate::volume::Volume;
 pub(crate) use held::Held;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::task;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 /// How long one request lets the server wait; then we ask again.
 const SERVER_WAIT_MS: u32 = 1_000;
+/// Most requests of a mount that wait at servers at once: each takes a place among those that a server answers.
+pub(crate) const SERVER_WAITS_MAX: usize = 192;
+/// How long a request is at first in line for one of these places before it asks without waiting there, and at most: that
+/// is twice as long each time.
+const LINE_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
 /// Between two attempts to give back what could not be given back in time.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -251,8 +257,9 @@ impl Volume {
     }
 
     pub(crate) async fn take_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
-        let mut wait_ms = 0;
+        let (mut place, mut line_time) = (None, *LINE_TIMES.start());
         loop {
+            let wait_ms = if place.is_some() { SERVER_WAIT_MS } else { 0 };
             // A task of its own: if the caller goes away while the server is about to grant the
             // lock, somebody must be left to give it back.
             let (reply, answer) = oneshot::channel();
@@ -263,6 +270,7 @@ impl Volume {
             let volume = Arc::clone(self);
             task::spawn(async move {
                 let result = volume.lock_once(ino, &lock, wait_ms).await;
+                drop(place);
                 let may_be_granted = may_be_granted(&result);
                 let sent = reply.send(result);
                 // Its caller may go away with the answer before it has looked at it.
@@ -278,8 +286,16 @@ impl Volume {
                 Ok(result) => return result,
                 Err(_) => return Err(ErrorKind::Interrupted.into()),
             }
-            wait_ms = SERVER_WAIT_MS;
+            place = self.place_at_server(line_time).await;
+            line_time = (2 * line_time).min(*LINE_TIMES.end());
         }
+    }
+
+    /// A place among those who wait at servers; `None`: there was none in time. Nobody stands in line for longer: what he
+    /// wants may have become free, and all those before him may wait for what he has.
+    async fn place_at_server(&self, within: Duration) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.lock_waits).acquire_owned();
+        tokio::time::timeout(within, place).await.ok()?.ok()
     }
 
     /// Gives back what an attempt that was answered may have been granted, or what may not be unlocked.

@@ -1,6 +1,7 @@
 //! Locks that are waited for and given up.
 
 use super::*;
+use crate::ops::locks::SERVER_WAITS_MAX;
 
 fn lock(wait: bool) -> LockRequest {
     let (kind, end) = (LockKind::Exclusive, u64::MAX);
@@ -160,4 +161,19 @@ async fn who_locks_again_while_an_unlock_is_not_answered_is_told_in_time() {
         assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
     }
     assert!(!asked(&fake).await.contains(&"lock owner=7 kind=2".to_string()));
+}
+
+/// Each that waited had a place among the requests that a server answers at once: where there was none left, not even the
+/// unlock that all of them waited for came to its turn.
+#[tokio::test(start_paused = true)]
+async fn who_has_no_place_at_the_server_asks_without_waiting_there() {
+    let (fake, volume) = cluster().await;
+    let places = u32::try_from(SERVER_WAITS_MAX).unwrap();
+    let _taken = Arc::clone(&volume.lock_waits).acquire_many_owned(places).await.unwrap();
+    let _gate = fake.lock_gate.write().await;
+    for _ in 0..3 {
+        fake.fail("lock", ErrorKind::WouldBlock);
+    }
+    volume.set_lock(Ino(2), lock(true)).await.unwrap();
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2"; 4]);
 }

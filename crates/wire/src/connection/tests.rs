@@ -4,13 +4,14 @@ use crate::frame::{Draft, FrameKind, crc32c};
 use crate::hello::{self, Hello};
 use crate::link::{FrameReader, Outbox};
 use crate::message::manager::{Heartbeat, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest};
-use crate::message::meta::{MetaAnswer, MetaOp, MetaRequest, Recalls};
+use crate::message::meta::{Lock, MetaAnswer, MetaOp, MetaRequest, Recalls};
 use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
 use crate::options::CallerOptions;
 use crate::service::{ManagerService, MetaService, StorageService};
 use crate::tests::{Running, callers, pattern, server_at};
 use crate::transport::Listener;
 use bytes::Bytes;
+use futures::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -131,6 +132,22 @@ async fn a_request_for_recalls_does_not_wait_behind_calls_that_take_all_slots() 
         }
     }
     stuck.iter().for_each(JoinHandle::abort);
+}
+
+/// They took all slots, and the unlock that they waited for had none.
+#[tokio::test]
+async fn a_call_does_not_wait_behind_waits_for_locks() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(20_000).meta(&server.entry());
+    let lock = MetaOp::SetLock(Lock { wait_ms: 1_000, ..Lock::default() });
+    // In this session nobody is answered.
+    let wait = MetaRequest { session: 2, op: Some(lock), ..MetaRequest::default() };
+    let mut waits = join_all((0..2 * CALLS_MAX).map(|_| names.call(wait.clone())));
+    tokio::select! {
+        biased;
+        _ = &mut waits => panic!("nobody answers them"),
+        answer = meta(&names, 0, 7) => assert_eq!(answer.unwrap(), 7),
+    }
 }
 
 async fn beat(manager: &Arc<dyn ManagerService>) -> Result<ManagerReply> {

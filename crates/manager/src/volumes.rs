@@ -40,7 +40,7 @@ pub(crate) fn create(
     if state.volumes.len() + shares as usize > VOLUMES_MAX {
         return Err(invalid(format!("a cluster has at most {VOLUMES_MAX} volumes")));
     }
-    let template = check_settings(state, spec)?.or(&defaults());
+    let template = merged(&check_settings(state, spec)?, &defaults())?;
     let spec = VolumeSpec {
         name: spec.name.clone(),
         template: Some((&template).into()),
@@ -132,7 +132,7 @@ pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
     for share in shares.all() {
         let Some(volume) = state.volumes.get_mut(&share.0) else { continue };
         let old = volume.spec.template.clone().unwrap_or_default();
-        let template = wanted.or(&LayoutTemplate::try_from(old)?);
+        let template = merged(&wanted, &LayoutTemplate::try_from(old)?)?;
         volume.spec.template = Some((&template).into());
         volume.spec.inline_bytes_max = spec.inline_bytes_max.or(volume.spec.inline_bytes_max);
         volume.spec.sync_always = spec.sync_always.or(volume.spec.sync_always);
@@ -212,6 +212,15 @@ fn check_settings(state: &mut State, spec: &VolumeSpec) -> Result<LayoutTemplate
     Ok(template)
 }
 
+/// What is wanted, with what a volume has where nothing was said. Both may be right, and not fit together.
+fn merged(wanted: &LayoutTemplate, present: &LayoutTemplate) -> Result<LayoutTemplate> {
+    let template = wanted.or(present);
+    template.validate().map_err(|error| {
+        invalid(format!("{}; --copies and --min-copies may be given together", error.detail))
+    })?;
+    Ok(template)
+}
+
 /// What a volume has where nothing was said.
 fn defaults() -> LayoutTemplate {
     LayoutTemplate {
@@ -236,6 +245,7 @@ mod tests {
     use std::time::Duration;
     use strake_types::GroupId;
     use strake_types::limits::STRIPE_WIDTH_MAX;
+    use strake_wire::message::common::Template;
 
     fn spec(name: &str) -> VolumeSpec {
         VolumeSpec { name: name.to_owned(), ..VolumeSpec::default() }
@@ -263,6 +273,38 @@ mod tests {
             }
         }
         unreachable!("there is an end to that")
+    }
+
+    /// They were stored, and nobody could open the volume or give it other ones any more.
+    #[test]
+    fn settings_that_do_not_fit_together_are_refused() {
+        let set_to = |copies, min_copies| {
+            let template = LayoutTemplate { copies, min_copies, ..LayoutTemplate::default() };
+            VolumeSpec { template: Some((&template).into()), ..spec("v") }
+        };
+        let volume = |copies, min_copies| {
+            let stored = Template { copies, min_copies, ..Template::default() };
+            let spec = VolumeSpec { template: Some(stored), ..spec("v") };
+            let volumes = [(1, Volume { spec, ..Volume::default() })].into();
+            let targets = [(1, Target::default())].into();
+            State { volumes, targets, ..State::default() }
+        };
+        for (mut state, wanted) in [
+            (volume(Some(1), Some(1)), set_to(None, Some(2))),
+            (volume(Some(2), Some(2)), set_to(Some(1), None)),
+        ] {
+            let refused = set(&mut state, &wanted).unwrap_err();
+            assert_eq!(refused.kind, ErrorKind::Invalid);
+            assert!(refused.detail.contains("--min-copies"), "{refused}");
+        }
+        assert!(create(&mut State::default(), &set_to(None, Some(2)), |_| true).is_err());
+        let mut state = volume(Some(2), Some(2));
+        set(&mut state, &set_to(Some(1), Some(1))).unwrap();
+        // What an earlier release has stored takes other settings again.
+        let mut state = volume(Some(1), Some(2));
+        set(&mut state, &VolumeSpec { sync_always: Some(true), ..spec("v") }).unwrap();
+        let now = state.volumes[&1].spec.template.clone().unwrap();
+        assert_eq!((now.copies, now.min_copies), (Some(1), Some(1)));
     }
 
     /// Nobody could be sent the map any more: of a hundred thousand volumes, which were allowed, it took eight megabytes.

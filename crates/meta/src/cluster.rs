@@ -30,7 +30,11 @@ impl Settings {
     /// The settings of a volume of the map, which has these groups.
     pub fn of(map: &ClusterMap, volume: &Volume, tables: GroupTables) -> Result<Settings> {
         let spec = &volume.spec;
-        let template = spec.template.clone().map(LayoutTemplate::try_from).transpose()?;
+        let template = match spec.template.clone().map(LayoutTemplate::try_from).transpose() {
+            // Nothing is made in it any more.
+            Err(_) if volume.deleting => None,
+            template => template?,
+        };
         Ok(Settings {
             epoch: Epoch(map.epoch),
             owned_since: Epoch(volume.owned_since),

@@ -137,6 +137,7 @@ async fn examine(managers: &Managers, report: &mut Report) {
     check_jobs(&view, &map, report).await;
     check_servers(&map, tls, report).await;
     probe::meta_and_clock(&view, &map, report).await;
+    probe::other_volumes(&view, &map, report).await;
     probe::targets(&view, &map, report).await;
     check_room(&map, report);
     check_mounts(managers, &map.cluster, report).await;
@@ -196,6 +197,8 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
     report.ok("map", about);
     let servers = map.servers.iter().filter_map(|server| status::server_problem(map, server));
     servers.for_each(|problem| report.problem("map", problem));
+    let volumes = map.living().filter_map(status::volume_problem);
+    volumes.for_each(|problem| report.problem("map", problem));
     for target in &map.targets {
         let problem = status::disk_problem(target, groups::has_single(map, target.id));
         problem.into_iter().for_each(|problem| report.problem("target", problem));

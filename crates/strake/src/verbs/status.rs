@@ -15,6 +15,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 use strake_manager::{ADD_DISK, ADD_SERVER};
+use strake_types::layout::LayoutTemplate;
 use strake_wire::message::manager::{ClusterMap, Server, Target, Volume};
 
 /// Room below this share of a target is worth a warning.
@@ -135,6 +136,7 @@ fn judge(map: &ClusterMap) -> Report {
     };
     let parts = map.servers.iter().filter_map(|server| server_problem(map, server));
     let parts = parts.chain(map.targets.iter().filter_map(of_target));
+    let parts = parts.chain(map.living().filter_map(volume_problem));
     let told = |problem: Problem| (problem.health, format!("{}; {}", problem.about, problem.mend));
     let mut problems: Vec<_> = parts.map(told).collect();
     problems.extend(groups::troubles(map).into_iter().map(|trouble| {
@@ -255,6 +257,17 @@ pub fn room_problem(target: &Target) -> Option<Problem> {
             size::show(spec.free_bytes)
         ),
         mend: format!("delete files, or add a disk: {ADD_DISK}"),
+    })
+}
+
+/// What keeps everybody from a volume, wherever it is served.
+pub fn volume_problem(volume: &Volume) -> Option<Problem> {
+    let name = &volume.spec.name;
+    let error = LayoutTemplate::try_from(volume.spec.template.clone()?).err()?;
+    Some(Problem {
+        health: Health::Broken,
+        about: format!("volume {name} cannot be opened, its settings are wrong: {error}"),
+        mend: "install the newest release that was in use here, on all servers and clients".into(),
     })
 }
 
@@ -414,6 +427,18 @@ mod tests {
         down.volumes[0].meta_server = 1;
         down.groups[0].never_used = true;
         assert_eq!(judge(&down).health, Health::Degraded, "nothing is there that could be read");
+    }
+
+    /// The cluster was fine while nobody could open a volume of it.
+    #[test]
+    fn a_volume_that_nobody_can_open_is_broken() {
+        let mut map = map();
+        map.volumes[0].spec.template = Some(Template { ack: Some(9), ..Template::default() });
+        let report = judge(&map);
+        assert_eq!(report.health, Health::Broken);
+        assert!(report.problems[0].contains("volume main cannot be opened"));
+        map.volumes[0].deleting = true;
+        assert_eq!(judge(&map).health, Health::Fine);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::copy_notes::{self, Choice};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome};
 use crate::layout_flags::{LayoutFlags, show_distribution};
 use crate::{output, size};
 use clap::{Args, Subcommand};
@@ -117,7 +117,8 @@ struct View {
 impl View {
     fn new(map: &ClusterMap, volume: &Volume) -> Outcome<View> {
         let spec = &volume.spec;
-        let template: LayoutTemplate = spec.template.clone().unwrap_or_default().try_into()?;
+        let template = LayoutTemplate::try_from(spec.template.clone().unwrap_or_default());
+        let template = template.context(|| format!("settings of volume {}", spec.name))?;
         Ok(View {
             id: volume.id,
             name: spec.name.clone(),
@@ -181,7 +182,7 @@ pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
 async fn change(map: &MapView, op: ManagerOp, settings: &Settings) -> Outcome {
     let known = map.current();
     let before = known.living().find(|volume| volume.spec.name == settings.name);
-    let before = before.map(|volume| View::new(&known, volume)).transpose()?;
+    let before = before.and_then(|volume| View::new(&known, volume).ok());
     let ManagerAnswer::Volume(volume) = cluster::ask(map, op).await? else {
         return Err(Failure::new("the manager's answer is not about a volume"));
     };
@@ -212,15 +213,28 @@ fn choice<'a>(volume: &'a Volume, view: &View, before: Option<u32>, is_new: bool
     }
 }
 
+/// Shows the volumes; one that cannot be read hides no other.
 fn list(map: &MapView, json: bool) -> Outcome {
     let map = map.current();
-    let views: Vec<View> = map.living().map(|v| View::new(&map, v)).collect::<Outcome<_>>()?;
-    if json {
-        return output::json(&views);
+    let mut views = Vec::new();
+    let mut unread = Ok(());
+    for volume in map.living() {
+        match View::new(&map, volume) {
+            Ok(view) => views.push(view),
+            Err(failure) => unread = Err(failure),
+        }
     }
+    match json {
+        true => output::json(&views)?,
+        false => show_list(&views),
+    }
+    unread
+}
+
+fn show_list(views: &[View]) {
     let mut table =
         output::table(&["NAME", ">ID", ">CHUNK", ">WIDTH", ">COPIES", "DISTRIBUTION", "METADATA"]);
-    for view in &views {
+    for view in views {
         table.add_row([
             view.name.clone(),
             view.id.to_string(),
@@ -232,7 +246,6 @@ fn list(map: &MapView, json: bool) -> Outcome {
         ]);
     }
     output::show(&table);
-    Ok(())
 }
 
 /// The volume that a command names.

@@ -390,6 +390,8 @@ impl TryFrom<Template> for LayoutTemplate {
 
     fn try_from(v: Template) -> t::Result<Self> {
         let groups: Vec<_> = v.list.into_iter().map(t::GroupId).collect();
+        // Earlier releases have stored volumes that ask for more copies in sync than there are: these count as all.
+        let copies_max = v.copies.unwrap_or(u32::MAX);
         let template = LayoutTemplate {
             chunk_size: v.chunk_size,
             distribution: v.distribution.map(TryInto::try_into).transpose()?,
@@ -397,7 +399,7 @@ impl TryFrom<Template> for LayoutTemplate {
             groups: (!groups.is_empty()).then_some(groups),
             copies: v.copies,
             ack: v.ack.map(ack_of).transpose()?,
-            min_copies: v.min_copies,
+            min_copies: v.min_copies.map(|min| min.min(copies_max)),
             consistency: v.consistency.map(consistency_of).transpose()?,
         };
         template.validate()?;
@@ -502,6 +504,26 @@ impl From<AttrChange> for t::SetAttr {
             atime: v.atime.map(Into::into),
             mtime: v.mtime.map(Into::into),
             ctime: v.ctime.map(Into::into),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Such a volume was refused by everybody who read the map, for good.
+    #[test]
+    fn more_copies_in_sync_than_there_are_count_as_all_where_they_are_stored() {
+        let read = |copies, min_copies| {
+            let stored = Template { copies, min_copies, ..Template::default() };
+            LayoutTemplate::try_from(stored).map(|template| template.min_copies)
+        };
+        assert_eq!(read(Some(1), Some(2)).unwrap(), Some(1));
+        assert_eq!(read(Some(3), Some(2)).unwrap(), Some(2));
+        assert_eq!(read(None, Some(2)).unwrap(), Some(2));
+        for (copies, min_copies) in [(Some(1), Some(0)), (None, Some(9)), (Some(0), Some(1))] {
+            assert!(read(copies, min_copies).is_err(), "{copies:?} {min_copies:?}");
         }
     }
 }

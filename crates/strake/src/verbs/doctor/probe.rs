@@ -1,7 +1,7 @@
 //! The probes of `strake doctor`: every metadata server and every target is really used.
 
 use super::{Report, millis};
-use crate::cluster;
+use crate::{cluster, output};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use strake_wire::message::manager::ClusterMap;
 
 /// Bytes written to each target: more than may lie inside an inode.
 const PROBE_BYTES: usize = 128 << 10;
+/// Volumes that are opened beside those in which something is made.
+const OTHERS_MAX: usize = 1_000;
 /// A clock that is off by more than this shows in times of files, and in `make`.
 const SKEW_MS_MAX: i64 = 1_000;
 
@@ -49,6 +51,29 @@ pub async fn meta_and_clock(view: &Arc<MapView>, map: &ClusterMap, report: &mut 
                 report.bad("metadata", format!("server {server}, volume {name}: {error}"), mend);
             }
         }
+    }
+}
+
+/// Opens the other volumes that are served, too, and leaves them: one may be out of reach by itself.
+pub async fn other_volumes(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
+    let probed: BTreeSet<String> = volumes_to_probe(map).into_iter().map(|probe| probe.1).collect();
+    let served = cluster::served_volume_names(map);
+    let others = served.into_iter().filter(|name| !probed.contains(name));
+    let mut opened = 0;
+    for name in others.take(OTHERS_MAX) {
+        match open(view, &name).await {
+            Ok(volume) => {
+                cluster::leave_volume(&volume).await;
+                opened += 1;
+            }
+            Err(error) => {
+                let mend = "strake status; the log of its metadata server says more";
+                report.bad("volume", format!("volume {name}: {error}"), mend);
+            }
+        }
+    }
+    if opened > 0 {
+        report.ok("volume", format!("opened {}", output::count(opened, "other", "others")));
     }
 }
 

@@ -216,6 +216,27 @@ fn status_says_which_group_of_one_copy_is_away_and_who_waits_for_it() {
     });
 }
 
+/// Status and doctor called it degraded, since the volume asked for two copies by then.
+#[test]
+fn a_file_from_when_its_volume_had_one_copy_makes_the_cluster_broken_while_it_cannot_be_read() {
+    let mut cluster = Cluster::start(2);
+    let mount = cluster.mount("mnt");
+    fs::write(mount.at("file"), vec![1u8; 5_000_000]).unwrap();
+    drop(mount);
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    cluster.kill(1);
+    cluster.until("status says what is out of reach", |cluster| {
+        let (code, shown) = cluster.run(&["status"]);
+        let named = "files that cannot be read or written whole now: :/main/file";
+        code == Some(2) && shown.contains(named)
+    });
+    let (code, shown) = cluster.run(&["doctor"]);
+    let is_named = shown.contains("cannot be read or written whole now: :/main/file");
+    assert!(code == Some(2) && is_named, "{shown}");
+    cluster.start_again(1);
+    cluster.until_whole();
+}
+
 /// While the server is away to which waits are told nobody can be told of them.
 #[test]
 fn status_says_who_has_waited_for_the_metadata_server_when_it_is_back() {

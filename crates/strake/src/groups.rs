@@ -223,8 +223,8 @@ fn volumes_of(map: &ClusterMap, copies: u32) -> impl Iterator<Item = &str> {
     living.filter(gets).map(|volume| volume.spec.name.as_str())
 }
 
-/// Groups, and the volumes that use such groups for their files. Directories may use them too, which
-/// nobody but their metadata server knows.
+/// Groups, and the volumes that use such groups for their files. Directories may use them too, and files from before a
+/// volume was set to other copies, which nobody but their metadata server knows.
 fn concerned(map: &ClusterMap, groups: &BTreeSet<u32>) -> String {
     let classes: BTreeSet<u32> = groups.iter().map(|&id| GroupId(id).copies()).collect();
     let classes: Vec<String> = classes
@@ -233,7 +233,7 @@ fn concerned(map: &ClusterMap, groups: &BTreeSet<u32>) -> String {
             let count = groups.iter().filter(|&&id| GroupId(id).copies() == copies).count() as u64;
             let volumes: Vec<&str> = volumes_of(map, copies).collect();
             let used = match volumes.is_empty() {
-                true => "directories that ask for it".to_owned(),
+                true => "files of volumes that asked for it once, directories that do".to_owned(),
                 false => format!("volumes: {}", volumes.join(", ")),
             };
             let groups = output::count(count, "group", "groups");
@@ -316,8 +316,8 @@ mod tests {
         assert!(!has_single(&map, 2), "no volume has such files");
         let stopped = troubles(&map);
         assert!(stopped.len() == 1 && !stopped[0].stops, "{stopped:?}");
-        let about = "1 group of one copy (directories that ask for it) cannot be read or written: only target 2 \
-                     (/t2 on server h2) has everything, and does not serve";
+        let about = "1 group of one copy (files of volumes that asked for it once, directories that do) cannot be read \
+                     or written: only target 2 (/t2 on server h2) has everything, and does not serve";
         assert_eq!(stopped[0].about, about);
         map.volumes[0].spec.template = None;
         assert!(has_single(&map, 2) && !has_single(&map, 1) && troubles(&map)[0].stops);

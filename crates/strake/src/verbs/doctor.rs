@@ -134,6 +134,7 @@ async fn examine(managers: &Managers, report: &mut Report) {
     };
     report.ok("cluster", format!("id {}", map.cluster));
     check_map(&map, report);
+    check_files(&view, &map, report).await;
     check_jobs(&view, &map, report).await;
     check_servers(&map, tls, report).await;
     probe::meta_and_clock(&view, &map, report).await;
@@ -211,6 +212,15 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
     }
     if map.targets.is_empty() {
         report.bad("map", "no storage", ADD_SERVER);
+    }
+}
+
+/// Files that are out of reach although no volume asks for so few copies any more: the map does not know of them.
+async fn check_files(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
+    let stopped = status::stopped_files(view, map).await.files;
+    if !stopped.is_empty() {
+        let about = format!("cannot be read or written whole now: {}", stopped.join(", "));
+        report.bad("files", about, "start the servers of the groups above again, with their disks");
     }
 }
 

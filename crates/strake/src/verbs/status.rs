@@ -11,6 +11,7 @@ use crate::waits::{self, WaitRow};
 use crate::{output, servers, size};
 use clap::Args;
 use named::Named;
+pub use named::stopped_files;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -108,6 +109,10 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     };
     let (map, jobs, waits, named) = asked.await.map_err(Failure::broken)?;
     let mut report = judge(&map);
+    // Which files are in a group, the map does not say.
+    if named.has_stopped() {
+        report.health = Health::Broken;
+    }
     report.named = named;
     let under_way = jobs.iter().filter(|job| jobs::lasts(job));
     (report.waits, report.waited) = waits.into_iter().partition(WaitRow::lasts);

@@ -57,6 +57,11 @@ impl Named {
         Self { stopped_files, lacking_files, damaged_files: damaged.unwrap_or_default() }
     }
 
+    /// True if some file is known that cannot be read or written.
+    pub fn has_stopped(&self) -> bool {
+        !self.stopped_files.files.is_empty()
+    }
+
     /// In words, where these groups are not as they should be.
     pub fn lines(&self, groups: &[GroupRow]) -> Vec<String> {
         let mut lines = Vec::new();
@@ -80,11 +85,21 @@ impl Named {
     }
 }
 
+/// Some of the files that cannot be read or written now, for who asks for no others.
+pub async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> Sample {
+    let stopped = stopped(&groups::troubled(map));
+    Sample::find(view, &Wanted::among(map, |group| stopped.contains(&group.id))).await
+}
+
+/// Those of these groups that do not serve.
+fn stopped(rows: &[GroupRow]) -> BTreeSet<u32> {
+    rows.iter().filter(|row| !row.serves()).map(GroupRow::id).collect()
+}
+
 /// What has parts in groups that do not serve, or lack a copy.
 async fn by_groups(view: &Arc<MapView>, map: &ClusterMap) -> (Sample, Vec<Lacking>) {
     let rows = groups::troubled(map);
-    let stopped: BTreeSet<u32> =
-        rows.iter().filter(|row| !row.serves()).map(GroupRow::id).collect();
+    let stopped = stopped(&rows);
     let lacking: Vec<_> = groups::lacking(&rows).into_iter().take(TARGETS_MAX).collect();
     let among = |groups: &BTreeSet<u32>| Wanted::among(map, |group| groups.contains(&group.id));
     let wanted: Vec<Wanted> = Some(&stopped)
@@ -178,6 +193,9 @@ mod tests {
             "files with damage on target 6: among others :/main/d (strake job show 7 lists all)",
         ];
         assert_eq!(named.lines(&[]), lines);
+        assert!(!named.has_stopped());
+        let stopped_files = sample(&[":/main/e"], false);
+        assert!(Named { stopped_files, ..Named::default() }.has_stopped());
         assert_eq!(Named::default().lines(&[]), Vec::<String>::new());
     }
 

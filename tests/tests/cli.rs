@@ -133,6 +133,12 @@ fn an_unreachable_server_is_named_with_what_to_do() {
     let data = directory.path().join("data");
     let error = refused(2, &["status", "--cluster", &nobody]);
     assert!(error.contains(&nobody) && error.contains("next:"), "{error}");
+    // A monitor that reads the report was given none.
+    let output = run(["status", "--json", "--cluster", &nobody]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let problem = report["problems"][0].as_str().unwrap();
+    assert_eq!((output.status.code(), report["health"].as_str()), (Some(2), Some("broken")));
+    assert!(problem.contains(&nobody) && problem.contains("strake doctor"), "{problem}");
     let source = format!("{nobody}:/main");
     let mount = directory.path().join("mnt");
     std::fs::create_dir(&mount).unwrap();

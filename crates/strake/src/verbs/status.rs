@@ -67,6 +67,21 @@ struct Report {
     waited: Vec<WaitRow>,
 }
 
+/// The same of a cluster of which nothing is known.
+#[derive(Serialize)]
+struct OutOfReach {
+    health: Health,
+    problems: [String; 1],
+}
+
+impl OutOfReach {
+    fn because(failure: &Failure) -> Self {
+        let next = failure.next.iter().map(|next| format!("; {next}"));
+        let problem = std::iter::once(failure.cause.clone()).chain(next).collect();
+        Self { health: Health::Broken, problems: [problem] }
+    }
+}
+
 #[derive(Serialize)]
 struct ServerRow {
     id: u32,
@@ -107,7 +122,15 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         let (waits, named) = tokio::join!(waits::all(&view, &map), Named::find(&view, &map, &jobs));
         Outcome::Ok((map, jobs, waits, named))
     };
-    let (map, jobs, waits, named) = asked.await.map_err(Failure::broken)?;
+    let (map, jobs, waits, named) = match asked.await {
+        Ok(known) => known,
+        Err(failure) => {
+            if flags.json {
+                output::json(&OutOfReach::because(&failure))?;
+            }
+            return Err(failure.broken());
+        }
+    };
     let mut report = judge(&map);
     // Which files are in a group, the map does not say.
     if named.has_stopped() {

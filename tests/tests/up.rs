@@ -331,6 +331,18 @@ fn the_verbs_without_a_mount_see_what_the_mount_sees() {
     let space = df();
     let used = space[0]["total_bytes"].as_u64().unwrap() - space[0]["free_bytes"].as_u64().unwrap();
     assert!(used >= 6_000_000, "what targets on one disk hold is added up: {space}");
+    assert!(space[0]["contents_bytes"].as_u64() >= Some(6_000_000), "{space}");
+    // Each volume was shown with what all hold, and no target at all.
+    succeed(["volume", "create", "empty", "--cluster", &address]);
+    let shown = succeed(["df", "--cluster", &address]);
+    let row = |first: &str| -> Vec<String> {
+        let mut lines = shown.lines().filter(|l| l.split_whitespace().next() == Some(first));
+        let line = lines.next().unwrap_or_else(|| panic!("{shown}"));
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(row("empty")[1], "0", "{shown}");
+    assert!(row("main")[1] != "0" && row("1").contains(&"up".to_owned()), "{shown}");
+    assert_eq!(row("all").len(), 4, "{shown}");
     succeed(["rm", "-r", &place("d")]);
     // The mount may show for a second what it has seen before.
     while home.at("d").exists() {

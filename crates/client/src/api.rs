@@ -279,6 +279,8 @@ pub struct VolumeSpace {
     pub total_bytes: u64,
     /// Bytes free on them.
     pub free_bytes: u64,
+    /// Bytes that the contents of this volume occupy, of one copy.
+    pub contents_bytes: u64,
     /// Inodes in use.
     pub inodes: u64,
     /// Inodes that may still be made.

@@ -73,7 +73,7 @@ pub enum Verb {
     Cat(verbs::cat::CatFlags),
     /// Remove files of a volume, without a mount
     Rm(verbs::rm::RmFlags),
-    /// Show the room of volumes and targets
+    /// Show what volumes hold, and the room of targets
     Df(verbs::df::DfFlags),
     /// Make a certificate authority for a cluster, and certificates for servers and clients
     Tls(verbs::tls::TlsVerbFlags),

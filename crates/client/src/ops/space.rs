@@ -42,11 +42,12 @@ impl Volume {
             return Ok(space);
         }
         let now = self.clock().monotonic();
-        let (mut inodes, mut inodes_free) = (0, 0);
+        let (mut contents_bytes, mut inodes, mut inodes_free) = (0, 0, 0);
         for answer in self.ask_all(&self.root_cred(), &MetaOp::VolumeStat(Nothing {})).await? {
             let MetaAnswer::VolumeStat(stat) = answer else {
                 return Err(unexpected("volume stat"));
             };
+            contents_bytes += stat.bytes;
             (inodes, inodes_free) = (inodes + stat.inodes, inodes_free + stat.inodes_free);
         }
         let map = self.map().current();
@@ -54,7 +55,7 @@ impl Volume {
         let add = |(all, all_free), (total, free)| async move { (all + total, all_free + free) };
         let rooms = stream::iter(rooms).buffer_unordered(PARALLEL);
         let (total_bytes, free_bytes) = rooms.fold((0, 0), add).await;
-        let space = VolumeSpace { total_bytes, free_bytes, inodes, inodes_free };
+        let space = VolumeSpace { total_bytes, free_bytes, contents_bytes, inodes, inodes_free };
         *self.space.last.lock() = Some((space, now));
         Ok(space)
     }

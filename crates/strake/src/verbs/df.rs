@@ -1,20 +1,22 @@
-//! `strake df`: room of volumes and targets.
+//! `strake df`: what volumes hold, and the room of targets.
 
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::Outcome;
-use crate::{output, size};
+use crate::verbs::target::state_of;
+use crate::{output, servers, size};
 use clap::Args;
 use serde::Serialize;
 use strake_client::VolumeSpace;
+use strake_wire::message::manager::{ClusterMap, Target};
 
 /// Flags of `strake df`.
 #[derive(Args, Debug)]
 pub struct DfFlags {
-    /// Only these volumes
+    /// Only these volumes. CONTENTS is what their files occupy, one copy counted; all share the room of the targets below
     #[arg(value_name = "VOLUME")]
     pub volumes: Vec<String>,
 
-    /// Print JSON
+    /// Print the volumes as JSON, each with the room of the whole cluster (strake target list --json has that of each target)
     #[arg(long)]
     pub json: bool,
 }
@@ -22,6 +24,9 @@ pub struct DfFlags {
 #[derive(Serialize)]
 struct Row {
     volume: String,
+    /// What its own contents occupy, of one copy.
+    contents_bytes: u64,
+    /// Of all targets together, as the next two.
     total_bytes: u64,
     used_bytes: u64,
     free_bytes: u64,
@@ -29,27 +34,59 @@ struct Row {
     inodes_free: u64,
 }
 
+impl Row {
+    fn new(volume: String, space: &VolumeSpace) -> Self {
+        Self {
+            volume,
+            contents_bytes: space.contents_bytes,
+            total_bytes: space.total_bytes,
+            used_bytes: space.total_bytes.saturating_sub(space.free_bytes),
+            free_bytes: space.free_bytes,
+            inodes: space.inodes,
+            inodes_free: space.inodes_free,
+        }
+    }
+}
+
 /// Runs the verb.
 pub async fn run(flags: &DfFlags, cluster: &ClusterFlags) -> Outcome {
-    let map = cluster.connect().await?;
-    let names = cluster::named_or_all(&map.current(), &flags.volumes);
+    let view = cluster.connect().await?;
+    let names = cluster::named_or_all(&view.current(), &flags.volumes);
     let mut rows = Vec::new();
     for name in names {
-        let volume = cluster::open_volume(map.clone(), &name, "df").await?;
-        let VolumeSpace { total_bytes, free_bytes, inodes, inodes_free } = volume.statfs().await?;
+        let volume = cluster::open_volume(view.clone(), &name, "df").await?;
+        let space = volume.statfs().await?;
         volume.close().await?;
-        let used_bytes = total_bytes.saturating_sub(free_bytes);
-        rows.push(Row { volume: name, total_bytes, used_bytes, free_bytes, inodes, inodes_free });
+        rows.push(Row::new(name, &space));
     }
     if flags.json {
         return output::json(&rows);
     }
-    let mut table = output::table(&["VOLUME", ">SIZE", ">USED", ">FREE", ">FILES"]);
+    let mut table = output::table(&["VOLUME", ">CONTENTS", ">FILES"]);
     for row in rows {
-        let sizes = [row.total_bytes, row.used_bytes, row.free_bytes].map(size::short);
-        let [total, used, free] = sizes;
-        table.add_row([row.volume, total, used, free, row.inodes.to_string()]);
+        table.add_row([row.volume, size::short(row.contents_bytes), row.inodes.to_string()]);
     }
     output::show(&table);
+    output::line("");
+    show_targets(&cluster::fresh_map(&view).await?);
     Ok(())
+}
+
+/// The room of each target, and of all.
+fn show_targets(map: &ClusterMap) {
+    let head = &[">TARGET", ">SIZE", ">USED", ">FREE", "STATE", "SERVER", "PATH"];
+    let mut table = output::table(head);
+    let sizes = |total: u64, free: u64| [total, total.saturating_sub(free), free].map(size::short);
+    for target in &map.targets {
+        let [total, used, free] = sizes(target.spec.total_bytes, target.spec.free_bytes);
+        let (state, server) = (state_of(map, target), servers::name(map, target.server));
+        let path = target.spec.path.clone();
+        table.add_row([target.id.to_string(), total, used, free, state, server, path]);
+    }
+    let sum = |bytes: fn(&Target) -> u64| map.targets.iter().map(bytes).sum::<u64>();
+    let [total, used, free] =
+        sizes(sum(|target| target.spec.total_bytes), sum(|target| target.spec.free_bytes));
+    let none = String::new;
+    table.add_row(["all".to_owned(), total, used, free, none(), none(), none()]);
+    output::show(&table);
 }

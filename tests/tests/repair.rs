@@ -264,6 +264,8 @@ fn a_scrub_is_a_job_that_is_listed_paused_throttled_cancelled_and_outlives_who_a
     cluster.until("it verifies", |c| running(c)["bytes_done"].as_u64() > Some(0));
     let listed = running(&cluster);
     assert_eq!((&listed["kind"], &listed["rate_max"]), (&"scrub".into(), &(256 << 10).into()));
+    let shown = cluster.run(&["job", "show", &listed["id"].to_string()]).1;
+    assert!(shown.contains("reads at most 256 KiB/s in all"), "{shown}");
     signal(asker.id(), "INT");
     let asker = asker.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&asker.stderr);

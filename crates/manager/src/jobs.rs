@@ -148,7 +148,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         state: JobState::Running as u32,
         about: about(state, request, &targets),
         begun_ms: facts.now_ms,
-        rate: (request.rate != 0).then_some(request.rate),
+        rate: request.rate,
         items,
         targets: targets.iter().copied().collect(),
         servers: if request.remove { request.servers.clone() } else { Vec::new() },
@@ -179,7 +179,7 @@ fn scrub(state: &State, facts: &Facts, request: &Plan, targets: &BTreeSet<u32>) 
         state: JobState::Running as u32,
         about: about(state, request, targets),
         begun_ms: facts.now_ms,
-        rate: (request.rate != 0).then_some(request.rate),
+        rate: request.rate,
         scrubs: scrubs::plan(state, facts, targets)?,
         no_repair: request.no_repair,
         ..Job::default()

@@ -109,7 +109,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<J
         state: JobState::Running as u32,
         about,
         begun_ms: facts.now_ms,
-        rate: (request.rate != 0).then_some(request.rate),
+        rate: request.rate,
         recopy: Some(Recopy { wish, reason, since_ms, ..Recopy::default() }),
         ..Job::default()
     })

@@ -2,7 +2,7 @@
 //! metadata servers carry out.
 
 use crate::cluster;
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Context, Outcome};
 use crate::jobs::{self, state_word};
 use crate::plan_flags::{follow_to_its_end, tell_begun};
 use crate::recopy_view::RecopyView;
@@ -36,7 +36,7 @@ pub struct ExistingFlags {
     #[arg(long, requires = "existing", conflicts_with_all = ["throttle", "no_wait"])]
     dry_run: bool,
 
-    /// Copy at most so much in a second, as 50M (may be changed: strake job throttle)
+    /// Copy at most so much in a second, as 50M; 0: no limit (may be changed: strake job throttle)
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "existing")]
     throttle: Option<u64>,
 
@@ -76,9 +76,6 @@ pub async fn run(
     copies: u32,
     flags: &ExistingFlags,
 ) -> Outcome<u8> {
-    if flags.throttle == Some(0) {
-        return Err(Failure::usage("--throttle 0 would never end").next("give a size, as 50M"));
-    }
     if flags.dry_run {
         let count = count(&volume, attr, copies).await.context(|| path.into())?;
         volume.close().await?;
@@ -93,8 +90,7 @@ pub async fn run(
     };
     let map = volume.map().clone();
     volume.close().await?;
-    let rate = flags.throttle.unwrap_or(0);
-    let kind = JobKind::Recopy as u32;
+    let (kind, rate) = (JobKind::Recopy as u32, flags.throttle);
     let job = jobs::plan(&map, Plan { kind, recopy: Some(wish), rate, ..Plan::default() }).await?;
     if flags.no_wait {
         match flags.json {

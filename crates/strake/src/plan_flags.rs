@@ -30,7 +30,7 @@ pub struct PlanFlags {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Send at most so many bytes per second, as 20M (may be changed: strake job throttle)
+    /// Send at most so many bytes per second in all, as 20M; 0: no limit (may be changed: strake job throttle)
     #[arg(long, value_name = "RATE", value_parser = size::parse)]
     pub throttle: Option<u64>,
 
@@ -51,7 +51,7 @@ impl PlanFlags {
     /// Adds what the flags say.
     pub fn apply(&self, request: Plan) -> Plan {
         let (dry_run, force) = (self.dry_run, self.force);
-        Plan { dry_run, force, rate: self.throttle.unwrap_or(0), ..request }
+        Plan { dry_run, force, rate: self.throttle, ..request }
     }
 
     /// Begins a job, or shows it; the exit code.

@@ -61,7 +61,7 @@ fn reason(state: &State, id: u32) -> &str {
 
 #[test]
 fn a_job_makes_the_groups_it_needs_and_its_order_goes_to_the_server_of_the_names() {
-    let (state, _, id) = begun(&Plan { rate: 900, ..request(2) });
+    let (state, _, id) = begun(&Plan { rate: Some(900), ..request(2) });
     let led = state.groups.keys().filter(|id| GroupId(**id).copies() == 2).count();
     assert_eq!(led, 3);
     assert_eq!(state.jobs[&id].about, "main:/dir, 2 copies");
@@ -190,7 +190,7 @@ fn wide() -> (State, Facts, u32) {
     part.recopy.as_mut().unwrap().volume = VOLUME + 1;
     let refused = jobs::plan(&mut state, &facts, &part).unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NotFound, "a share alone is no volume");
-    let (id, _) = jobs::plan(&mut state, &facts, &Plan { rate: 900, ..request(2) }).unwrap();
+    let (id, _) = jobs::plan(&mut state, &facts, &Plan { rate: Some(900), ..request(2) }).unwrap();
     (state, facts, id)
 }
 

@@ -133,9 +133,23 @@ fn a_target_that_is_away_waits_with_its_reason_and_is_given_up_after_an_hour() {
     assert!(state.jobs[&id].lasts());
 }
 
+/// It was taken for no rate of its own, and so for that of all jobs, while a later throttle of 0 was no limit.
+#[test]
+fn a_rate_of_nothing_is_no_limit_from_the_beginning_on() {
+    for (rate, share) in [(None, 3), (Some(0), 0), (Some(900), 300)] {
+        let (mut state, mut facts, id) = begun(&Plan { rate, ..request(&[]) });
+        state.cluster.job_rate = 9;
+        for target in 1..=3 {
+            said(&mut facts, id, target, |said| said.tally.bytes = 7);
+        }
+        jobs::keep(&mut state, &facts);
+        assert_eq!(orders(&state, 2)[0].rate, share, "{rate:?}");
+    }
+}
+
 #[test]
 fn orders_say_who_reads_what_how_fast_and_a_cancelled_job_gives_none() {
-    let wanted = Plan { rate: 900, no_repair: true, ..request(&[]) };
+    let wanted = Plan { rate: Some(900), no_repair: true, ..request(&[]) };
     let (mut state, mut facts, id) = begun(&wanted);
     for target in 1..=3 {
         said(&mut facts, id, target, |said| said.tally.bytes = 7);

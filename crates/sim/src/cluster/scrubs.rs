@@ -233,7 +233,7 @@ impl Cluster {
 
     /// Verifies all targets, while something happens.
     async fn scrub_all(&self, rate: u64, meanwhile: impl AsyncFnOnce()) -> Result<Job> {
-        let kind = JobKind::Scrub as u32;
+        let (kind, rate) = (JobKind::Scrub as u32, Some(rate));
         let begun = self.order(ManagerOp::Plan(Plan { kind, rate, ..Plan::default() })).await?;
         let id = begun.first().map_or(0, |job| job.id);
         meanwhile().await;
@@ -324,7 +324,7 @@ fn scrub_of(map: &ClusterMap, random: &mut SplitMix64) -> Plan {
     let some = random.percent(50);
     let targets = map.targets.iter().map(|target| target.id);
     let targets = targets.filter(|_| some && random.percent(40)).collect();
-    let rate = [0, 0, SLOW][random.below(3) as usize];
+    let rate = Some([0, 0, SLOW][random.below(3) as usize]);
     let no_repair = random.percent(15);
     Plan { kind: JobKind::Scrub as u32, targets, rate, no_repair, ..Plan::default() }
 }

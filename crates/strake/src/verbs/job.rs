@@ -72,7 +72,7 @@ enum JobVerb {
         #[arg(value_parser = clap::value_parser!(u64).range(1..))]
         id: u64,
     },
-    /// Change how fast a job may send (a scrub: read; a recopy: copy), at once
+    /// Change how fast a job may send (a scrub: read; a recopy: copy) in all, at once
     Throttle {
         /// The job's number, or `all`: every job without a rate of its own
         #[arg(value_name = "ID|all", value_parser = number)]
@@ -153,7 +153,7 @@ pub async fn run(flags: &JobFlags, cluster: &ClusterFlags) -> Outcome<u8> {
             let word = jobs::state_word(job.state);
             output::line(&format!("job {} is {word}: {}", job.id, view.progress()));
         }
-        None => output::line(&format!("jobs send {}", rate_text(list.default_rate))),
+        None => output::line(&format!("jobs send {}", rate_text(list.default_rate, "each"))),
     }
     Ok(0)
 }
@@ -208,10 +208,11 @@ async fn list(map: &Arc<MapView>, running: bool, json: bool) -> Outcome {
     Ok(())
 }
 
-fn rate_text(rate: u64) -> String {
+/// How fast it may be; `whose`: what has the rate.
+fn rate_text(rate: u64, whose: &str) -> String {
     match rate {
-        0 => "as fast as foreground work lets them".to_owned(),
-        rate => format!("at most {}/s each", size::show(rate)),
+        0 => "as fast as foreground work allows".to_owned(),
+        rate => format!("at most {}/s {whose}", size::show(rate)),
     }
 }
 
@@ -222,7 +223,9 @@ fn show(view: &JobView, begun_ms: u64, rate_max: u64) {
         (_, true) => "copies",
         _ => "sends",
     };
-    output::line(&format!("  begun {}, {does} {}", ago(begun_ms), rate_text(rate_max)));
+    // Its parts share it.
+    let rate = rate_text(rate_max, "in all");
+    output::line(&format!("  begun {}, {does} {rate}", ago(begun_ms)));
     output::line(&format!("  {}", view.progress()));
     if let Some(took) = view.took() {
         output::line(&format!("  took {}", output::duration(took)));
@@ -238,6 +241,13 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::Parser;
+
+    /// A job's rate was told to be that of each of its parts, which share it.
+    #[test]
+    fn a_rate_is_told_with_what_has_it() {
+        assert_eq!(rate_text(100 << 10, "in all"), "at most 100 KiB/s in all");
+        assert_eq!(rate_text(0, "in all"), "as fast as foreground work allows");
+    }
 
     /// A wrong number was told of only after the cluster had been reached.
     #[test]

@@ -2,7 +2,7 @@
 //! against each other; a job of the manager that the targets' servers carry out.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::jobs::{self, Files, JobView};
 use crate::plan_flags::{follow_to_its_end, tell_begun};
 use crate::scrub_report::Report;
@@ -28,7 +28,7 @@ pub struct ScrubFlags {
     #[arg(long)]
     pub no_repair: bool,
 
-    /// Read at most so much per second from all targets together, as 50M (may be changed: strake job throttle)
+    /// Read at most so much per second from all targets together, as 50M; 0: no limit (may be changed: strake job throttle)
     #[arg(long, visible_alias = "rate", value_name = "RATE", value_parser = size::parse)]
     pub throttle: Option<u64>,
 
@@ -43,15 +43,11 @@ pub struct ScrubFlags {
 
 /// Runs the verb; exit code 1 if anything is left damaged.
 pub async fn run(flags: &ScrubFlags, cluster: &ClusterFlags) -> Outcome<u8> {
-    if flags.throttle == Some(0) {
-        return Err(Failure::usage("--throttle 0 would never end")
-            .next("give a size, as 50M; without --throttle it goes as fast as it can"));
-    }
     let map = cluster.connect().await?;
     let request = Plan {
         kind: JobKind::Scrub as u32,
         targets: flags.targets.clone(),
-        rate: flags.throttle.unwrap_or(0),
+        rate: flags.throttle,
         no_repair: flags.no_repair,
         ..Plan::default()
     };

@@ -88,9 +88,9 @@ pub struct Plan {
     /// Take targets and servers out of the cluster at the end.
     #[prost(bool, tag = "8")]
     pub remove: bool,
-    /// Bytes per second at most; 0: as the cluster's default has it.
-    #[prost(uint64, tag = "9")]
-    pub rate: u64,
+    /// Bytes per second at most; 0: no limit, none: as the cluster's default has it. An earlier release takes 0 for none.
+    #[prost(uint64, optional, tag = "9")]
+    pub rate: Option<u64>,
     /// Undo a drain: the targets are used again.
     #[prost(bool, tag = "10")]
     pub undo: bool,

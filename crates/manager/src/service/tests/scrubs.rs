@@ -38,7 +38,7 @@ async fn a_scrub_goes_on_when_the_manager_returns_and_ends_with_its_servers_word
     for member in &members {
         assert!(bench.beat_scrub(member, &[]).await.is_empty(), "nothing is to be verified");
     }
-    let wanted = Plan { kind: JobKind::Scrub as u32, rate: 100, ..Plan::default() };
+    let wanted = Plan { kind: JobKind::Scrub as u32, rate: Some(100), ..Plan::default() };
     let ManagerAnswer::Jobs(list) = bench.ask(ManagerOp::Plan(wanted)).await.unwrap() else {
         panic!("no job");
     };

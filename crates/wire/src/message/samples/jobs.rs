@@ -38,7 +38,7 @@ impl Gen {
             force: self.bool(),
             lose_data: self.bool(),
             remove: self.bool(),
-            rate: self.opt(Self::u64),
+            rate: Some(self.u64()),
             undo: self.bool(),
             no_repair: self.bool(),
             recopy: self.opt(Self::recopy_wish),

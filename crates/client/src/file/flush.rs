@@ -197,12 +197,16 @@ impl Volume {
             let waited_for = how == Tell::WithTheBytes && !core.shared;
             let early = core.is_unsent() && !waited_for;
             let told = unpublished.mtime.map(|time| if early { time.before() } else { time });
+            // The server counts nothing behind the end that it knows, where bytes lie that are on their way.
+            let end = unpublished.acknowledged.max(core.attr.length).next_multiple_of(4096);
+            let counted = i64::try_from(end.saturating_sub(core.attr.occupied)).unwrap_or(i64::MAX);
+            let most = if core.is_unsent() { counted } else { i64::MAX };
             let publish = meta::Publish {
                 ino: file.ino().0,
                 length_min: unpublished.acknowledged,
                 mtime: told.map(Into::into),
                 sync: how != Tell::Lazily,
-                occupied_delta: unpublished.occupied,
+                occupied_delta: unpublished.occupied.min(most),
                 drop_setid: unpublished.drop_setid,
             };
             (publish, told, Life::of(file, &core))

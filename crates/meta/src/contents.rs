@@ -64,6 +64,13 @@ pub(crate) fn occupy(tx: &mut Tx<'_>, inode: &mut Inode, bytes: u64) {
     inode.occupied = bytes;
 }
 
+/// What clients say does not tell how much a file with holes occupies: it is counted when nobody writes to it any more.
+pub(crate) fn note_sparse(ctx: &Ctx, inode: &Inode) {
+    if inode.is_sparse() && ctx.is_here(inode.id()) {
+        ctx.volume.uncounted.note(inode.id());
+    }
+}
+
 /// Gives a file another length, in the transaction of an operation whose `prepare` has called
 /// [`make_room`]. Chunks are cut by [`finish_cut`] after the commit.
 pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) -> Result<()> {
@@ -86,6 +93,7 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
     }
     inode.length = length;
     occupy(tx, inode, inode.occupied.min(occupied_max(length)));
+    note_sparse(tx.ctx, inode);
     Ok(())
 }
 

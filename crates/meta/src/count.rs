@@ -71,7 +71,13 @@ impl Recounts {
 
 async fn recount(volume: &Volume) -> Result<()> {
     let (told, snapshot) = moment(volume).await?;
-    let counted = count(volume.id, &*snapshot).await?;
+    // What waited to be counted on its targets is not known any more.
+    let note = |inode: &Inode| {
+        if inode.is_sparse() {
+            volume.uncounted.note(inode.id());
+        }
+    };
+    let counted = count(volume.id, &*snapshot, note).await?;
     // What has changed since is counted as it changes.
     volume.counts.add(counted.0 - told.0, counted.1 - told.1);
     Ok(())
@@ -95,12 +101,19 @@ pub(crate) async fn moment(volume: &Volume) -> Result<((i64, i64), Arc<dyn Snaps
     Err(Error::with(ErrorKind::Unavailable, "the store gives no snapshot to count by"))
 }
 
-/// Inodes and bytes of contents. A record that cannot be read counts as an inode without contents.
-pub(crate) async fn count(volume: VolumeId, snapshot: &dyn Snapshot) -> Result<(i64, i64)> {
+/// Inodes and bytes of contents; shows each. A record that cannot be read counts as an inode without contents.
+pub(crate) async fn count(
+    volume: VolumeId,
+    snapshot: &dyn Snapshot,
+    mut show: impl FnMut(&Inode) + Send,
+) -> Result<(i64, i64)> {
     let (mut inodes, mut bytes) = (0, 0);
     scan(snapshot, &keys::prefix(Kind::Inode, volume), |key, value| {
         inodes += 1;
-        bytes += records::decode(key, value).map_or(0, |inode: Inode| inode.occupied as i64);
+        if let Ok(inode) = records::decode::<Inode>(key, value) {
+            bytes += inode.occupied as i64;
+            show(&inode);
+        }
         Ok(())
     })
     .await?;

@@ -1,18 +1,18 @@
 //! How long a file is whose client is lost: as long as what its storage servers have of it.
 
-use crate::contents::{ask_primary, finish_cut_of, layout_of, request};
+use crate::contents::{finish_cut_of, layout_of, occupied_max, occupy};
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::occupied::{bytes_between, chunks_in};
 use crate::records::Inode;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Reign;
-use bytes::Bytes;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
+use strake_types::{ChunkIndex, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use strake_wire::message::storage::{ChunkPages, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{ChunkList, ChunkPages};
 
 /// A client that had the file open is lost: what its storage servers have of the file counts, even
 /// if the client could not tell the length any more. Fails if a group does not say what it has; what others say
@@ -25,53 +25,59 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino) -> Result<()> {
         return Ok(());
     }
     finish_cut_of(ctx, &inode).await?;
+    // Its writer may have told of some bytes only. What it occupies is counted when no other one writes to it.
+    ctx.volume.uncounted.note(ino);
     let (layout, mut length, mut settled) = (layout_of(&inode)?, inode.length, Ok(()));
+    let mut lists = Vec::new();
     for group in Placement::new(layout.clone()).groups() {
-        match length_in(core, ctx.volume.reign(), &inode, &layout, group).await {
-            Ok(found) => length = length.max(found.min(FILE_BYTES_MAX)),
+        match found_in(core, ctx.volume.reign(), &inode, &layout, group).await {
+            Ok(list) => {
+                length = length.max(end_of(&list, &layout).min(FILE_BYTES_MAX));
+                lists.push(list);
+            }
             Err(error) => settled = settled.and(Err(error)),
         }
     }
     if length > inode.length {
-        under_locks(ctx, &Extend { ino, length }).await?;
+        // With blocks at once: a program that sees none takes all for zeros.
+        let added = lists.iter().map(|list| bytes_between(list, &layout, inode.length, length));
+        let added = added.fold(0, u64::saturating_add);
+        under_locks(ctx, &Extend { ino, length, added }).await?;
     }
     settled
 }
 
-/// How long a file is by what one of its groups has.
-async fn length_in(
+/// What one of its groups has of a file at its end and behind it: chunks before that make it no longer than it is.
+async fn found_in(
     core: &Core,
     reign: Reign,
     inode: &Inode,
     layout: &Layout,
     group: GroupId,
-) -> Result<u64> {
-    // Those before make it no longer than it is.
+) -> Result<ChunkList> {
     let from = layout.chunk_at(inode.length).0;
     let mut pages = ChunkPages::of(reign.volume.0, inode.ino, from..=u64::MAX);
     while let Some(of) = pages.wanted() {
-        let asked = request(core, reign, inode.id(), StorageOp::Chunks(of));
-        let asked = StorageRequest { group: group.0, ..asked };
-        let primary = core.map.primary_of(group)?;
-        let answer = ask_primary(core, primary, asked, Bytes::new()).await?;
-        let Some(StorageAnswer::Chunks(page)) = answer else {
-            let detail = format!("group {group} does not say which chunks it has");
-            return Err(Error::with(ErrorKind::Malformed, detail));
-        };
-        pages.add(page);
+        pages.add(chunks_in(core, reign, group, of).await?);
     }
-    let list = pages.found();
+    Ok(pages.found())
+}
+
+/// How long a file is by these chunks.
+fn end_of(list: &ChunkList, layout: &Layout) -> u64 {
     let ends = list.indices.iter().zip(&list.lens).map(|(index, len)| {
         let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
         start.saturating_add(*len)
     });
-    Ok(ends.max().unwrap_or(0))
+    ends.max().unwrap_or(0)
 }
 
 /// A file turns out to be longer.
 struct Extend {
     ino: Ino,
     length: u64,
+    /// Bytes that are there behind its end.
+    added: u64,
 }
 
 impl Mutation for Extend {
@@ -82,6 +88,8 @@ impl Mutation for Extend {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let mut inode = (*tx.inode(self.ino).await?).clone();
         inode.length = inode.length.max(self.length);
+        let occupied = inode.occupied.saturating_add(self.added);
+        occupy(tx, &mut inode, occupied.min(occupied_max(self.length)));
         inode.mtime = tx.ctx.now.into();
         inode.ctime = inode.mtime;
         tx.put_inode(inode).await?;

@@ -20,6 +20,7 @@
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
 //! * `lengths` — how long the files of lost clients are.
+//! * `occupied`, `uncounted` — how much files occupy where no client can tell.
 //! * `hearing` — since when clients are heard: who could not be heard is not silent.
 //! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
 //! * `stop` — how both are told to end.
@@ -55,6 +56,7 @@ mod lost;
 mod merge;
 mod merges;
 mod metrics;
+mod occupied;
 mod ops;
 mod options;
 mod own;
@@ -71,6 +73,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod txn;
+mod uncounted;
 mod upkeep;
 mod view;
 mod volume;

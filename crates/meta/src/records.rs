@@ -43,7 +43,7 @@ pub(crate) struct Inode {
     /// Length in bytes.
     #[prost(uint64, tag = "8")]
     pub length: u64,
-    /// Bytes occupied, as clients have told.
+    /// Bytes occupied, as clients have told, or as was counted on the targets.
     #[prost(uint64, tag = "9")]
     pub occupied: u64,
     /// Last read, where somebody set it.
@@ -132,6 +132,11 @@ impl Inode {
     /// True for a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == FileKind::File as u32
+    }
+
+    /// True if it has a name and seems to occupy less than it is long: it may have holes.
+    pub fn is_sparse(&self) -> bool {
+        self.is_file() && !self.inline && self.nlink > 0 && self.occupied < self.length
     }
 
     /// Number of guard shards of a directory.

@@ -464,6 +464,13 @@ impl Sessions {
         self.opens.lock().contains_key(&ino) || self.somebody_absent()
     }
 
+    /// True if somebody has the file open for writing, or may have it open and has not come back yet or not heard of it.
+    pub fn may_write(&self, ino: Ino) -> bool {
+        let writes = |session: &Arc<Session>| session.has(ino, |open| open.writes);
+        let unknown = self.somebody_absent() || self.is_unheard(ino);
+        unknown || self.may_hold(ino) && self.all.read().values().any(writes)
+    }
+
     /// True while a session from before a restart has neither come back nor expired.
     pub fn somebody_absent(&self) -> bool {
         if !self.had_absent.load(Ordering::Acquire) {

@@ -6,6 +6,7 @@ use crate::loans::Loans;
 use crate::locks::ranges::RangeLocks;
 use crate::recopies::Recopies;
 use crate::session::Sessions;
+use crate::uncounted::Uncounted;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -179,6 +180,8 @@ pub(crate) struct Volume {
     pub ranges: RangeLocks,
     /// Inodes and bytes.
     pub counts: Counts,
+    /// Files that are to be counted on their targets.
+    pub uncounted: Uncounted,
     /// The check of them that is under way.
     pub audit: tokio::sync::Mutex<Option<Audit>>,
     /// Files that are getting another number of copies.
@@ -203,6 +206,7 @@ impl Volume {
             leases: Leases::default(),
             ranges: RangeLocks::default(),
             counts: Counts::default(),
+            uncounted: Uncounted::default(),
             audit: tokio::sync::Mutex::default(),
             recopies: Recopies::default(),
             lost_due_ms: AtomicU64::new(0),

@@ -7,6 +7,7 @@
 //! * `entries`, `inodes`, `leftovers` — judge one thing of each part, and mend it.
 //! * `chunks` — what targets hold, against inodes.
 //! * `lost` — what a group had lost that files are older than.
+//! * `occupied` — what files say that they occupy, against what targets hold.
 //! * `totals` — what the volume says that it holds, against inodes.
 //!
 //! Parts come in the order of [`CheckPart`]: what an entry says is right before inodes without a name are
@@ -17,6 +18,7 @@ mod entries;
 mod inodes;
 mod leftovers;
 mod lost;
+mod occupied;
 mod totals;
 
 use crate::borrow::Elsewhere;

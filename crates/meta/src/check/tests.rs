@@ -378,6 +378,30 @@ async fn totals_that_have_drifted_are_counted_and_set_right_while_the_volume_is_
     assert_eq!((stat.inodes, stat.bytes), (right.inodes, right.bytes));
 }
 
+/// `tar -S` takes such a file for a hole, and fsck called it sound.
+#[tokio::test]
+async fn a_file_that_says_that_it_occupies_nothing_and_has_contents_is_set_right() {
+    let world = World::new().await;
+    let file = striped(&world, "f").await;
+    let occupies = async |world: &World, bytes| {
+        world.root().at(0).getattr(file).await.unwrap().occupied == bytes
+    };
+    world.until(async || occupies(&world, 27).await).await;
+    world.server.stop().await.unwrap();
+    Edits { world: &world }.inode(file, |inode| inode.occupied = 0).await;
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    let root = world.root();
+    let words = async |repair| -> Vec<(String, bool)> {
+        fsck(&root, repair).await.into_iter().map(|p| (p.what, p.mended)).collect()
+    };
+    let both = |mended| ["wrong-occupied", "wrong-totals"].map(|what| (what.to_owned(), mended));
+    assert_eq!(words(false).await, both(false));
+    assert_eq!(words(true).await, both(true));
+    assert!(occupies(&world, 27).await);
+    assert_eq!(fsck(&root, false).await, [], "the second time");
+}
+
 #[tokio::test]
 async fn a_count_that_nobody_came_back_for_is_begun_anew() {
     let tree = Tree::new().await;

@@ -70,7 +70,7 @@ async fn begin(ctx: &Ctx) -> Result<Audit> {
     let (result, counted) = watch::channel(None);
     let volume = ctx.volume.id;
     task::spawn(async move {
-        result.send_replace(Some(count(volume, &*snapshot).await));
+        result.send_replace(Some(count(volume, &*snapshot, |_| ()).await));
     });
     Ok(Audit { told, counted })
 }

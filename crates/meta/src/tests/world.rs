@@ -546,15 +546,21 @@ impl World {
         ino
     }
 
+    /// The chunk of a file is on the target where its layout has it.
+    pub async fn put_chunk(&self, ino: u64, index: u64, len: usize) {
+        let attr = self.root().at(0).getattr(ino).await.unwrap();
+        let layout: Layout = attr.layout.unwrap().try_into().unwrap();
+        let group = Placement::new(layout).group_of(ChunkIndex(index));
+        self.storage.chunks.lock().insert((11 + group.0, ino, index), vec![1; len]);
+    }
+
     /// A client opens a file, tells of 10 bytes, and has written on to the second chunk, of which it has told
     /// nobody. How long the file is by that.
     pub async fn write_untold(&self, writer: &User<'_>, ino: u64) -> u64 {
         writer.open(ino, BOTH).await.unwrap();
         writer.move_out(ino).await.unwrap();
         writer.publish(Publish { ino, length_min: 10, ..Publish::default() }).await.unwrap();
-        let layout: Layout = writer.getattr(ino).await.unwrap().layout.unwrap().try_into().unwrap();
-        let group = Placement::new(layout).group_of(ChunkIndex(1));
-        self.storage.chunks.lock().insert((11 + group.0, ino, 1), vec![1; 100]);
+        self.put_chunk(ino, 1, 100).await;
         65_536 + 100
     }
 

@@ -1,0 +1,75 @@
+use super::bytes_between;
+use crate::tests::world::*;
+use strake_types::{Layout, Timestamp};
+use strake_wire::message::meta::{ClientRef, MetaOp, Publish};
+use strake_wire::message::storage::ChunkList;
+
+/// What went into a hole did not count, and a file that was made long first and filled then had no block at all.
+#[tokio::test]
+async fn what_was_written_into_a_hole_is_counted_when_nobody_writes_any_more() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    root.truncate(ino, 1 << 20).await.unwrap();
+    world.put_chunk(ino, 3, 50_000).await;
+    let mtime = Some(Timestamp { seconds: 99, nanos: 9 }.into());
+    let told = root.publish(Publish { ino, mtime, ..Publish::default() }).await.unwrap();
+    assert!(told.occupied > 0, "no program takes it for a hole");
+    root.close(ino).await.unwrap();
+    world.until(async || root.getattr(ino).await.unwrap().occupied == 50_000).await;
+    assert_eq!(root.stat().await.bytes, 50_000);
+}
+
+/// It occupied nothing for ever, and `tar -S` stored zeros.
+#[tokio::test]
+async fn what_a_lost_client_had_written_is_counted_as_occupied() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    // It tells of 10 bytes, and not what they occupy.
+    let length = world.write_untold(&root.clone().at(session), ino).await;
+    world.put_chunk(ino, 0, 10).await;
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world.until(async || root.getattr(ino).await.unwrap().length == length).await;
+    assert!(root.getattr(ino).await.unwrap().occupied >= 100, "as soon as it is longer");
+    world.until(async || root.getattr(ino).await.unwrap().occupied == 110).await;
+}
+
+/// It is on the targets when what the lost one had written is counted, and told after that.
+#[tokio::test]
+async fn what_a_living_client_tells_after_another_is_lost_counts_once() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    world.write_untold(&root.clone().at(session), ino).await;
+    world.put_chunk(ino, 2, 50).await;
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    let length_min = 2 * 65_536 + 50;
+    world.until(async || root.getattr(ino).await.unwrap().length == length_min).await;
+    let publish = Publish { ino, length_min, occupied_delta: 50, ..Publish::default() };
+    assert!(root.publish(publish).await.unwrap().occupied >= 150);
+    root.close(ino).await.unwrap();
+    world.until(async || root.getattr(ino).await.unwrap().occupied == 150).await;
+}
+
+#[tokio::test]
+async fn bytes_are_counted_as_clients_count_them_and_up_to_the_end_of_the_file() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let layout: Layout = root.getattr(ino).await.unwrap().layout.unwrap().try_into().unwrap();
+    let list = ChunkList {
+        indices: vec![0, 1],
+        lens: vec![100, 65_536],
+        occupied: vec![4096 + 8192, 65_536],
+        reserved: vec![8192],
+        next: None,
+    };
+    let length = 65_536 + 5_000;
+    assert_eq!(bytes_between(&list, &layout, 0, length), 100 + 8192 + 8192);
+    assert_eq!(bytes_between(&list, &layout, 65_536 + 1_000, length), 8192 - 1_000);
+}

@@ -21,7 +21,9 @@ use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use strake_wire::message::storage::{ChunkList, ChunksOf, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{
+    ChunkList, ChunksOf, StorageAnswer, StorageOp, StorageRequest,
+};
 use tokio::time::timeout;
 
 /// Files counted at the same time.
@@ -36,8 +38,9 @@ pub(crate) async fn count_waiting(core: &Arc<Core>, volume: &Arc<Volume>, stop: 
     let ctx = &Ctx::own(core, volume);
     let mut files = volume.uncounted.all();
     files.retain(|ino| !volume.sessions.may_write(*ino));
+    let files = stream::iter(files).map(Ok::<Ino, Error>);
     // One group that does not answer is not asked for each of them.
-    let counted = stream::iter(files).map(Ok).try_for_each_concurrent(PARALLEL, |ino| async move {
+    let counted = files.try_for_each_concurrent(PARALLEL, |ino| async move {
         let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
         recount(ctx, ino).await.map_err(about)
     });

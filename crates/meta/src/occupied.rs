@@ -42,19 +42,15 @@ pub(crate) async fn count_waiting(core: &Arc<Core>, volume: &Arc<Volume>, stop: 
     // One group that does not answer is not asked for each of them.
     let counted = files.try_for_each_concurrent(PARALLEL, |ino| async move {
         let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
-        recount(ctx, ino).await.map_err(about)
+        recount(ctx, ino, stop).await.map_err(about)
     });
-    let counted = tokio::select! {
-        counted = counted => counted,
-        () = stop.told() => return,
-    };
-    if let Err(error) = counted {
+    if let Err(error) = counted.await {
         tracing::info!("counting what files of volume {} occupy: {error}; trying again", volume.id);
     }
 }
 
 /// Counts a file without its lock, which is for what is found: if it is as it was, and nobody can have written.
-async fn recount(ctx: &Ctx, ino: Ino) -> Result<()> {
+async fn recount(ctx: &Ctx, ino: Ino, stop: &Stop) -> Result<()> {
     let (core, volume) = (&ctx.core, &ctx.volume);
     let before = Tx::reader(ctx).find_inode(ino).await?;
     let mut bytes = None;
@@ -62,7 +58,11 @@ async fn recount(ctx: &Ctx, ino: Ino) -> Result<()> {
         if inode.cut_from.is_some() || is_away(core, &layout_of(inode)?.slots()) {
             return Ok(());
         }
-        bytes = Some(held(ctx, inode).await?).filter(|bytes| *bytes != inode.occupied);
+        let counted = tokio::select! {
+            counted = held(ctx, inode) => counted?,
+            () = stop.told() => return Ok(()),
+        };
+        bytes = Some(counted).filter(|bytes| *bytes != inode.occupied);
     }
     let _held = core.locks.lock(volume.id, &[ino]).await;
     let now = Tx::reader(ctx).find_inode(ino).await?;

@@ -106,7 +106,7 @@ impl Shelf {
         (StorageAnswer::Done(msg::Done { boot, short, ..msg::Done::default() }), Bytes::new())
     }
 
-    /// True if a change needs free room on the target.
+    /// True if a write needs free room on the target.
     pub async fn takes_room(&self, op: &StorageOp, payload: &Bytes) -> Result<bool> {
         match op {
             StorageOp::Write(write) => {
@@ -127,25 +127,17 @@ impl Shelf {
                 };
                 self.run(needs).await
             }
-            StorageOp::Allocate(range) => {
-                let (chunk, offset, len) = self.in_chunk(*range)?;
-                self.run(move |s| s.allocate_takes_room(chunk, offset, len)).await
-            }
             _ => Ok(false),
         }
     }
 
-    /// True if what is to be written takes no room, for it is reserved; or, if it is to be reserved, no more of it.
-    pub async fn has_reserved(&self, wanted: msg::Settle) -> Result<bool> {
-        let parts = wanted.parts.into_iter().map(|part| self.in_chunk(part));
+    /// True if what is to be written takes no room, for it is reserved.
+    pub async fn has_reserved(&self, parts: Vec<msg::Range>) -> Result<bool> {
+        let parts = parts.into_iter().map(|part| self.in_chunk(part));
         let parts: Vec<_> = parts.collect::<Result<_>>()?;
         self.run(move |s| {
             for (chunk, offset, len) in parts {
-                let takes = match wanted.allocate {
-                    true => s.allocate_takes_room(chunk, offset, len)?,
-                    false => s.write_takes_room(chunk, offset, len)?,
-                };
-                if takes {
+                if s.write_takes_room(chunk, offset, len)? {
                     return Ok(false);
                 }
             }
@@ -154,26 +146,35 @@ impl Shelf {
         .await
     }
 
-    /// Runs of bytes for which a reservation needs free room here, as (offset, length).
-    pub async fn holes(&self, range: msg::Range) -> Result<Vec<(u64, u64)>> {
-        let (chunk, offset, len) = self.in_chunk(range)?;
-        self.run(move |s| s.holes(chunk, offset, len)).await
+    /// Bytes of free room that reservations take here.
+    pub async fn reservations_take(&self, parts: Vec<msg::Range>) -> Result<u64> {
+        let parts = parts.into_iter().map(|part| self.in_chunk(part));
+        let parts: Vec<_> = parts.collect::<Result<_>>()?;
+        self.run(move |s| {
+            let mut bytes = 0;
+            for (chunk, offset, len) in parts {
+                bytes += s.allocate_takes(chunk, offset, len)?;
+            }
+            Ok(bytes)
+        })
+        .await
     }
 
-    /// Reserves what a primary has reserved. False if there is no room for it beside what is kept: then nothing is reserved,
-    /// and the chunk is there as it is at those that have it reserved.
-    pub async fn reserve(&self, range: msg::Range) -> Result<bool> {
+    /// Reserves room, or nothing if less would be left than is kept for what is under way to the target.
+    pub async fn reserve(&self, range: msg::Range) -> Result<()> {
         let _one_at_a_time = self.target.reserving.lock().await;
-        let bytes: u64 = self.holes(range).await?.iter().map(|(_, len)| len).sum();
-        if bytes == 0 || self.target.may_reserve(bytes) {
-            match self.change(StorageOp::Allocate(range), Bytes::new()).await {
-                Err(error) if error.kind == ErrorKind::NoSpace => {}
-                made => return made.map(|()| true),
-            }
+        let bytes = self.reservations_take(vec![range]).await?;
+        if bytes > 0 && !self.target.may_reserve(bytes) {
+            let detail = format!("target {} is short of room", self.target.id);
+            return Err(Error::with(ErrorKind::NoSpace, detail));
         }
-        let (chunk, _, _) = self.in_chunk(range)?;
-        self.run(move |s| s.touch(chunk)).await?;
-        Ok(false)
+        self.change(StorageOp::Allocate(range), Bytes::new()).await
+    }
+
+    /// Makes a chunk that is not there, with nothing in it.
+    pub async fn touch(&self, chunk: ChunkId) -> Result<()> {
+        let chunk = self.tag.mark(chunk)?;
+        self.run(move |s| s.touch(chunk)).await
     }
 
     /// Makes a change. Copies are made of other changes and do not come here.

@@ -183,14 +183,9 @@ impl ChunkStore {
         self.store.any_block(chunk, offset, len, |block| !matches!(block, Block::Reserved(_)))
     }
 
-    /// True if [`ChunkStore::allocate`] there needs free room.
-    pub fn allocate_takes_room(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
-        self.store.any_block(chunk, offset, len, |block| block == Block::Hole)
-    }
-
-    /// Ranges `(start, len)` for which [`ChunkStore::allocate`] there needs free room, ascending: whole blocks.
-    pub fn holes(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
-        self.store.holes(chunk, offset, len)
+    /// Bytes of free room that [`ChunkStore::allocate`] there needs: of whole blocks.
+    pub fn allocate_takes(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<u64> {
+        self.store.allocate_takes(chunk, offset, len)
     }
 
     /// Makes a chunk that is not there, with nothing in it; another stays as it is.

@@ -192,23 +192,18 @@ impl Store {
         Ok(blocks.any(|nth| is_such(map.get(nth))))
     }
 
-    /// See [`super::ChunkStore::holes`].
-    pub(super) fn holes(&self, id: ChunkId, offset: u64, len: u64) -> Result<Vec<(u64, u64)>> {
+    /// See [`super::ChunkStore::allocate_takes`].
+    pub(super) fn allocate_takes(&self, id: ChunkId, offset: u64, len: u64) -> Result<u64> {
         check_range(id, offset, len)?;
-        let chunk = self.chunk(id, false)?;
-        let map = chunk.as_ref().map(|chunk| chunk.map.read());
-        let mut holes: Vec<(u64, u64)> = Vec::new();
-        for nth in offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES) {
-            if map.as_ref().is_some_and(|map| map.get(nth) != Block::Hole) {
-                continue;
+        let blocks = offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES);
+        let holes = match self.chunk(id, false)? {
+            Some(chunk) => {
+                let map = chunk.map.read();
+                blocks.filter(|nth| map.get(*nth) == Block::Hole).count()
             }
-            let start = nth * BLOCK_BYTES;
-            match holes.last_mut() {
-                Some((first, len)) if *first + *len == start => *len += BLOCK_BYTES,
-                _ => holes.push((start, BLOCK_BYTES)),
-            }
-        }
-        Ok(holes)
+            None => blocks.count(),
+        };
+        Ok(holes as u64 * BLOCK_BYTES)
     }
 
     /// See [`super::ChunkStore::touch`].

@@ -109,26 +109,19 @@ impl Replica {
         let undoes_nothing = matches!(op, StorageOp::Allocate(_));
         if let Fate::Apply = self.receive(&forward, entry, !undoes_nothing)? {
             let made = match op {
-                StorageOp::Allocate(range) => self.shelf.reserve(range).await,
-                op => self.shelf.change(op, payload).await.map(|()| true),
+                StorageOp::Allocate(range) => self.reserve_or_go_without(&key, range).await,
+                op => self.shelf.change(op, payload).await,
             };
-            if !self.note_made(&key, *gate, made)? {
-                return Ok(self.refused_room());
-            }
+            self.note_made(&key, *gate, made)?;
         }
         // A new primary does not wait for a disk.
         drop(gate);
         self.made(is_durable).await
     }
 
-    /// A change that the primary of this epoch has numbered was made here, or has failed. False: it is a reservation for
-    /// which there is no room. That changes no byte, so nobody has to leave for it.
-    fn note_made(&self, key: &(u64, u64), epoch: u64, made: Result<bool>) -> Result<bool> {
+    /// A change that the primary of this epoch has numbered was made here, or has failed.
+    fn note_made(&self, key: &(u64, u64), epoch: u64, made: Result<()>) -> Result<()> {
         let mut state = self.state.lock();
-        if let Ok(false) = made {
-            state.unsettled.remove(key);
-            return Ok(false);
-        }
         if let Err(error) = made {
             if error.kind == ErrorKind::Corrupt
                 && let Some(entry) = state.unsettled.get_mut(key)
@@ -146,7 +139,7 @@ impl Replica {
         if let Some(entry) = state.unsettled.get_mut(key) {
             entry.stage = Stage::Applied;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The answer to a change that is made here, and durable if it asks for that.

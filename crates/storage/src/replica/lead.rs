@@ -53,13 +53,11 @@ impl Replica {
         let area = Area::checked(&op, bytes)?;
         self.check_left()?;
         let Safety { ack, min_copies: least } = order.safety;
-        // What another member may have no room for is not made before all have said that they have.
-        let alone = ack == Ack::Primary && !matches!(op, StorageOp::Allocate(_));
         // Who acknowledges alone does not wait for others, nor for their disks.
         let op = if ack == Ack::Primary { op.not_durable() } else { op };
         let message = Message { attempt: order.attempt, whose: order.whose, op, payload };
         let (early, made_here) = oneshot::channel();
-        let early = Some(early).filter(|_| alone);
+        let early = Some(early).filter(|_| ack == Ack::Primary);
         // In a task of its own: once it has begun it must end everywhere, whoever waits for it.
         let replica = self.clone();
         let (open, _awaited) = (self.left.open(bytes), self.left.wait_for(bytes));
@@ -98,12 +96,16 @@ impl Replica {
         };
         // In whole blocks: one that is damaged and changed in part is mended first.
         let _held = self.ranges.take(area.in_blocks(), true).await;
+        // Reservations one after the other: several that ask at once would all be told of the same room.
+        let _turn = match message.op {
+            StorageOp::Allocate(_) => Some(self.reserving.lock().await),
+            _ => None,
+        };
         // Its client may have given it up while others had the range, or may be fenced since: whoever changes
         // the range after this one then knew.
         running.check()?;
         self.common.check_fence(message.whose)?;
-        let takes = self.reserves(&message.op).await?;
-        self.check_room(reign, &message, &takes).await?;
+        self.check_room(reign, &message).await?;
         let numbered = match self.make(reign, area.clone(), &message).await {
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 if Box::pin(self.mend_before(reign, &message)).await? == 0 {
@@ -118,15 +120,7 @@ impl Replica {
         let synced = async {
             Ok(if message.op.is_durable() { self.sync_in_passing().await } else { Ok(false) })
         };
-        let (theirs, ours) = match try_join(self.spread(&numbered, &message), synced).await {
-            // A reservation, for which a member has no room: that member has made nothing of it.
-            Err(error) if error.kind == ErrorKind::NoSpace => {
-                let undone = Box::pin(self.take_back_reserved(reign, &takes)).await;
-                self.settle(&numbered);
-                return undone.and(Err(error));
-            }
-            both => both?,
-        };
+        let (theirs, ours) = try_join(self.spread(&numbered, &message), synced).await?;
         self.settle(&numbered);
         running.succeed();
         let ours = ours?;
@@ -244,11 +238,15 @@ impl Replica {
 
     /// Numbers a change and makes it here. What fails here goes to no member; what was made of it
     /// before it failed goes to all.
-    pub(super) async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
+    async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
         let gate = self.adopted.read().await;
         let touched = area.clone();
         let numbered = self.number(reign, area, message.attempt)?;
-        match self.shelf.change(message.op.clone(), message.payload.clone()).await {
+        let made = match &message.op {
+            StorageOp::Allocate(range) => self.shelf.reserve(*range).await,
+            op => self.shelf.change(op.clone(), message.payload.clone()).await,
+        };
+        match made {
             Ok(()) => {
                 let mut state = self.state.lock();
                 if let Some(entry) = state.unsettled.get_mut(&(reign, numbered.number)) {
@@ -258,7 +256,7 @@ impl Replica {
             }
             Err(error) => {
                 drop(gate);
-                if !is_refusal(&error) {
+                if !is_refusal(&message.op, &error) {
                     Box::pin(self.level(&numbered, &touched)).await?;
                 }
                 self.settle(&numbered);
@@ -307,19 +305,18 @@ impl Replica {
         }
     }
 
-    /// Sends a change to all members until all that must have it do. True if each of them says that it is durable. No room: it
-    /// is a reservation, and at one of them nothing was made of it.
-    pub(super) async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
+    /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
+    async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
         let mut have = HashMap::new();
         // For members that do not count yet: nobody waits for their disks.
         let hasty = message.op.is_durable().then(|| message.hasty());
-        let (mut epoch, mut mends, mut refused) = (0, 0, None);
+        let (mut epoch, mut mends) = (0, 0);
         let mut pause = PAUSE_FIRST;
         loop {
             let (now, members, forward) = self.plan(numbered)?;
             if now != epoch {
                 // A member that went and came back may have lost it.
-                (epoch, have, refused) = (now, HashMap::new(), None);
+                (epoch, have) = (now, HashMap::new());
             }
             let missing: Vec<TargetId> =
                 members.into_iter().filter(|member| !have.contains_key(member)).collect();
@@ -330,12 +327,7 @@ impl Replica {
             }));
             for (member, answer) in missing.iter().zip(answers.await) {
                 match answer {
-                    Ok(done) => {
-                        if done.tight && self.refuses(epoch, *member).await {
-                            refused = Some(*member);
-                        }
-                        have.insert(*member, done.durable);
-                    }
+                    Ok(done) => drop(have.insert(*member, done.durable)),
                     Err(error) if error.kind == ErrorKind::Corrupt && mends < MENDS_MAX => {
                         mends += 1;
                         let errand = Errand { reign: numbered.reign, epoch, member: *member };
@@ -347,7 +339,7 @@ impl Replica {
                 }
             }
             if let Some(durable) = self.is_spread(numbered, epoch, &have)? {
-                return refused.map_or(Ok(durable), |member| Err(self.has_no_room(member)));
+                return Ok(durable);
             }
             self.look_again(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -371,8 +363,8 @@ impl Replica {
         Ok((reign.view.epoch, members, forward))
     }
 
-    /// Sends a change to a member.
-    async fn forward(
+    /// Sends a change, or a question, to a member while an epoch lasts.
+    pub(super) async fn forward(
         &self,
         member: TargetId,
         epoch: u64,
@@ -472,16 +464,6 @@ impl Replica {
 
     /// A change that goes to one member only: what it lacks.
     pub(super) async fn mend(&self, errand: Errand, op: StorageOp, payload: Bytes) -> Result<()> {
-        self.mend_told(errand, op, payload).await.map(drop)
-    }
-
-    /// The same, with what the member said.
-    pub(super) async fn mend_told(
-        &self,
-        errand: Errand,
-        op: StorageOp,
-        payload: Bytes,
-    ) -> Result<msg::Done> {
         let Errand { reign, epoch, member } = errand;
         let area = Area::checked(&op, payload.len() as u64)?;
         let numbered = self.number(reign, area, None)?;
@@ -500,7 +482,7 @@ impl Replica {
         epoch: u64,
         member: TargetId,
         message: &Message,
-    ) -> Result<msg::Done> {
+    ) -> Result<()> {
         let mut pause = PAUSE_FIRST;
         loop {
             let (now, _, forward) = self.plan(numbered)?;
@@ -508,7 +490,7 @@ impl Replica {
                 return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
             }
             let error = match self.forward(member, epoch, forward, message).await {
-                Ok(done) => return Ok(done),
+                Ok(_) => return Ok(()),
                 Err(error) => error,
             };
             let silent = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);
@@ -564,8 +546,12 @@ impl Replica {
 }
 
 /// True for an error that comes before anything is made of a change: what is asked for cannot be.
-fn is_refusal(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::Malformed | ErrorKind::Invalid | ErrorKind::FileTooBig)
+fn is_refusal(op: &StorageOp, error: &Error) -> bool {
+    match error.kind {
+        ErrorKind::Malformed | ErrorKind::Invalid | ErrorKind::FileTooBig => true,
+        ErrorKind::NoSpace => matches!(op, StorageOp::Allocate(_)),
+        _ => false,
+    }
 }
 
 impl Reign {

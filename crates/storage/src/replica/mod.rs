@@ -148,6 +148,8 @@ pub(crate) struct Replica {
     /// Damage that is being seen to.
     met: Met,
     short: Short,
+    /// Held by the primary while members are asked for room and it is reserved.
+    reserving: tokio::sync::Mutex<()>,
     left: Left,
     /// Something about the reign has changed.
     progress: Notify,
@@ -298,6 +300,7 @@ impl Replica {
             state: Mutex::default(),
             met: Met::default(),
             short: Short::default(),
+            reserving: tokio::sync::Mutex::default(),
             left: Left::default(),
             progress: Notify::new(),
             settled_early: Notify::new(),

@@ -1,18 +1,18 @@
 //! Members that are short of room: a change that takes some is refused before anybody makes it. A
 //! member that had to refuse what its primary has made would have to leave. A reservation may be larger than what is kept for
-//! what is under way: a member that has no room for it says so and stays, and the others take it back.
+//! what is under way, so before one is made all are asked whether they have room for it. Who has none all the same goes without.
 
 use super::errand::Errand;
-use super::ranges::Area;
 use super::{Message, Replica};
-use crate::apply::Answer;
+use crate::apply::{Answer, plain_answer};
 use bytes::Bytes;
+use futures::future::join_all;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::Duration;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{StorageAnswer, StorageOp};
+use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp};
 use tokio::time::Instant;
 
 /// For how long a member's word is taken that it is short.
@@ -62,54 +62,20 @@ fn wanted_by(op: &StorageOp, payload: u64) -> msg::Settle {
 }
 
 impl Replica {
-    /// Where a reservation takes room here: its parts, ascending. Other changes have none.
-    pub(super) async fn reserves(&self, op: &StorageOp) -> Result<Vec<msg::Range>> {
-        let StorageOp::Allocate(range) = op else { return Ok(Vec::new()) };
-        let part = |(offset, len)| msg::Range { offset, len, ..*range };
-        Ok(self.shelf.holes(*range).await?.into_iter().map(part).collect())
-    }
-
-    /// Takes back what a reservation took here, and at members that made it. The caller holds it: nothing has been written there.
-    pub(super) async fn take_back_reserved(&self, reign: u64, parts: &[msg::Range]) -> Result<()> {
-        for part in parts {
-            let message = Message::of(StorageOp::Punch(*part));
-            let numbered = self.make(reign, Area::of_range(part), &message).await?;
-            self.spread(&numbered, &message).await?;
-            self.settle(&numbered);
-        }
-        Ok(())
-    }
-
-    /// A member has no room for a reservation. True if it counts: nobody is to rely on that one then. One that is being made
-    /// equal is spared as in [`Replica::reserve_at`]; but it is not where the only copy moves to.
-    pub(super) async fn refuses(&self, epoch: u64, member: TargetId) -> bool {
-        if self.required().contains(&member) {
-            return true;
-        }
-        if self.group.copies() == 1 {
-            let error = self.has_no_room(member);
-            self.missed(epoch, member, &error).await;
-        }
-        false
-    }
-
-    /// Fails if a change takes room, and a member that has to make it is short, or if a reservation would make us short: so
-    /// much it `takes` here. Reserved room may be written by all; others under way to the same member have what it keeps.
-    pub(super) async fn check_room(
-        &self,
-        reign: u64,
-        message: &Message,
-        takes: &[msg::Range],
-    ) -> Result<()> {
-        let members: Vec<TargetId> = {
+    /// Fails if a change takes room, and a member that has to make it is short, or would be. Reserved room may be
+    /// written by all; others under way to the same member have what it keeps.
+    pub(super) async fn check_room(&self, reign: u64, message: &Message) -> Result<()> {
+        let (epoch, members): (u64, Vec<TargetId>) = {
             let mut state = self.state.lock();
-            state.reign(reign).iter().flat_map(|reign| reign.required()).collect()
+            let reign = state.reign(reign);
+            reign.map(|reign| (reign.view.epoch, reign.required().collect())).unwrap_or_default()
         };
         if members.is_empty() {
             return Ok(());
         }
-        if !takes.is_empty() && !self.shelf.target.may_reserve(takes.iter().map(|p| p.len).sum()) {
-            return Err(self.has_no_room(self.me()));
+        if matches!(message.op, StorageOp::Allocate(_)) {
+            let wanted = wanted_by(&message.op, 0);
+            return Box::pin(self.check_all_have_room(epoch, &members, wanted)).await;
         }
         let Some(short) = self.first_short(&members).await else { return Ok(()) };
         if self.shelf.takes_room(&message.op, &message.payload).await? {
@@ -127,6 +93,46 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// Fails if a member has no room for a reservation. Who does not answer is not waited for: the change itself waits for
+    /// it, or for it to be taken out. One of an older release says only that it is short.
+    async fn check_all_have_room(
+        &self,
+        epoch: u64,
+        members: &[TargetId],
+        wanted: msg::Settle,
+    ) -> Result<()> {
+        let question = Message::of(StorageOp::Settle(wanted));
+        let nothing = Forward::default();
+        let asked = members.iter().map(|&member| self.forward(member, epoch, nothing, &question));
+        for (&member, said) in members.iter().zip(join_all(asked).await) {
+            if said.is_ok_and(|said| !said.reserved && (said.full || said.short)) {
+                return Err(self.has_no_room(member));
+            }
+        }
+        Ok(())
+    }
+
+    /// Reserves what the primary has reserved. What there is no room for any more is not reserved here: it changes no byte, so
+    /// nobody has to leave for it. Where the only copy moves to, it moves with what is reserved, or not at all.
+    pub(super) async fn reserve_or_go_without(
+        &self,
+        key: &(u64, u64),
+        range: msg::Range,
+    ) -> Result<()> {
+        let refused = match self.shelf.reserve(range).await {
+            Err(error) if error.kind == ErrorKind::NoSpace && self.group.copies() > 1 => error,
+            made => return made,
+        };
+        let (group, me) = (self.group, self.me());
+        tracing::warn!("group {group} at target {me}: a reservation is missing here: {refused}");
+        if let Some(entry) = self.state.lock().unsettled.get_mut(key) {
+            // Should we lead and be asked for it again, others are asked again, too.
+            entry.attempt = None;
+        }
+        // It is there as it is at those that have it reserved.
+        self.shelf.touch(range.chunk.into()).await
     }
 
     /// True if a member that was short takes a change without room, or has some again. One of an older release
@@ -177,38 +183,28 @@ impl Replica {
         if !moves && !said.reserved && (said.short || said.tight) {
             return Ok(false);
         }
-        let told = self.mend_told(errand, op, Bytes::new()).await;
+        let reserved = self.mend(errand, op, Bytes::new()).await;
         let counts = self.required().contains(&errand.member);
-        if let (true, Err(error)) = (counts, &told) {
-            // It may have been the last of its room: one of an older release then answers nobody in this epoch.
+        if let (true, Err(error)) = (counts, &reserved) {
+            // It may have been the last of its room: then it answers nobody in this epoch.
             self.missed(errand.epoch, errand.member, error).await;
         }
-        match told?.tight {
-            true if moves => Err(self.has_no_room(errand.member)),
-            tight => Ok(!tight),
-        }
-    }
-
-    /// To the primary, of a reservation for which there is no room here. One of an older release takes it for made, as it does
-    /// where a copy was made equal without it.
-    pub(super) fn refused_room(&self) -> Answer {
-        let short = self.shelf.target.is_short();
-        let refused = msg::Done { short, tight: true, ..msg::Done::default() };
-        (StorageAnswer::Done(refused), Bytes::new())
+        reserved.map(|()| true)
     }
 
     /// Tells the primary whether what it is about to write, or to reserve, takes room here, and whether there is some.
     pub(super) async fn tell_room(&self, wanted: msg::Settle) -> Result<Answer> {
-        let (reserves, parts) = (wanted.allocate, wanted.parts.iter().map(|part| part.len));
-        let bytes = parts.fold(0, u64::saturating_add);
-        let reserved = self.shelf.has_reserved(wanted).await?;
-        let tight = reserves && self.shelf.target.is_tight(bytes);
-        Ok(match self.shelf.done_at(0).0 {
-            StorageAnswer::Done(done) => {
-                (StorageAnswer::Done(msg::Done { reserved, tight, ..done }), Bytes::new())
-            }
-            other => (other, Bytes::new()),
-        })
+        let target = &self.shelf.target;
+        let mut said = msg::Done { short: target.is_short(), ..msg::Done::default() };
+        if wanted.allocate {
+            let bytes = self.shelf.reservations_take(wanted.parts).await?;
+            said.reserved = bytes == 0;
+            said.tight = target.is_tight(bytes);
+            said.full = !target.may_reserve(bytes);
+        } else {
+            said.reserved = self.shelf.has_reserved(wanted.parts).await?;
+        }
+        plain_answer(StorageAnswer::Done(said))
     }
 
     /// Ourselves, or a member that says so still.

@@ -541,6 +541,7 @@ impl Gen {
                 early: self.u64(),
                 reserved: self.bool(),
                 tight: self.bool(),
+                full: self.bool(),
             }),
             Data(st::Data { crc: self.u32() }),
             Extents(st::ExtentList {

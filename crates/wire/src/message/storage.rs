@@ -497,10 +497,12 @@ pub struct Done {
     /// To a [`Settle`] with parts: they take no room.
     #[prost(bool, tag = "5")]
     pub reserved: bool,
-    /// To a [`Settle`] with parts that are to be reserved: the target would come close to being short. To a reservation that a
-    /// primary forwards: it has no room for that, and nothing is reserved.
+    /// To a [`Settle`] with parts that are to be reserved: the target would come close to being short.
     #[prost(bool, tag = "6")]
     pub tight: bool,
+    /// To the same: it would be short, and does not reserve them.
+    #[prost(bool, tag = "7")]
+    pub full: bool,
 }
 
 /// See [`StorageAnswer::Data`].

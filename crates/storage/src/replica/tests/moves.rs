@@ -7,7 +7,7 @@ const ONE: GroupId = GroupId::of_class(1, 0);
 
 impl Bench {
     /// A move begins: `to` enters where `from` is.
-    fn begin_move(&self, from: u32, to: u32) {
+    pub(super) fn begin_move(&self, from: u32, to: u32) {
         self.manager.decide(|group| {
             let at = group.members.iter().position(|m| *m == from).unwrap();
             group.members.insert(at + 1, to);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::tag::Tag;
+use std::ops::Range;
 
 const MIB: usize = 1 << 20;
 
@@ -9,10 +10,44 @@ impl Bench {
     /// The members, of which the last may hold so many bytes.
     async fn start_with_small_member(capacity: u64) -> Bench {
         let bench = Bench::start().await;
-        bench.kill(3);
-        *bench.capacity.lock() = Some(capacity);
-        bench.start_member(3).await;
+        bench.shrink(3, capacity).await;
         bench
+    }
+
+    /// A member starts anew, and may hold so many bytes.
+    async fn shrink(&self, member: u32, capacity: u64) {
+        self.kill(member);
+        *self.capacity.lock() = Some(capacity);
+        self.start_member(member).await;
+    }
+
+    /// Reserves 8 MiB in each of these chunks, all at once. In how many it was made, and in how many refused: at each member.
+    async fn reserve_at_once(self: &Arc<Self>, indices: Range<u64>) -> (usize, usize) {
+        const BLOCKS: u64 = 8 * 256;
+        let reservers = indices.clone().map(|index| {
+            let bench = self.clone();
+            let allocate = StorageOp::Allocate(blocks(index, 0, BLOCKS));
+            tokio::spawn(async move { bench.change(allocate, Bytes::new()).await })
+        });
+        let (mut made, mut refused) = (0, 0);
+        for (index, reserver) in indices.zip(reservers.collect::<Vec<_>>()) {
+            let expected = match reserver.await.unwrap() {
+                Ok(()) => {
+                    made += 1;
+                    BLOCKS
+                }
+                Err(error) => {
+                    assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
+                    refused += 1;
+                    0
+                }
+            };
+            for member in 1..=MEMBERS {
+                let reserved = self.reserved_at(member, index).len() as u64;
+                assert_eq!(reserved, expected, "{index} at {member}");
+            }
+        }
+        (made, refused)
     }
 
     /// The blocks that a member has reserved in a chunk.
@@ -226,7 +261,7 @@ async fn what_is_reserved_at_the_primary_alone_is_refused_while_another_copy_has
 
 /// The member failed to make what its primary had made, and had to leave.
 #[tokio::test]
-async fn a_reservation_for_which_a_member_has_no_room_is_taken_back_and_the_member_stays() {
+async fn a_reservation_for_which_a_member_has_no_room_is_made_by_nobody_and_the_member_stays() {
     let bench = Bench::start_with_small_member(32 * MIB as u64).await;
     let allocate = async |range| bench.change(StorageOp::Allocate(range), Bytes::new()).await;
     allocate(blocks(100, 8, 2)).await.unwrap();
@@ -249,36 +284,85 @@ async fn a_reservation_for_which_a_member_has_no_room_is_taken_back_and_the_memb
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
 }
 
+/// It was taken back, and those that had made it remembered it as made: the next primary answered so when it was asked again.
+#[tokio::test]
+async fn a_reservation_that_was_refused_is_refused_by_the_next_primary_too() {
+    let bench = Bench::start_with_small_member(32 * MIB as u64).await;
+    let attempt = bench.attempt();
+    let allocate = async |primary: u32| {
+        let op = StorageOp::Allocate(blocks(100, 0, 40 * 256));
+        let request = StorageRequest { attempt: Some(attempt), ..bench.request(primary, op) };
+        bench.send(request, Bytes::new()).await.map(drop)
+    };
+    assert_eq!(allocate(1).await.unwrap_err().kind, ErrorKind::NoSpace);
+    // With this all hear what is settled.
+    bench.write(0, 1).await;
+    bench.write(0, 2).await;
+    bench.manager.take_out(1);
+    bench.write(0, 3).await;
+    assert_eq!(allocate(2).await.unwrap_err().kind, ErrorKind::NoSpace);
+    for member in 2..=MEMBERS {
+        assert!(bench.reserved_at(member, 100).is_empty(), "at {member}");
+    }
+}
+
+/// It had to leave for a reservation that it had no room for.
+#[tokio::test]
+async fn a_member_that_could_not_be_asked_and_has_no_room_for_a_reservation_stays_without_it() {
+    let bench = Arc::new(Bench::start_with_small_member(32 * MIB as u64).await);
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let reserver = tokio::spawn({
+        let bench = bench.clone();
+        let allocate = StorageOp::Allocate(blocks(100, 0, 40 * 256));
+        async move { bench.change(allocate, Bytes::new()).await }
+    });
+    bench.until(async || (!bench.reserved_at(2, 100).is_empty()).then_some(())).await;
+    bench.net.cut.lock().clear();
+    reserver.await.unwrap().unwrap();
+    assert!(bench.reserved_at(3, 100).is_empty());
+    assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
+    bench.fill(101, 1).await.unwrap();
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
 /// Each found room for itself, and what was kept for writes under way was gone.
 #[tokio::test]
 async fn of_many_reservations_at_once_each_is_made_by_all_members_or_by_none() {
-    const BLOCKS: u64 = 8 * 256;
     let bench = Arc::new(Bench::start_with_small_member(32 * MIB as u64).await);
-    let indices = 100..108;
-    let reservers = indices.clone().map(|index| {
-        let bench = bench.clone();
-        let allocate = StorageOp::Allocate(blocks(index, 0, BLOCKS));
-        tokio::spawn(async move { bench.change(allocate, Bytes::new()).await })
-    });
-    let (mut made, mut refused) = (0, 0);
-    for (index, reserver) in indices.zip(reservers.collect::<Vec<_>>()) {
-        let expected = match reserver.await.unwrap() {
-            Ok(()) => {
-                made += 1;
-                BLOCKS
-            }
-            Err(error) => {
-                assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
-                refused += 1;
-                0
-            }
-        };
-        for member in 1..=MEMBERS {
-            assert_eq!(bench.reserved_at(member, index).len() as u64, expected, "at {member}");
-        }
-    }
+    let (made, refused) = bench.reserve_at_once(100..108).await;
     assert!(made > 0 && refused > 0, "{made} made, {refused} refused");
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
+/// There, nobody looked for room one after the other.
+#[tokio::test]
+async fn of_many_reservations_at_a_small_primary_none_takes_what_it_keeps() {
+    let bench = Arc::new(Bench::start().await);
+    bench.shrink(1, 32 * MIB as u64).await;
+    // It has forgotten which numbers it gave.
+    bench.manager.decide(|_| {});
+    let (made, refused) = bench.reserve_at_once(100..108).await;
+    assert!(made > 0 && refused > 0, "{made} made, {refused} refused");
+    assert!(!bench.server(1).local(TargetId(1)).unwrap().is_short());
+    bench.fill(200, 1).await.unwrap();
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
+/// A member without room answered like one that had reserved it, so the primary of an earlier release had the copy move without.
+#[tokio::test]
+async fn the_only_copy_does_not_move_to_where_there_is_no_room_for_what_is_reserved() {
+    let bench = Bench::start_with(GroupId::of_class(1, 0), &[1]).await;
+    bench.shrink(2, 32 * MIB as u64).await;
+    bench.write(0, 1).await;
+    let allocate = StorageOp::Allocate(blocks(0, 256, 40 * 256));
+    bench.change(allocate, Bytes::new()).await.unwrap();
+    bench.begin_move(1, 2);
+    let is_tried = async || bench.manager.map.lock().groups[0].joining.is_empty().then_some(());
+    bench.until(is_tried).await;
+    assert_eq!(bench.manager.in_sync(), [1]);
+    assert_eq!(bench.read(1, 0).await, 1);
+    assert_eq!(bench.reserved_at(1, 0).len(), 40 * 256);
 }
 
 #[tokio::test]

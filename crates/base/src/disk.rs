@@ -1,13 +1,15 @@
-//! Files on one disk, real, simulated, or slower than it is.
+//! Files on one disk, real, simulated, slower than it is, or one that stops answering.
 //!
 //! A [`Disk`] is a directory. What is written is visible at once, survives the death of the process,
 //! and is lost or torn by a power loss until [`DiskFile::sync`] (for contents) or
 //! [`Disk::sync_directory`] (for names) has returned.
 
+mod held;
 mod real;
 pub mod sim;
 mod slow;
 
+pub use held::HeldDisk;
 pub use real::RealDisk;
 pub use slow::{SlowDisk, TokenBucket};
 
@@ -37,6 +39,11 @@ pub trait Disk: Send + Sync + 'static {
     fn birth(&self, name: &str) -> io::Result<u64>;
     /// The directory, for messages.
     fn path(&self) -> String;
+    /// Reads the beginning of a file from the disk itself, past all memory. Whether it comes back says whether the disk answers; an
+    /// error is an answer, too, and so is that this cannot be done there, as by default.
+    fn probe(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An open file.

@@ -1,6 +1,7 @@
 //! A directory of the machine's own file system.
 
 use super::{Disk, DiskFile};
+use crate::aligned::{ALIGNMENT, AlignedBuffer};
 use crate::descriptor;
 use crate::random::mixed;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
@@ -93,6 +94,13 @@ impl Disk for RealDisk {
 
     fn path(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn probe(&self, name: &str) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECT;
+        let file: File = rustix::fs::openat(&self.directory, name, flags, Mode::empty())?.into();
+        let mut block = AlignedBuffer::new(ALIGNMENT);
+        file.read_at(&mut block, 0).map(drop)
     }
 }
 
@@ -197,6 +205,18 @@ impl DiskFile for RealFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether past all memory or not is for the file system to say: on some it cannot be.
+    #[test]
+    fn a_disk_is_probed_by_a_file_that_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = RealDisk::new(directory.path()).unwrap();
+        disk.open("file", true).unwrap().write_all_at(&[1; 8192], 0).unwrap();
+        if let Err(error) = disk.probe("file") {
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+        assert_eq!(disk.probe("other").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn large_reads_give_the_same_bytes() {

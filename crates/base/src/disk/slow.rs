@@ -112,6 +112,10 @@ impl Disk for SlowDisk {
     fn path(&self) -> String {
         self.inner.path()
     }
+
+    fn probe(&self, name: &str) -> io::Result<()> {
+        self.inner.probe(name)
+    }
 }
 
 /// An open file of a [`SlowDisk`].

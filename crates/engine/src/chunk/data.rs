@@ -86,7 +86,10 @@ impl Data {
 
     /// As [`Data::read`], but false if a disk would have to be waited for.
     pub(super) fn read_cached(&self, buf: &mut [u8], at: u64) -> io::Result<bool> {
-        self.segment(at, false)?.read_cached_at(buf, offset_of(at))
+        match self.opened((at / SEGMENT_BLOCKS) as usize) {
+            Some(file) => file.read_cached_at(buf, offset_of(at)),
+            None => Ok(false),
+        }
     }
 
     /// What is at some places, block after block.
@@ -143,29 +146,35 @@ impl Data {
         }
     }
 
+    /// A segment's file, if it is open. Waits for no disk.
+    fn opened(&self, nth: usize) -> Option<Arc<dyn DiskFile>> {
+        self.segments.read().get(nth).cloned().flatten()
+    }
+
     fn segment(&self, at: u64, create: bool) -> io::Result<Arc<dyn DiskFile>> {
         let nth = (at / SEGMENT_BLOCKS) as usize;
-        if let Some(Some(file)) = self.segments.read().get(nth) {
-            return Ok(file.clone());
+        if let Some(file) = self.opened(nth) {
+            return Ok(file);
         }
+        // Before the lock, which those take who must not wait for a disk. Of two who open it the first counts.
+        let file = self.open_segment(nth, create)?;
         let mut segments = self.segments.write();
         if nth >= segments.len() {
             segments.resize(nth + 1, None);
         }
-        if let Some(file) = &segments[nth] {
-            return Ok(file.clone());
-        }
+        Ok(segments[nth].get_or_insert(file).clone())
+    }
+
+    fn open_segment(&self, nth: usize, create: bool) -> io::Result<Arc<dyn DiskFile>> {
         let name = format!("{PREFIX}{nth:05}");
-        let file = match self.disk.open(&name, false) {
+        match self.disk.open(&name, false) {
             Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
                 let file = self.disk.open(&name, true)?;
                 self.names_changed.store(true, Ordering::Release);
-                file
+                Ok(file)
             }
-            opened => opened?,
-        };
-        segments[nth] = Some(file.clone());
-        Ok(file)
+            opened => opened,
+        }
     }
 }
 
@@ -190,6 +199,9 @@ pub(super) fn is_unreadable(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use strake_base::disk::{HeldDisk, sim::SimDisk};
 
     const KIB: u64 = 1 << 10;
 
@@ -213,5 +225,34 @@ mod tests {
         assert_eq!(gathered.add(SEGMENT_BYTES - part, part), None);
         let before = Some((SEGMENT_BYTES - part, part));
         assert_eq!(gathered.add(SEGMENT_BYTES, part), before);
+    }
+
+    /// It was opened under the lock that every look needs: a disk that did not answer stopped threads that must not wait.
+    #[test]
+    fn who_must_not_wait_opens_no_data_file_and_waits_for_nobody_who_does() {
+        let disk = Arc::new(HeldDisk::new(SimDisk::new(1, 8 << 20).process()));
+        let block = [7; BLOCK_BYTES as usize];
+        Data::new(disk.clone()).write(&block, 0, 0).unwrap();
+        let data = Arc::new(Data::new(disk.clone()));
+        let mut read = [0; BLOCK_BYTES as usize];
+        assert!(!data.read_cached(&mut read, 0).unwrap(), "it is not open");
+        disk.hold();
+        let waits = std::thread::spawn({
+            let data = data.clone();
+            move || data.read(&mut [0; BLOCK_BYTES as usize], 0)
+        });
+        disk.until_waited_for(1);
+        let (looked, heard) = mpsc::channel();
+        std::thread::spawn({
+            let data = data.clone();
+            move || {
+                let cached = data.read_cached(&mut [0; BLOCK_BYTES as usize], 0).unwrap();
+                looked.send(cached).unwrap();
+            }
+        });
+        assert_eq!(heard.recv_timeout(Duration::from_secs(30)), Ok(false));
+        disk.go_on();
+        waits.join().unwrap().unwrap();
+        assert!(data.read_cached(&mut read, 0).unwrap() && read == block);
     }
 }

@@ -1,11 +1,12 @@
 //! The chunks whose maps are in memory: those in use, and those that wait for a checkpoint.
 //!
 //! A map that is not here is in the table as it stands there. So a map is dropped only when it is
-//! clean and nobody holds it, and is loaded under the lock of its shard.
+//! clean and nobody holds it, and comes in only from whoever holds the lock for loading of its shard.
+//! Those who look for what is here never wait for a disk: they do not need that lock.
 
 use super::Result;
 use super::map::{Chunk, Map};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,8 +20,17 @@ const INSERTS_MIN: usize = 32;
 
 /// The chunks whose maps are in memory.
 pub(super) struct Resident {
-    shards: Vec<RwLock<Shard>>,
+    parts: Vec<Part>,
     shard_bytes_max: u64,
+}
+
+/// A part of the chunks.
+#[derive(Default)]
+struct Part {
+    /// Held while a chunk comes in, so also while its map is read from the disk.
+    loading: Mutex<()>,
+    /// Held for moments only, never while waiting for a disk.
+    shard: RwLock<Shard>,
 }
 
 #[derive(Default)]
@@ -33,14 +43,14 @@ struct Shard {
 impl Resident {
     /// Keeps about `bytes_max` of maps that are not being changed.
     pub(super) fn new(bytes_max: u64) -> Self {
-        let mut shards = Vec::new();
-        shards.resize_with(SHARDS as usize, RwLock::default);
-        Self { shards, shard_bytes_max: bytes_max / SHARDS }
+        let mut parts = Vec::new();
+        parts.resize_with(SHARDS as usize, Part::default);
+        Self { parts, shard_bytes_max: bytes_max / SHARDS }
     }
 
     /// A chunk, if its map is here.
     pub(super) fn get(&self, id: ChunkId) -> Option<Arc<Chunk>> {
-        let shard = self.shard(id).read();
+        let shard = self.part(id).shard.read();
         let chunk = shard.chunks.get(&id)?;
         chunk.touched.store(true, Ordering::Relaxed);
         Some(chunk.clone())
@@ -57,15 +67,18 @@ impl Resident {
         if let Some(chunk) = self.get(id) {
             return Ok(Some(chunk));
         }
-        let mut shard = self.shard(id).write();
-        if let Some(chunk) = shard.chunks.get(&id) {
-            return Ok(Some(chunk.clone()));
+        let part = self.part(id);
+        let _loading = part.loading.lock();
+        // Nobody else brings it in from here on: if it is not here, the table has it as it stands.
+        if let Some(chunk) = self.get(id) {
+            return Ok(Some(chunk));
         }
         let map = match load()? {
             Some(map) => map,
             None if create => Map::default(),
             None => return Ok(None),
         };
+        let mut shard = part.shard.write();
         if shard.chunks.len() >= shard.sweep_at.max(INSERTS_MIN) {
             shard.sweep(self.shard_bytes_max);
         }
@@ -77,18 +90,18 @@ impl Resident {
     /// At most `limit` chunks of each shard between `first` and `last` that are here, unordered.
     pub(super) fn between(&self, first: ChunkId, last: ChunkId, limit: usize) -> Vec<ChunkId> {
         let mut ids = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.read();
+        for part in &self.parts {
+            let shard = part.shard.read();
             ids.extend(shard.chunks.range(first..=last).take(limit).map(|(id, _)| *id));
         }
         ids
     }
 
     /// Chunks of one file are spread: a file that is larger than a shard's share is nothing special.
-    fn shard(&self, id: ChunkId) -> &RwLock<Shard> {
+    fn part(&self, id: ChunkId) -> &Part {
         let name = id.ino.0 ^ u64::from(id.volume.0) << 40 ^ id.index.0.rotate_left(20);
         let mixed = name.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[((mixed >> 32) % SHARDS) as usize]
+        &self.parts[((mixed >> 32) % SHARDS) as usize]
     }
 }
 
@@ -112,5 +125,62 @@ impl Shard {
         }
         let more = bytes_max.saturating_sub(bytes) / TYPICAL_BYTES;
         self.sweep_at = self.chunks.len() + INSERTS_MIN + more as usize;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use strake_types::{ChunkIndex, Ino, VolumeId};
+
+    fn chunk(index: u64) -> ChunkId {
+        ChunkId { volume: VolumeId(1), ino: Ino(1), index: ChunkIndex(index) }
+    }
+
+    /// A disk that did not answer for one map kept the lock that every look needs, of threads that must not wait, too.
+    #[test]
+    fn chunks_in_memory_are_found_while_the_map_of_another_one_is_read() {
+        const COUNT: u64 = 16 * SHARDS;
+        let resident = Arc::new(Resident::new(1 << 30));
+        for index in 0..COUNT {
+            resident.get_or_load(chunk(index), true, || Ok(None)).unwrap();
+        }
+        let others = resident.clone();
+        let load = move || {
+            let (found, heard) = mpsc::channel();
+            std::thread::spawn(move || {
+                let all = (0..COUNT).filter(|index| others.get(chunk(*index)).is_some()).count();
+                let listed = others.between(chunk(0), chunk(COUNT), usize::MAX).len();
+                found.send((all as u64, listed as u64)).unwrap();
+            });
+            let found = heard.recv_timeout(Duration::from_secs(30));
+            assert_eq!(found, Ok((COUNT, COUNT)));
+            Ok(Some(Map::default()))
+        };
+        assert!(resident.get_or_load(chunk(COUNT), false, load).unwrap().is_some());
+        assert!(resident.get(chunk(COUNT)).is_some());
+    }
+
+    /// Each of those who wait for the same map takes the one that came in first.
+    #[test]
+    fn a_map_is_read_once_whoever_waits_for_it() {
+        let resident = Arc::new(Resident::new(1 << 30));
+        let loads = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let readers = (0..8).map(|_| {
+            let (resident, loads) = (resident.clone(), loads.clone());
+            std::thread::spawn(move || {
+                let load = || {
+                    loads.fetch_add(1, Ordering::Relaxed);
+                    Ok(Some(Map::default()))
+                };
+                resident.get_or_load(chunk(1), false, load).unwrap().unwrap()
+            })
+        });
+        let readers: Vec<_> = readers.collect();
+        let found: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        assert!(found.iter().all(|one| Arc::ptr_eq(one, &found[0])));
+        assert_eq!(loads.load(Ordering::Relaxed), 1);
     }
 }

@@ -240,6 +240,7 @@ impl LocalCluster {
                 free_bytes: store.stat().free_bytes,
                 poisoned: String::new(),
                 generation: None,
+                silent_ms: None,
             });
             stores.push(store);
         }

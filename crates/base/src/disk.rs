@@ -39,10 +39,10 @@ pub trait Disk: Send + Sync + 'static {
     fn birth(&self, name: &str) -> io::Result<u64>;
     /// The directory, for messages.
     fn path(&self) -> String;
-    /// Reads the beginning of a file from the disk itself, past all memory. Whether it comes back says whether the disk answers; an
-    /// error is an answer, too, and so is that this cannot be done there, as by default.
-    fn probe(&self, _name: &str) -> io::Result<()> {
-        Ok(())
+    /// Reads the beginning of a file from the disk itself, past all memory: whether it comes back says whether the disk answers,
+    /// also by an error. False if that cannot be done there, as by default.
+    fn probe(&self, _name: &str) -> io::Result<bool> {
+        Ok(false)
     }
 }
 

@@ -333,7 +333,10 @@ pub(crate) fn is_current(state: &State, report: &Resynced) -> bool {
     let Some(group) = state.groups.get(&report.group) else { return false };
     // One in sync that could not take a change answers nobody any more in that epoch.
     let resigned = report.failed && group.in_sync.iter().skip(1).any(|m| *m == report.member);
-    // So does one that leaves; others have all copies.
+    // So does one whose disk does not answer, the primary too.
+    let hangs = report.failed && report.hangs && group.in_sync.len() > 1;
+    let resigned = resigned || hangs && group.in_sync.contains(&report.member);
+    // And one that leaves; others have all copies.
     let stays = group.in_sync.iter().filter(|m| !group.leaving.contains(m)).count();
     let resigned = resigned
         || report.failed
@@ -345,6 +348,7 @@ pub(crate) fn is_current(state: &State, report: &Resynced) -> bool {
 
 /// A member that leaves has said that it answers nobody any more; but so few of the others live by now
 /// that it is needed. It goes on in a new epoch, until [`settle`] has taken out who is gone. True if so.
+/// So does one whose disk hangs while nobody else in sync serves: none is as good as it then.
 pub(crate) fn keep_needed(
     state: &mut State,
     report: &Resynced,
@@ -358,7 +362,9 @@ pub(crate) fn keep_needed(
     let living = stays().filter(|m| life(**m).serves()).count();
     let copies = GroupId(report.group).copies() as usize;
     let leaves = report.failed && group.leaving.contains(&report.member);
-    let needed = leaves && stays().count() >= copies && living < copies;
+    let goes_on = |m: &u32| *m != report.member && life(*m).serves();
+    let needed = leaves && stays().count() >= copies && living < copies
+        || report.failed && report.hangs && !group.in_sync.iter().any(goes_on);
     group.epoch += u64::from(needed);
     needed
 }

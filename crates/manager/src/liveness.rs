@@ -230,13 +230,13 @@ impl Liveness {
         }
         self.servers.insert(server, heard);
         for spec in specs {
-            let sound = spec.poisoned.is_empty();
+            let (sound, answers) = (spec.poisoned.is_empty(), spec.silent_ms.is_none());
             let before = self.targets.insert(spec.target, spec);
-            let other = before.is_none_or(|before| before.poisoned.is_empty() != sound);
+            let other = before.as_ref().is_none_or(|b| b.poisoned.is_empty() != sound);
             if other && !sound {
                 self.denied = now;
             }
-            news |= other;
+            news |= other || before.is_some_and(|b| b.silent_ms.is_none() != answers);
         }
         news
     }
@@ -482,12 +482,19 @@ impl Liveness {
         heard.left || heard.spoke && (poisoned || !heard.targets.contains(&target))
     }
 
+    /// True if a server itself says that the disk of a target does not answer. That alone takes nobody out, for it may come
+    /// late; but nobody goes on with such a target in place of another one.
+    fn is_silent(&self, target: u32) -> bool {
+        self.targets.get(&target).is_some_and(|spec| spec.silent_ms.is_some())
+    }
+
     /// What is known of a target of a server.
     pub fn life(&self, target: u32, server: u32, now: Duration) -> Life {
         let silent = |since: Duration| now.saturating_sub(since);
         let heard = self.servers.get(&server);
         let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.patience());
         match here {
+            Some(_) if self.is_silent(target) => Life::Quiet,
             Some(h) if h.serves && h.at >= self.denied && silent(h.at) <= self.lease / 2 => {
                 match now.saturating_sub(h.since) > self.lease * STEADY_LEASES {
                     true => Life::Steady,

@@ -3,6 +3,7 @@
 use crate::gate::{Gate, Pass};
 use crate::tag::{Tag, plain, plain_error};
 use crate::target::{Target, check_parts, in_chunk};
+use crate::watch::Work;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,18 +82,26 @@ impl Shelf {
         &self,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_as(Work::Short, work).await
+    }
+
+    async fn run_as<T: Send + 'static>(
+        &self,
+        kind: Work,
+        work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
+    ) -> Result<T> {
         let pass = self.pass.clone();
         let work = move |store: &ChunkStore| {
             let done = work(store);
             drop(pass);
             done
         };
-        self.target.run_attempt(self.attempt, work).await
+        self.target.run_attempt(self.attempt, kind, work).await
     }
 
     /// Makes everything on the target durable.
     pub async fn sync(&self) -> Result<()> {
-        self.run(|s| s.sync()).await
+        self.run_as(Work::Sync, |s| s.sync()).await
     }
 
     fn in_chunk(&self, range: msg::Range) -> Result<(ChunkId, u64, u64)> {
@@ -205,7 +214,7 @@ impl Shelf {
                     Some(len) => s.set_len(chunk, len),
                     None => s.delete_range(chunk.volume, chunk.ino, only),
                 };
-                self.run(cut).await
+                self.run_as(Work::Walk, cut).await
             }
             StorageOp::Lose(lost) => {
                 let chunk = self.tag.mark(lost.chunk.into())?;
@@ -225,7 +234,8 @@ impl Shelf {
         let bytes = payload.len() as u64;
         let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
         let (chunk, offset, _) = self.in_chunk(range)?;
-        self.run(move |s| {
+        let kind = if sync { Work::Sync } else { Work::Short };
+        self.run_as(kind, move |s| {
             s.write(chunk, offset, &payload, write.crc)?;
             if sync { s.sync() } else { Ok(()) }
         })
@@ -286,7 +296,7 @@ impl Shelf {
             s.delete_range(volume, ino, gone)?;
             last.map_or(Ok(()), |(chunk, len)| s.truncate(chunk, len))
         };
-        self.run(cut).await
+        self.run_as(Work::Walk, cut).await
     }
 
     /// Bytes of a chunk: from memory at once where the kernel has them; else by a thread that may
@@ -301,7 +311,7 @@ impl Shelf {
         let cached = self.target.store.read_cached(chunk, offset, len).map_err(plain_error)?;
         let (data, crc) = match cached {
             Some(cached) => cached,
-            None => self.run(move |s| s.read(chunk, offset, len)).await?,
+            None => self.run_as(Work::Read, move |s| s.read(chunk, offset, len)).await?,
         };
         self.target.bytes_read.increment(data.len() as u64);
         Ok((data, crc))
@@ -345,7 +355,8 @@ impl Shelf {
             0 => LISTED_CHUNKS_MAX,
             max => LISTED_CHUNKS_MAX.min(max as usize),
         };
-        let (found, next) = self.run(move |s| s.chunks_of(volume, ino, indices, limit)).await?;
+        let list = move |s: &ChunkStore| s.chunks_of(volume, ino, indices, limit);
+        let (found, next) = self.run_as(Work::Walk, list).await?;
         let index = |index| plain(ChunkId { volume, ino, index }).index.0;
         plain_answer(StorageAnswer::Chunks(msg::ChunkList {
             indices: found.iter().map(|c| index(c.index)).collect(),
@@ -360,8 +371,8 @@ impl Shelf {
         let tag = self.tag;
         // The cursor is one of the store: between its pages, other groups' chunks are passed over.
         let after = from.after.map(ChunkId::from);
-        let page =
-            self.run(move |s| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX)).await?;
+        let list = move |s: &ChunkStore| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX);
+        let page = self.run_as(Work::Walk, list).await?;
         plain_answer(StorageAnswer::Digests(msg::DigestPage {
             chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
             digests: page.chunks.iter().map(|c| c.digest).collect(),

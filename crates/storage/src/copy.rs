@@ -6,6 +6,7 @@ use crate::order::Order;
 use crate::server::{StorageServer, Way};
 use crate::tag::Tag;
 use crate::target::{Target, in_chunk};
+use crate::watch::Work;
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_engine::chunk::ChunkStore;
@@ -60,7 +61,7 @@ impl StorageServer {
                 drop(passes);
                 cloned
             };
-            to.run_attempt(running.attempt(), clone).await?;
+            to.run_attempt(running.attempt(), Work::Walk, clone).await?;
             let gate = self.gates.of(to.id, from_group);
             self.check_unused(Some(&gate), to, from_group)?;
             running.succeed();

@@ -32,7 +32,7 @@
 //! * `room` — when a target is short of room, as primaries are told.
 //! * [`soundness`] — whether what targets hold is sound, asked of any server of the cluster; [`scrubs`] —
 //!   the walks over targets of this server that jobs of the manager want verified.
-//! * `target` — one target, its bounded threads and its metrics; `member` — what the cluster hears of
+//! * `target` — one target, its bounded threads and its metrics; `watch` — whether its disk answers; `member` — what the cluster hears of
 //!   a server with targets, and has it do; `opener` — who makes targets while it runs.
 
 mod apply;
@@ -49,6 +49,7 @@ pub mod server;
 pub mod soundness;
 mod tag;
 mod target;
+mod watch;
 
 pub use member::{Disks, Here};
 pub use opener::Opener;

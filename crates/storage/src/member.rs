@@ -33,7 +33,13 @@ pub struct Here<D> {
 
 impl<D: Disks> Member for Here<D> {
     fn targets(&self) -> Vec<TargetSpec> {
-        self.disks.specs()
+        let mut specs = self.disks.specs();
+        if let Some(storage) = &self.storage {
+            for spec in &mut specs {
+                spec.silent_ms = storage.silent_ms(TargetId(spec.target));
+            }
+        }
+        specs
     }
 
     fn held(&self) -> Vec<Held> {
@@ -58,6 +64,7 @@ impl<D: Disks> Member for Here<D> {
 
     fn wake(&self) {
         if let Some(storage) = &self.storage {
+            storage.watch_disks();
             storage.wake_replicas();
             storage.wake_census();
         }

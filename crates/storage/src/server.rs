@@ -2,6 +2,7 @@
 
 mod census;
 mod first;
+mod hung;
 mod rights;
 mod way;
 

@@ -3,20 +3,25 @@
 use crate::attempts::Attempts;
 use crate::room::Room;
 use crate::tag::plain_error;
+use crate::watch::{Watch, Work};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use strake_base::task;
 use strake_engine::chunk::{self, ChunkStore};
 use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage::{Attempt, Chunk, Range, WriteMany};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// Operations at work on one target at once. Deep enough to keep a fast disk busy; the rest wait in
 /// order.
 pub(crate) const DEPTH_MAX: usize = 32;
+
+/// Who waits for his turn looks so often whether the disk answers at all.
+const DISK_LOOK: Duration = Duration::from_secs(1);
 
 /// Parts of one request: as many as clients send at most.
 const PARTS_MAX: usize = 16_384;
@@ -85,6 +90,8 @@ pub(crate) struct Target {
     bytes_written: Counter,
     room: Room,
     queue_depth: Gauge,
+    /// Whether its disk answers.
+    pub watch: Arc<Watch>,
 }
 
 impl Target {
@@ -113,6 +120,7 @@ impl Target {
             bytes_written: bytes("write"),
             room: Room::default(),
             queue_depth: gauge!("strake_storage_queue_depth", "target" => target.clone()),
+            watch: Arc::default(),
         }
     }
 
@@ -165,32 +173,98 @@ impl Target {
         self.room.has_beside_margin(&self.store, bytes)
     }
 
+    /// Looks whether its disk answers, several times a second.
+    pub fn watch_disk(&self) {
+        let before = self.watch.silent();
+        let probes = self.watch.look(tokio::time::Instant::now());
+        match (before, self.watch.silent()) {
+            (None, Some(_)) => tracing::error!("{}", self.silence("nothing new is asked of it")),
+            (Some(_), None) => {
+                let path = self.store.path();
+                tracing::warn!("target {} ({path}): its disk answers again", self.id);
+            }
+            _ => {}
+        }
+        if probes {
+            let (store, begun) = (self.store.clone(), self.watch.begin(Work::Probe));
+            task::blocking(move || match store.probe() {
+                true => drop(begun),
+                false => begun.end_in_vain(),
+            });
+        }
+    }
+
+    /// Fails while the disk does not answer: what would be asked of it now would only wait, and hold what others need.
+    pub fn check_disk(&self) -> Result<()> {
+        let Some(silent) = self.watch.silent() else { return Ok(()) };
+        let since = format!("for {} s", silent.as_secs());
+        Err(Error::with(ErrorKind::Unavailable, self.silence(&since)))
+    }
+
+    fn silence(&self, more: &str) -> String {
+        let (id, path) = (self.id, self.store.path());
+        format!("target {id} ({path}): its disk does not answer, {more}; see dmesg on its host")
+    }
+
     /// Runs `work` on a thread that may wait for the disk, when it is its turn. It runs to its end
-    /// even if the caller stops waiting.
+    /// even if the caller stops waiting. Fails with `Unavailable` before it has begun where the disk does not answer.
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_as(Work::Walk, work).await
+    }
+
+    /// As [`Target::run`], for work that says something of the disk.
+    pub async fn run_as<T: Send + 'static>(
+        self: &Arc<Self>,
+        kind: Work,
+        work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
+    ) -> Result<T> {
         let _queued = Queued::new(&self.queue_depth);
-        let stopped = |_| Error::with(ErrorKind::Unavailable, "the storage server is stopping");
-        let turn = self.gate.clone().acquire_owned().await.map_err(stopped)?;
-        let store = self.store.clone();
+        let turn = self.turn().await?;
+        let (store, begun) = (self.store.clone(), self.watch.begin(kind));
         let done = task::blocking(move || {
             let result = work(&store);
-            drop(turn);
+            drop((begun, turn));
             result
         });
         let failed = |e| {
             let detail = format!("target {}: the operation was abandoned: {e}", self.id);
             Error::with(ErrorKind::Io, detail)
         };
-        done.await.map_err(failed)?.map_err(plain_error)
+        let done = match kind {
+            // Whoever is told meanwhile that the disk does not answer asks another member. A change is under way until it has ended.
+            Work::Read => self.while_disk_answers(done).await?,
+            _ => done.await,
+        };
+        done.map_err(failed)?.map_err(plain_error)
     }
 
-    /// As [`Target::run`], unless its client has given this up when it is its turn.
+    /// Waits for a turn, in order.
+    async fn turn(&self) -> Result<OwnedSemaphorePermit> {
+        self.check_disk()?;
+        let stopped = |_| Error::with(ErrorKind::Unavailable, "the storage server is stopping");
+        let turn = self.gate.clone().acquire_owned();
+        self.while_disk_answers(turn).await?.map_err(stopped)
+    }
+
+    /// Waits for something as long as the disk answers.
+    async fn while_disk_answers<F: Future>(&self, awaited: F) -> Result<F::Output> {
+        let mut awaited = std::pin::pin!(awaited);
+        loop {
+            match timeout(DISK_LOOK, &mut awaited).await {
+                Ok(done) => return Ok(done),
+                Err(_waits) => self.check_disk()?,
+            }
+        }
+    }
+
+    /// As [`Target::run_as`], unless its client has given this up when it is its turn.
     pub async fn run_attempt<T: Send + 'static>(
         self: &Arc<Self>,
         attempt: Option<Attempt>,
+        kind: Work,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
         let target = self.clone();
@@ -200,7 +274,7 @@ impl Target {
             Ok(()) => work(store).map(Ok),
             Err(given_up) => Ok(Err(given_up)),
         };
-        self.run(work).await?
+        self.run_as(kind, work).await?
     }
 }
 

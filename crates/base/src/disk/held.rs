@@ -126,9 +126,10 @@ impl Disk for HeldDisk {
         self.inner.path()
     }
 
-    fn probe(&self, name: &str) -> io::Result<()> {
+    fn probe(&self, name: &str) -> io::Result<bool> {
         self.hold.pass();
-        self.inner.probe(name)
+        // As if it were a real one, whatever it is.
+        self.inner.probe(name).map(|_| true)
     }
 }
 

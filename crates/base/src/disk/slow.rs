@@ -113,7 +113,7 @@ impl Disk for SlowDisk {
         self.inner.path()
     }
 
-    fn probe(&self, name: &str) -> io::Result<()> {
+    fn probe(&self, name: &str) -> io::Result<bool> {
         self.inner.probe(name)
     }
 }

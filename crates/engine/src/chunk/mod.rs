@@ -276,6 +276,17 @@ impl ChunkStore {
         self.store.check_poison().is_err()
     }
 
+    /// Where it lies, for messages.
+    pub fn path(&self) -> &str {
+        &self.store.target
+    }
+
+    /// Returns when the disk has answered something that is in no memory, be it an error; false if it cannot be asked for
+    /// that ([`Disk::probe`]).
+    pub fn probe(&self) -> bool {
+        self.store.disk.probe(table::FILE).unwrap_or(true)
+    }
+
     /// State of the target.
     pub fn stat(&self) -> StoreStat {
         self.store.stat()

@@ -237,6 +237,42 @@ fn one_in_sync_that_could_not_take_a_change_is_taken_out_and_the_primary_never()
     assert_eq!(shown(&state), (8, &[1, 3][..], &[][..], 0));
 }
 
+/// It stayed in its groups as long as its server spoke, and they took no writes.
+#[test]
+fn one_whose_disk_hangs_takes_itself_out_beside_one_that_serves_the_primary_too() {
+    use Life::{Quiet, Serves};
+    let hangs = Resynced {
+        group: TWO,
+        epoch: 7,
+        member: 1,
+        failed: true,
+        hangs: true,
+        ..Resynced::default()
+    };
+    let known = || lives([Quiet, Serves, Quiet]);
+    let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+    let late = Resynced { epoch: 6, ..hangs.clone() };
+    assert!(!keep_needed(&mut state, &late, known()));
+    resynced(&mut state, &late).unwrap();
+    assert_eq!(shown(&state), (7, &[1, 2, 3][..], &[][..], 0), "it may serve again");
+    assert!(!keep_needed(&mut state, &hangs, known()));
+    resynced(&mut state, &hangs).unwrap();
+    assert_eq!(shown(&state), (8, &[2, 3][..], &[][..], 0));
+    settle(&mut state, lives([Quiet, Serves, Serves]), |_, _| false);
+    assert_eq!(shown(&state).0, 8, "not as long as it hangs");
+    settle(&mut state, lives([Serves; 3]), |_, _| false);
+    assert_eq!(shown(&state), (9, &[2, 3][..], &[1][..], 0));
+    // Others may be as it is, or dead: then it goes on, in a new epoch because it has resigned from this one.
+    let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
+    assert!(keep_needed(&mut state, &hangs, lives([Quiet; 3])));
+    assert_eq!(shown(&state), (8, &[1, 2, 3][..], &[][..], 0));
+    // Never the last one.
+    let mut state = with_group(&[1, 2], &[1], &[]);
+    assert!(!keep_needed(&mut state, &hangs, known()));
+    resynced(&mut state, &hangs).unwrap();
+    assert_eq!(shown(&state), (7, &[1][..], &[][..], 0));
+}
+
 #[test]
 fn groups_of_one_copy_never_change() {
     let mut state = cluster(&[1, 1]);

@@ -131,7 +131,11 @@ impl Replica {
                 return Err(error);
             }
             state.unsettled.remove(key);
-            state.resigned = Some(epoch);
+            if error.kind == ErrorKind::Unavailable {
+                // The disk was not asked for anything: it is as if the change had not come yet.
+                return Err(error);
+            }
+            state.resign(epoch);
             drop(state);
             tracing::error!("group {} at target {}: {error}", self.group, self.me());
             return Err(error);
@@ -368,8 +372,9 @@ impl Replica {
         let view = self.view()?;
         let alone = {
             let state = self.state.lock();
-            if state.resigned == Some(view.epoch) {
-                return Err(self.error(ErrorKind::NotCurrent, "a change is missing here"));
+            if state.resigned >= Some(view.epoch) {
+                let what = "a change is missing here, or the disk does not answer";
+                return Err(self.error(ErrorKind::NotCurrent, what));
             }
             match (standing, &state.reign) {
                 (Standing::Leads(since), Some(reign)) if reign.since == since => {

@@ -73,6 +73,7 @@ impl Replica {
                 // Nobody says it where everybody is to have it first, or where it fails.
                 Ok(()) = made_here => Ok(Ok(false)),
                 made = &mut made => made,
+                hung = self.given_up(view.epoch) => Ok(Err(hung)),
             }
         };
         let late = |_| self.error(ErrorKind::NotCurrent, "the change is still under way");
@@ -457,7 +458,12 @@ impl Replica {
         };
         let both = try_join(others, self.shelf.sync());
         let late = |_| self.error(ErrorKind::NotCurrent, "not all members have synced yet");
-        tokio::time::timeout(SYNC_WAIT, both).await.map_err(late)??;
+        tokio::select! {
+            synced = tokio::time::timeout(SYNC_WAIT, both) => {
+                synced.map_err(late)??;
+            }
+            hung = self.given_up(view.epoch) => return Err(hung),
+        }
         self.check_copies(numbered.reign, least)?;
         self.check_answers(numbered.reign).await
     }
@@ -545,11 +551,13 @@ impl Replica {
     }
 }
 
-/// True for an error that comes before anything is made of a change: what is asked for cannot be.
+/// True for an error that comes before anything is made of a change: what is asked for cannot be, or the disk does not answer and
+/// was not asked.
 fn is_refusal(op: &StorageOp, error: &Error) -> bool {
+    use ErrorKind::{FileTooBig, Invalid, Malformed, NoSpace, Unavailable};
     match error.kind {
-        ErrorKind::Malformed | ErrorKind::Invalid | ErrorKind::FileTooBig => true,
-        ErrorKind::NoSpace => matches!(op, StorageOp::Allocate(_)),
+        Malformed | Invalid | FileTooBig | Unavailable => true,
+        NoSpace => matches!(op, StorageOp::Allocate(_)),
         _ => false,
     }
 }

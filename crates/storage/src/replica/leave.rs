@@ -41,7 +41,8 @@ impl Replica {
         // Every answer is checked against this at its very end.
         {
             let mut state = self.state.lock();
-            (state.resigned, state.let_go_at) = (Some(epoch), Some(now));
+            state.resign(epoch);
+            state.let_go_at = Some(now);
         }
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since);
         if let Some(reign) = reign {

@@ -8,6 +8,7 @@
 //! * `recover` — what a new primary does first.
 //! * `resync` — making a joining member equal; `healing` — when and how fast, and how far it is.
 //! * `leave` — a member that is to leave.
+//! * `hung` — a member whose disk does not answer.
 //! * `left` — changes that nobody waits for any more, and their bound.
 //! * `digest` — what copies of chunks are compared by.
 //! * `compare` — whether the copies of chunks are the same.
@@ -23,6 +24,7 @@ mod digest;
 mod errand;
 mod follow;
 mod healing;
+mod hung;
 mod lead;
 mod leave;
 mod left;
@@ -165,8 +167,12 @@ struct State {
     unsettled: BTreeMap<(u64, u64), Unsettled>,
     /// All changes before this one, by reign and number, are applied everywhere.
     settled: (u64, u64),
-    /// The epoch in which a change could not be applied here: nothing is answered in it any more.
+    /// The epoch in which a change could not be applied here: nothing is answered in it any more, nor in an earlier one.
     resigned: Option<u64>,
+    /// The epoch from which it has resigned because its disk did not answer,
+    gave_up: Option<u64>,
+    /// and when it last began to say so.
+    gives_up_at: Option<Duration>,
     /// When it said last that it leaves.
     let_go_at: Option<Duration>,
     /// To whom we have promised to act in no epoch without them, and until when.
@@ -235,6 +241,11 @@ impl State {
     /// The reign of this name, if it lasts.
     fn reign(&mut self, since: u64) -> Option<&mut Reign> {
         self.reign.as_mut().filter(|reign| reign.since == since)
+    }
+
+    /// From now on nothing is answered in an epoch.
+    fn resign(&mut self, epoch: u64) {
+        self.resigned = self.resigned.max(Some(epoch));
     }
 
     /// True while a promise runs to somebody who is not in sync in a view: without him nothing is

@@ -49,12 +49,18 @@ pub(super) struct Report {
     reason: String,
     sent: u64,
     boot: u64,
+    hangs: bool,
 }
 
 impl Report {
     /// It is not equal, or answers nobody any more.
     pub(super) fn failed(reason: String) -> Self {
         Self { failed: true, reason, ..Self::default() }
+    }
+
+    /// Our own disk does not answer, so neither do we.
+    pub(super) fn hangs(reason: String) -> Self {
+        Self { hangs: true, ..Self::failed(reason) }
     }
 }
 
@@ -215,7 +221,7 @@ impl Replica {
 
     /// Tells the manager that a member is equal, or that it cannot be.
     pub(super) async fn report(&self, epoch: u64, member: TargetId, report: Report) {
-        let Report { failed, reason, sent, boot } = report;
+        let Report { failed, reason, sent, boot, hangs } = report;
         let target = &self.shelf.target;
         let word = match self.group.copies() {
             1 => word_of(self.common.map.group(self.group).ok().as_ref(), target),
@@ -231,6 +237,7 @@ impl Replica {
             word,
             primary_boot: target.store.boot(),
             member_boot: boot,
+            hangs,
         };
         match self.common.map.ask_manager(ManagerOp::Resynced(report)).await {
             // The map that says what became of it.

@@ -5,12 +5,12 @@ use crate::StorageServer;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
-use strake_base::disk::{Disk, RealDisk};
+use strake_base::disk::{Disk, HeldDisk, RealDisk};
 use strake_base::random::SplitMix64;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
 use strake_types::limits::CHUNK_BYTES_MAX;
@@ -33,6 +33,7 @@ use tokio::runtime::Runtime;
 mod damage;
 mod fences;
 mod first;
+mod hung;
 mod level;
 mod room;
 
@@ -282,6 +283,8 @@ struct Bench {
     group: GroupId,
     /// Bytes that the members started from now on may hold.
     capacity: Mutex<Option<u64>>,
+    /// The disks of the members that run.
+    disks: Mutex<HashMap<u32, Arc<HeldDisk>>>,
 }
 
 fn key() -> CapabilityKey {
@@ -325,8 +328,8 @@ impl Bench {
         servers.lock().resize_with(MEMBERS as usize + 1, || None);
         let client = view(0, &manager, &net, &servers).await;
         let dir = tempfile::tempdir().unwrap();
-        let (seq, capacity) = (Mutex::new(0), Mutex::default());
-        let bench = Bench { dir, manager, net, servers, client, seq, group, capacity };
+        let (seq, capacity, disks) = (Mutex::new(0), Mutex::default(), Mutex::default());
+        let bench = Bench { dir, manager, net, servers, client, seq, group, capacity, disks };
         for id in all {
             std::fs::create_dir(bench.dir.path().join(id.to_string())).unwrap();
             bench.format(id);
@@ -350,7 +353,9 @@ impl Bench {
             // The life before may not have ended yet.
             let capacity_bytes = *self.capacity.lock();
             let options = ChunkOptions { capacity_bytes, ..ChunkOptions::default() };
-            match ChunkStore::open(self.disk(id), options) {
+            let disk = Arc::new(HeldDisk::new(self.disk(id)));
+            self.disks.lock().insert(id, disk.clone());
+            match ChunkStore::open(disk, options) {
                 Ok(store) => break Arc::new(store),
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
@@ -370,6 +375,7 @@ impl Bench {
         let beats = Arc::downgrade(&server);
         runtime.spawn(async move {
             while let Some(server) = beats.upgrade() {
+                server.watch_disks();
                 server.wake_replicas();
                 drop(server);
                 tokio::time::sleep(Duration::from_millis(20)).await;

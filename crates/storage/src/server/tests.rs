@@ -1,4 +1,5 @@
 mod adding;
+mod hung;
 mod turns;
 mod walks;
 

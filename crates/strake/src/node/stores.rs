@@ -155,6 +155,8 @@ impl Target {
             poisoned: stat.poisoned.unwrap_or_default(),
             scrub: *self.scrub.lock(),
             generation: Some(self.generation()),
+            // Said by who asks the disk.
+            silent_ms: None,
         }
     }
 

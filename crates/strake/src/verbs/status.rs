@@ -257,10 +257,15 @@ fn who_waits(map: &ClusterMap, server: &Server) -> String {
 pub fn disk_problem(target: &Target, single: bool) -> Option<Problem> {
     let (spec, id) = (&target.spec, target.id);
     let who = format!("target {id} ({})", spec.path);
+    let health = if single { Health::Broken } else { Health::Degraded };
     if !spec.poisoned.is_empty() {
-        let health = if single { Health::Broken } else { Health::Degraded };
         let about = format!("{who} takes no writes: {}", spec.poisoned);
         let mend = "check its disk (dmesg, smartctl), then restart its server".into();
+        return Some(Problem { health, about, mend });
+    }
+    if let Some(ms) = spec.silent_ms {
+        let about = format!("{who} hangs: its disk has answered nothing for {} s", ms / 1000);
+        let mend = "check its disk (dmesg, smartctl); it goes on when that answers".into();
         return Some(Problem { health, about, mend });
     }
     let left = spec.scrub.map_or(0, |scrub| scrub.left);

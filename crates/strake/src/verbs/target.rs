@@ -150,6 +150,7 @@ pub fn state_of(map: &ClusterMap, target: &Target) -> String {
     let state = match (target.up, target.spec.poisoned.is_empty()) {
         (false, _) => "down",
         (true, false) => "stopped",
+        (true, true) if target.spec.silent_ms.is_some() => "hangs",
         (true, true) => "up",
     };
     match (target.drains, empty) {

@@ -166,6 +166,9 @@ pub struct TargetSpec {
     /// The generation ([`Joined::generations`]) that is written on it, 0: none yet. Absent: a release that writes none.
     #[prost(uint64, optional, tag = "13")]
     pub generation: Option<u64>,
+    /// For how many ms its disk has answered nothing, although something waits for it; absent: it answers.
+    #[prost(uint64, optional, tag = "14")]
+    pub silent_ms: Option<u64>,
 }
 
 /// A round over a target in which everything was verified.
@@ -252,6 +255,10 @@ pub struct Resynced {
     /// The boot by which the member does.
     #[prost(fixed64, tag = "9")]
     pub member_boot: u64,
+    /// `failed`, and said by the member itself: its disk does not answer, so it answers nobody any more in this epoch. It may be
+    /// the primary.
+    #[prost(bool, tag = "10")]
+    pub hangs: bool,
 }
 
 /// See [`ManagerOp::PrepareCopies`].

@@ -198,6 +198,37 @@ async fn who_leaves_or_has_a_broken_disk_is_taken_out_at_once() {
     assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
 }
 
+/// A heartbeat may come late, when the target serves readers again. Its report is of an epoch in which it does not.
+#[tokio::test]
+async fn a_target_whose_disk_hangs_is_taken_out_by_its_report_alone_and_is_back_when_it_answers() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    let say = async |silent_ms: Option<u64>| {
+        let mut targets = again(&servers[0].0, &servers[0].1).targets;
+        targets[0].silent_ms = silent_ms;
+        let beat = Heartbeat { server: 1, targets, ..Heartbeat::default() };
+        bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    };
+    say(Some(9_000)).await;
+    let group = bench.group().await;
+    assert_eq!(sets(&group), (&[1, 2][..], &[][..]));
+    let hangs = Resynced {
+        group: TWO,
+        epoch: group.epoch,
+        member: 1,
+        failed: true,
+        hangs: true,
+        ..Resynced::default()
+    };
+    bench.ask(ManagerOp::Resynced(hangs)).await.unwrap();
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]));
+    bench.clock.pass(1_200);
+    bench.beat_of(&servers[1].0, &servers[1].1).await;
+    say(Some(12_000)).await;
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[][..]), "it would hold the others up");
+    say(None).await;
+    assert_eq!(sets(&bench.group().await), (&[2][..], &[1][..]));
+}
+
 /// A server that left in good order was taken out at once, in favour of one that had just lost power:
 /// all that remained was what that one had synced. Found by simulation.
 #[tokio::test]

@@ -14,6 +14,7 @@ impl Gen {
             free_bytes: self.u64(),
             poisoned: self.string(),
             generation: self.opt(Self::u64),
+            silent_ms: self.opt(Self::u64),
         }
     }
 
@@ -73,6 +74,7 @@ impl Gen {
                 word: self.u64(),
                 primary_boot: self.u64(),
                 member_boot: self.u64(),
+                hangs: self.bool(),
             }),
             PrepareCopies(mgr::PrepareCopies { copies: self.u32() }),
             Plan(self.plan()),

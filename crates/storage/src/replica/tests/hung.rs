@@ -1,0 +1,120 @@
+//! Members whose disk does not answer.
+
+use super::*;
+use crate::watch::Limits;
+use tokio::task::JoinHandle;
+
+/// Of a disk that answers nothing at all.
+const SHORT: Limits = Limits {
+    silence: Duration::from_millis(300),
+    probe_after: Duration::from_millis(100),
+    said_after: Duration::from_millis(100),
+};
+
+impl Bench {
+    /// From now on the disk of a member answers nothing.
+    fn hold(&self, member: u32) -> Arc<HeldDisk> {
+        let target = self.server(member).local(TargetId(member)).unwrap();
+        target.watch.set_limits(SHORT);
+        let disk = self.disks.lock()[&member].clone();
+        disk.hold();
+        disk
+    }
+
+    /// It answers again, and the manager lets the member join: no more can be told it from one that was away.
+    async fn go_on(&self, member: u32, disk: &HeldDisk) {
+        self.server(member).local(TargetId(member)).unwrap().watch.set_limits(Limits::default());
+        disk.go_on();
+        self.until(async || {
+            self.server(member).silent_ms(TargetId(member)).is_none().then_some(())
+        })
+        .await;
+        self.manager.let_join(member);
+        self.until_in_sync(&[1, 2, 3]).await;
+    }
+
+    /// A write of a block that is sent to a member once, whatever becomes of it.
+    fn begin_write(self: &Arc<Self>, target: u32, block: u64, fill: u8) -> JoinHandle<Result<()>> {
+        let (bench, attempt) = (self.clone(), self.attempt());
+        tokio::spawn(async move { bench.write_to(target, attempt, block, fill).await })
+    }
+}
+
+/// It was silent for changes, and nobody took it out as long as its server spoke: no write of the group ended.
+#[tokio::test]
+async fn a_member_whose_disk_hangs_is_taken_out_and_the_write_ends() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    let disk = bench.hold(3);
+    let write = bench.begin_write(1, 0, 2);
+    bench.until_in_sync(&[1, 2]).await;
+    write.await.unwrap().unwrap();
+    bench.write(1, 3).await;
+    bench.go_on(3, &disk).await;
+    for member in 1..=MEMBERS {
+        assert_eq!((bench.read(member, 0).await, bench.read(member, 1).await), (2, 3), "{member}");
+    }
+}
+
+/// The same, of the one that everybody asks. What it had begun alone is made there late, and nobody may read it.
+#[tokio::test]
+async fn a_primary_whose_disk_hangs_is_taken_out_and_what_it_makes_late_counts_for_nothing() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    let disk = bench.hold(1);
+    let write = bench.begin_write(1, 0, 2);
+    bench.until_in_sync(&[2, 3]).await;
+    let told = write.await.unwrap().unwrap_err();
+    assert!(matches!(told.kind, ErrorKind::NotCurrent | ErrorKind::Unavailable), "{told}");
+    assert_eq!(bench.read(2, 0).await, 1);
+    bench.write(0, 3).await;
+    bench.write(1, 4).await;
+    bench.go_on(1, &disk).await;
+    for member in 1..=MEMBERS {
+        assert_eq!((bench.read(member, 0).await, bench.read(member, 1).await), (3, 4), "{member}");
+    }
+}
+
+/// Its client waited for as long as a sync may take, although others went on.
+#[tokio::test]
+async fn a_sync_that_waits_for_a_disk_that_hangs_ends_with_the_members_that_go_on() {
+    for hung in [1, 3] {
+        let bench = Arc::new(Bench::start().await);
+        bench.write(0, 1).await;
+        let disk = bench.hold(hung);
+        let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+        let others: Vec<u32> = (1..=MEMBERS).filter(|member| *member != hung).collect();
+        let synced = bench.send(bench.request(1, sync.clone()), Bytes::new()).await;
+        assert_eq!(synced.is_ok(), hung != 1, "{synced:?}");
+        bench.until_in_sync(&others).await;
+        let again = async || {
+            bench.send(bench.request(others[0], sync.clone()), Bytes::new()).await.ok().map(drop)
+        };
+        bench.until(again).await;
+        bench.go_on(hung, &disk).await;
+    }
+}
+
+/// Of those in sync it has everything, too: taken out, it would not be asked when it answers again.
+#[tokio::test]
+async fn a_member_alone_in_sync_stays_when_its_disk_hangs() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.manager.take_out(2);
+    bench.manager.take_out(3);
+    bench.write(0, 2).await;
+    bench.write(1, 4).await;
+    let disk = bench.hold(1);
+    let write = bench.begin_write(1, 0, 3);
+    let target = TargetId(1);
+    bench.until(async || bench.server(1).silent_ms(target)).await;
+    let refused = bench.until(async || bench.read_from(1, 1).await.err()).await;
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
+    assert!(refused.detail.contains("target 1 ("), "{refused}");
+    tokio::time::sleep(SHORT.said_after * 3).await;
+    assert_eq!(bench.manager.in_sync(), [1]);
+    bench.server(1).local(target).unwrap().watch.set_limits(Limits::default());
+    disk.go_on();
+    write.await.unwrap().unwrap();
+    assert_eq!(bench.read(1, 0).await, 3);
+}

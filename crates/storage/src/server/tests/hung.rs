@@ -1,0 +1,114 @@
+//! Targets whose disk does not answer.
+
+use super::*;
+use crate::target::DEPTH_MAX;
+use crate::watch::Limits;
+use strake_base::disk::HeldDisk;
+
+/// A server with one target on a disk that may be held, which has one group of one copy.
+fn server(dir: &tempfile::TempDir) -> (Arc<StorageServer>, Arc<HeldDisk>) {
+    let disk = Arc::new(HeldDisk::new(Arc::new(RealDisk::new(dir.path()).unwrap())));
+    let map = ClusterMap {
+        cluster: "c".into(),
+        epoch: 1,
+        servers: vec![Server { id: 1, up: true, ..Server::default() }],
+        targets: vec![MapTarget { id: 1, server: 1, up: true, ..MapTarget::default() }],
+        groups: vec![Group { id: 0, epoch: 1, members: vec![1], ..Group::default() }],
+        ..ClusterMap::default()
+    };
+    let map = MapView::fixed(Callers::new(CallerOptions::default()), map);
+    let stores = vec![(TargetId(1), store_on(disk.clone(), "1"))];
+    let server = StorageServer::with_clock(stores, key(), map, Arc::new(FixedClock));
+    (Arc::new(server), disk)
+}
+
+async fn call(server: &Arc<StorageServer>, op: StorageOp, payload: Bytes) -> Result<Bytes> {
+    let capability = key().mint(&capability(Rights::READ_WRITE));
+    let request =
+        StorageRequest { target: 1, capability, op: Some(op), ..StorageRequest::default() };
+    server.call(request, payload).await.map(|(_, payload)| payload)
+}
+
+async fn write(server: Arc<StorageServer>, index: u64) -> Result<()> {
+    let data = bytes(1, 4_096);
+    let write = msg::Write { chunk: chunk(index), offset: 0, crc: crc(&data), durable: false };
+    call(&server, StorageOp::Write(write), data).await.map(drop)
+}
+
+async fn read(server: &Arc<StorageServer>, index: u64) -> Result<Bytes> {
+    let read = msg::Read { chunk: chunk(index), offset: 0, len: 4_096 };
+    call(server, StorageOp::Read(read), Bytes::new()).await
+}
+
+/// Looks as heartbeats do, until the disk hangs or does so no more.
+async fn watch(server: &Arc<StorageServer>, hangs: bool) {
+    while server.silent_ms(TargetId(1)).is_some() != hangs {
+        server.watch_disks();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// From now on the disk answers nothing, which is noticed soon.
+fn hold(server: &Arc<StorageServer>, disk: &HeldDisk) {
+    let millis = Duration::from_millis;
+    let limits = Limits { silence: millis(300), probe_after: millis(100), said_after: millis(100) };
+    server.local(TargetId(1)).unwrap().watch.set_limits(limits);
+    disk.hold();
+}
+
+async fn go_on(server: &Arc<StorageServer>, disk: &HeldDisk) {
+    server.local(TargetId(1)).unwrap().watch.set_limits(Limits::default());
+    disk.go_on();
+    watch(server, false).await;
+}
+
+/// All that was sent to it waited for ever, and held slots and room that calls to healthy disks needed.
+#[tokio::test]
+async fn what_is_asked_of_a_disk_that_hangs_is_refused_unless_it_has_begun() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    hold(&server, &disk);
+    let writes: Vec<_> =
+        (1..=DEPTH_MAX as u64 + 8).map(|nth| tokio::spawn(write(server.clone(), nth))).collect();
+    watch(&server, true).await;
+    let refused =
+        [write(server.clone(), 0).await.unwrap_err(), read(&server, 0).await.unwrap_err()];
+    for refused in refused {
+        assert_eq!(refused.kind, ErrorKind::Unavailable);
+        let path = dir.path().canonicalize().unwrap().display().to_string();
+        assert!(refused.detail.contains(&format!("target 1 ({path})")), "{refused}");
+    }
+    // Those that wait for their turn hear it, too.
+    while writes.iter().filter(|write| write.is_finished()).count() < 8 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    go_on(&server, &disk).await;
+    let mut made = 0;
+    for write in writes {
+        match write.await.unwrap() {
+            Ok(()) => made += 1,
+            Err(refused) => assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}"),
+        }
+    }
+    assert_eq!(made, DEPTH_MAX);
+    write(server.clone(), 0).await.unwrap();
+    assert_eq!(read(&server, 0).await.unwrap(), bytes(1, 4_096));
+}
+
+/// Its caller may ask another member; it changes nothing however late it ends.
+#[tokio::test]
+async fn a_read_that_waits_for_a_disk_that_hangs_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    hold(&server, &disk);
+    let waiting = tokio::spawn({
+        let server = server.clone();
+        async move { read(&server, 0).await }
+    });
+    watch(&server, true).await;
+    assert_eq!(waiting.await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+    go_on(&server, &disk).await;
+    assert_eq!(read(&server, 0).await.unwrap(), bytes(1, 4_096));
+}

@@ -78,11 +78,11 @@ impl Shelf {
         self.pass.as_ref().map(Pass::gate)
     }
 
-    async fn run<T: Send + 'static>(
+    fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.run_as(Work::Short, work).await
+    ) -> impl Future<Output = Result<T>> {
+        self.run_as(Work::Short, work)
     }
 
     async fn run_as<T: Send + 'static>(

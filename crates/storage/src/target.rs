@@ -208,11 +208,11 @@ impl Target {
 
     /// Runs `work` on a thread that may wait for the disk, when it is its turn. It runs to its end
     /// even if the caller stops waiting. Fails with `Unavailable` before it has begun where the disk does not answer.
-    pub async fn run<T: Send + 'static>(
+    pub fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.run_as(Work::Walk, work).await
+    ) -> impl Future<Output = Result<T>> {
+        self.run_as(Work::Walk, work)
     }
 
     /// As [`Target::run`], for work that says something of the disk.

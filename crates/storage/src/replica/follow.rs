@@ -123,18 +123,15 @@ impl Replica {
     fn note_made(&self, key: &(u64, u64), epoch: u64, made: Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         if let Err(error) = made {
-            if error.kind == ErrorKind::Corrupt
+            // The disk was not asked, as it answers nothing, or something is damaged there, which the primary mends.
+            if matches!(error.kind, ErrorKind::Corrupt | ErrorKind::Unavailable)
                 && let Some(entry) = state.unsettled.get_mut(key)
             {
-                // The primary mends what is damaged and sends it again; nobody reads it before.
+                // It comes again; nobody reads it before.
                 entry.stage = Stage::Failed;
                 return Err(error);
             }
             state.unsettled.remove(key);
-            if error.kind == ErrorKind::Unavailable {
-                // The disk was not asked for anything: it is as if the change had not come yet.
-                return Err(error);
-            }
             state.resign(epoch);
             drop(state);
             tracing::error!("group {} at target {}: {error}", self.group, self.me());

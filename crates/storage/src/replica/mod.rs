@@ -201,7 +201,7 @@ struct Unsettled {
 enum Stage {
     Begun,
     Applied,
-    /// Damage is in its way: it is to come again when that is mended.
+    /// Damage is in its way, or the disk does not answer: it is to come again when that is mended.
     Failed,
 }
 

@@ -250,7 +250,7 @@ impl Target {
     }
 
     /// Waits for something as long as the disk answers.
-    async fn while_disk_answers<F: Future>(&self, awaited: F) -> Result<F::Output> {
+    pub async fn while_disk_answers<F: Future>(&self, awaited: F) -> Result<F::Output> {
         let mut awaited = std::pin::pin!(awaited);
         loop {
             match timeout(DISK_LOOK, &mut awaited).await {

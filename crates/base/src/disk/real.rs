@@ -105,7 +105,10 @@ impl Disk for RealDisk {
             Err(error) => return Err(error.into()),
         };
         let mut block = AlignedBuffer::new(ALIGNMENT);
-        file.read_at(&mut block, 0).map(|_| true)
+        match file.read_at(&mut block, 0) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+            read => read.map(|_| true),
+        }
     }
 }
 

@@ -66,15 +66,19 @@ impl Replica {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
+        let adopted = *self.hold_epoch().await?;
         match op {
             // The new primary may know its epoch before we do.
-            StorageOp::Adopt(_) => self.follow_into(request.epoch).await,
-            _ if *self.adopted.read().await < request.epoch => {
+            StorageOp::Adopt(_) => {
+                let followed = self.follow_into(request.epoch);
+                self.shelf.target.while_disk_answers(followed).await?;
+            }
+            _ if adopted < request.epoch => {
                 self.current(request.epoch).await?;
             }
             _ => {}
         }
-        let gate = self.adopted.read().await;
+        let gate = self.hold_epoch().await?;
         if *gate != request.epoch && !is_broken("members-check-epochs") {
             let what = format!("epoch {} is over, it is {}", request.epoch, *gate);
             return Err(self.error(ErrorKind::StaleMap, &what));

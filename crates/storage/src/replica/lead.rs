@@ -240,7 +240,7 @@ impl Replica {
     /// Numbers a change and makes it here. What fails here goes to no member; what was made of it
     /// before it failed goes to all.
     async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
-        let gate = self.adopted.read().await;
+        let gate = self.hold_epoch().await?;
         let touched = area.clone();
         let numbered = self.number(reign, area, message.attempt)?;
         let made = match &message.op {

@@ -58,7 +58,7 @@ use strake_wire::lease::{Lease, Term};
 use strake_wire::map::MapView;
 use strake_wire::map::Standing;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
-use tokio::sync::{Notify, OnceCell, RwLock};
+use tokio::sync::{Notify, OnceCell, RwLock, RwLockReadGuard};
 
 /// How long a member may take to answer before it is asked again.
 const MEMBER_WAIT: Duration = Duration::from_secs(10);
@@ -356,7 +356,7 @@ impl Replica {
     /// The group in the epoch of a request (0: whichever it is now), which is adopted.
     async fn current(&self, epoch: u64) -> Result<View> {
         let mut view = self.view()?;
-        let behind = epoch.max(*self.adopted.read().await);
+        let behind = epoch.max(*self.hold_epoch().await?);
         if view.epoch < behind {
             // If nobody can tell, the next lines say so.
             let _ = self.common.map.refresh().await;
@@ -366,12 +366,18 @@ impl Replica {
             let what = format!("the request is of epoch {epoch}, and it is {}", view.epoch);
             return Err(self.error(ErrorKind::StaleMap, &what));
         }
-        self.adopt(&view).await;
+        // A change that hangs is in its way.
+        self.shelf.target.while_disk_answers(self.adopt(&view)).await?;
         if view.epoch < behind {
             let what = format!("epoch {behind} is not in our map yet");
             return Err(self.error(ErrorKind::NotCurrent, &what));
         }
         Ok(view)
+    }
+
+    /// The epoch adopted, which stays so while this is held. Fails where others wait to change it for a disk that does not answer.
+    async fn hold_epoch(&self) -> Result<RwLockReadGuard<'_, u64>> {
+        self.shelf.target.while_disk_answers(self.adopted.read()).await
     }
 
     /// Adopts the epoch of a view, if it is newer.

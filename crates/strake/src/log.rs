@@ -2,13 +2,15 @@
 
 use crate::failure::{Failure, Outcome};
 use clap::Args;
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// The flag that says how much is logged.
 #[derive(Args, Clone, Debug)]
 pub struct LogFlags {
-    /// How much to log: error, warn, info, debug, trace, or a filter like strake_meta=debug,info
+    /// How much to log: error, warn, info, debug, trace, off, or a filter like strake_meta=debug,info
     #[arg(long, global = true, value_name = "LEVEL", env = "STRAKE_LOG", help_heading = "General")]
     pub log_level: Option<String>,
 }
@@ -16,17 +18,62 @@ pub struct LogFlags {
 impl LogFlags {
     /// Starts logging to stderr, at `otherwise` where no level was given.
     pub fn start(&self, otherwise: &str) -> Outcome {
-        let wanted = self.log_level.as_deref().unwrap_or(otherwise);
-        let filter = EnvFilter::try_new(wanted).map_err(|e| {
-            Failure::usage(format!("--log-level {wanted:?}: {e}"))
-                .next("give one of error, warn, info, debug, trace")
-        })?;
+        let filter = filter(self.log_level.as_deref().unwrap_or(otherwise))?;
+        let no_color = std::env::var_os("NO_COLOR");
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(has_colors(std::io::stderr().is_terminal(), no_color.as_deref()))
             .with_writer(std::io::stderr);
         // Already set only where several verbs run in one test process: the first one counts.
         let _set = subscriber.try_init();
         Ok(())
+    }
+}
+
+/// What is logged. A word that stands alone is a level: the library takes any other word for the name of a part of
+/// the program, and then nothing else is logged.
+fn filter(wanted: &str) -> Outcome<EnvFilter> {
+    let wrong = |why: &str| {
+        Failure::usage(format!("--log-level {wanted:?}: {why}"))
+            .next("give one of error, warn, info, debug, trace, off")
+    };
+    let stands_alone = !wanted.contains(['=', ',', '[']);
+    let filter = if wanted.eq_ignore_ascii_case("warning") { "warn" } else { wanted };
+    if stands_alone && filter.parse::<LevelFilter>().is_err() {
+        return Err(wrong("there is no such level"));
+    }
+    EnvFilter::try_new(filter).map_err(|e| wrong(&e.to_string()))
+}
+
+/// Whether lines have colours: on a terminal, unless <https://no-color.org> asks for none.
+fn has_colors(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::USAGE;
+
+    /// `--log-level inof` was taken for a part of the program of that name, and logging fell silent.
+    #[test]
+    fn a_log_level_that_does_not_exist_is_refused() {
+        let levels = ["error", "warn", "warning", "WARNING", "info", "INFO", "debug", "trace"];
+        for wanted in levels.into_iter().chain(["off", "strake_meta=debug,info"]) {
+            filter(wanted).unwrap();
+        }
+        assert_eq!(filter("warning").unwrap().to_string(), "warn");
+        for wanted in ["inof", "xx", "strake_meta", "strake_meta=inof"] {
+            let failure = filter(wanted).unwrap_err();
+            assert!(failure.code == USAGE && failure.cause.contains(wanted), "{failure}");
+            assert!(failure.next.is_some_and(|next| next.contains("info")));
+        }
+    }
+
+    /// Lines of the log had colours in any terminal.
+    #[test]
+    fn who_asks_for_no_colours_gets_none_in_the_log() {
+        assert!(has_colors(true, None) && has_colors(true, Some(OsStr::new(""))));
+        assert!(!has_colors(true, Some(OsStr::new("1"))) && !has_colors(false, None));
     }
 }

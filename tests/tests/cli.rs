@@ -394,3 +394,50 @@ fn a_disk_that_is_read_only_or_full_is_named() {
         assert!(error.contains(&text(&disk.0)), "{error}");
     }
 }
+
+/// It made as many as there was room for, and nothing got out of the data directory any more.
+#[test]
+fn an_up_with_more_targets_than_its_disk_has_room_for_leaves_nothing_behind() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can mount a small disk");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Tmpfs::mount(&directory.path().join("disk"), "size=200m");
+    let (data, mount) = (disk.0.join("data"), text(&directory.path().join("mnt")));
+    let error = refused(1, &["up", "--data", &text(&data), "--mount", &mount]);
+    assert!(error.contains("4 new targets") && error.contains("256 MiB"), "{error}");
+    assert!(!data.exists());
+}
+
+/// A server whose disk was not mounted came back as another one, and took its own address away.
+#[test]
+fn a_server_whose_first_directory_is_away_does_not_come_back_as_a_new_one() {
+    let cluster = Server::start();
+    let at = |name: &str| cluster.directory.path().join(name);
+    let (data, listen) = (text(&at("second")), format!("127.0.0.1:{}", free_port()));
+    let own = ["server", "--listen", &listen, "--data", &data, "--roles", "storage"];
+    let join = ["--join", &cluster.address, "--name", "second"];
+    let arguments = [&own[..], &join].concat();
+    let start = |log: &str, further: &[&str]| {
+        let words: Vec<String> = arguments.iter().chain(further).map(|&w| w.into()).collect();
+        let mut process = Process::start(&words, &at(log));
+        let said = || std::fs::read_to_string(at(log)).unwrap_or_default();
+        process.wait_until("the second server", || said().contains(" serves at "));
+        process
+    };
+    let servers = || {
+        let list = succeed(["server", "list", "--json", "--cluster", &cluster.address]);
+        list.matches("second").count()
+    };
+    start("1.log", &[]).stop();
+    std::fs::rename(at("second"), at("away")).unwrap();
+    let error = refused(1, &arguments);
+    assert!(error.contains("node.json") && error.contains("--new-server"), "{error}");
+    assert!(!at("second").exists() && servers() == 1, "{error}");
+    std::fs::rename(at("away"), at("second")).unwrap();
+    start("2.log", &[]).stop();
+    std::fs::rename(at("second"), at("away")).unwrap();
+    let _meant = start("3.log", &["--new-server"]);
+    assert_eq!(servers(), 2);
+}

@@ -8,7 +8,7 @@
 use super::identity::{Node, TargetRecord};
 use super::list::TargetList;
 use super::patrol::Patrol;
-use super::stores::{self, Target, same_place};
+use super::stores::{self, ROOM_BYTES_MIN, Target, same_place};
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::size;
 use async_trait::async_trait;
@@ -32,8 +32,6 @@ use tokio::sync::Mutex;
 pub const TARGET: &str = "target";
 /// What a directory may hold that is to get a target.
 const HARMLESS: [&str; 2] = ["lost+found", TARGET];
-/// Least room on the disk of a new target: what it takes before it holds anything, and some more.
-const ROOM_BYTES_MIN: u64 = 64 << 20;
 /// How long the manager is asked, and the pause between two tries.
 const ENTER_WAIT: Duration = Duration::from_secs(15);
 const ENTER_PAUSE: Duration = Duration::from_millis(300);

@@ -54,7 +54,8 @@ pub struct TargetRecord {
 }
 
 impl Node {
-    /// What the file in `home` says; a new node if there is none.
+    /// What the file in `home` says; a new node if there is none. Paths that an earlier release wrote as they were given
+    /// count from the working directory.
     pub fn read(home: &Path) -> Outcome<Node> {
         let path = home.join(NAME);
         let text = match std::fs::read_to_string(&path) {
@@ -74,10 +75,16 @@ impl Node {
             ))
             .next("install the newer release"));
         }
-        serde_json::from_str(&text).map_err(|e| {
+        let mut node: Node = serde_json::from_str(&text).map_err(|e| {
             Failure::new(format!("{} is corrupt: {e}", path.display()))
                 .next("restore it from a backup; what it holds is also in the manager's map (strake status --json)")
-        })
+        })?;
+        for record in &mut node.targets {
+            if let Ok(whole) = std::path::absolute(&record.path) {
+                record.path = whole;
+            }
+        }
+        Ok(node)
     }
 
     /// Writes it so that after a loss of power either the old or the new one is there; nothing if it is
@@ -122,6 +129,17 @@ mod tests {
         node.write(dir.path()).unwrap();
         assert_eq!(Node::read(dir.path()).unwrap(), node);
         assert_eq!(node.target_at(Path::new("/t")).unwrap().target, 3);
+    }
+
+    /// They were written as they were given, and started elsewhere the server did not know them again.
+    #[test]
+    fn a_relative_path_is_read_as_a_whole_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = TargetRecord { path: "d/target".into(), ..TargetRecord::default() };
+        let node = Node { format: FORMAT, targets: vec![record], ..Node::default() };
+        node.write(dir.path()).unwrap();
+        let whole = std::env::current_dir().unwrap().join("d/target");
+        assert!(Node::read(dir.path()).unwrap().target_at(&whole).is_some());
     }
 
     /// On a full disk it could not be.

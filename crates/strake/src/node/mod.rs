@@ -7,6 +7,7 @@
 mod add;
 mod added;
 mod databases;
+mod fresh;
 mod front;
 mod generation;
 pub mod identity;
@@ -15,6 +16,7 @@ mod managers;
 mod member;
 mod meta_store;
 pub mod moving;
+mod newcomer;
 mod patrol;
 mod stores;
 
@@ -22,10 +24,12 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::{private, tls_flags};
 use add::Adder;
 pub use add::TARGET;
+use fresh::Fresh;
 use front::Front;
 use list::TargetList;
 use member::Verified;
 pub use meta_store::{MetaPlace, Wanted};
+use newcomer::Newcomer;
 use patrol::Patrol;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +50,7 @@ use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
 use strake_wire::member::{Heart, ManagerOfMap, Pulse};
-use strake_wire::message::manager::{Join, Joined, Leave, ManagerOp};
+use strake_wire::message::manager::{ClusterMap, Join, Joined, Leave, ManagerOp};
 use strake_wire::server::{Identity, Listener};
 use strake_wire::service::{ManagerService, Services};
 use strake_wire::tls::Tls;
@@ -95,6 +99,8 @@ pub struct NodeOptions {
     pub without: Vec<PathBuf>,
     /// Directories that should hold a target and do not are new disks.
     pub new_disks: bool,
+    /// It is a new server, although its name or its address is that of one that the cluster knows.
+    pub new_server: bool,
     /// Targets that are older than they were are meant.
     pub old_disks: bool,
     /// Makes the disk of each target as slow as so many bytes per second, to measure.
@@ -126,12 +132,14 @@ pub struct Node {
 impl Node {
     /// Starts a server; returns when it serves. What a failed start has made is taken away again.
     pub async fn start(options: NodeOptions) -> Outcome<Node> {
-        let fresh = Fresh::look(&options.home);
+        let founds = options.roles.manager && options.join.is_empty();
+        let fresh = Fresh::look(&options.home, &options.targets, founds);
         let mut has_database = false;
         let started = Self::start_on(options, &mut has_database).await;
-        // What is in a database cannot be taken away, and only this home knows whose it is.
-        if started.is_err() && !has_database {
-            fresh.take_away();
+        match started.is_err() && !has_database {
+            true => fresh.take_away(),
+            // What is in a database cannot be taken away, and only this home knows whose it is.
+            false => fresh.keep(),
         }
         started
     }
@@ -139,6 +147,7 @@ impl Node {
     async fn start_on(mut options: NodeOptions, has_database: &mut bool) -> Outcome<Node> {
         let home = options.home.clone();
         let lock = lock_home(&home)?;
+        let is_blank = !home.join(identity::NAME).exists();
         let mut identity = identity::Node::read(&home)?;
         added::leave_to_flags(&mut identity, &options.targets);
         let mut targets = look_at_targets(&options, &identity)?;
@@ -171,6 +180,9 @@ impl Node {
         let manager: Arc<dyn ManagerService> = Arc::new(ManagerOfMap(map.clone()));
         let added = added::look(&options, &mut identity, &*manager).await?;
         targets.extend(open_targets(added, options.disk_rate).await?);
+        if is_blank {
+            check_newcomer(&options, &targets, &map.current())?;
+        }
         // A cluster that is new begins with this server: nobody else may come before it.
         let front = own_manager.as_ref().filter(|_| identity.has_joined()).map(|manager| {
             let who = Identity { cluster: manager.cluster(), name: options.name.clone() };
@@ -190,12 +202,7 @@ impl Node {
             None => own_manager = managers::start(&options, store.as_ref(), &identity).await?,
         }
         managers::register(&callers, &identity, &own_manager);
-        for (target, &id) in targets.iter_mut().zip(&joined.targets) {
-            target.format(&joined.cluster, TargetId(id), options.disk_rate)?;
-        }
-        for (target, &generation) in targets.iter().zip(&joined.generations) {
-            target.begin_generation(generation)?;
-        }
+        make_targets(&mut targets, &joined, options.disk_rate)?;
         warn_of_lost(&lost, &targets);
         stores::count_sharing(&targets);
         identity.targets = merge_records(&identity, &targets);
@@ -259,36 +266,6 @@ impl Node {
         let synced = sync_all(&self.targets.all()).await;
         self.map.callers().close();
         result.and(synced)
-    }
-}
-
-/// What a start finds missing and makes. While a server has no number, nothing that somebody may
-/// want can be in it.
-struct Fresh {
-    home: PathBuf,
-    made: Vec<PathBuf>,
-}
-
-impl Fresh {
-    fn look(home: &Path) -> Fresh {
-        let ours = [home.join(identity::NAME), home.join(meta_store::META)];
-        let made = ours.into_iter().chain([home.to_owned()]).filter(|path| !path.exists());
-        Fresh { home: home.to_owned(), made: made.collect() }
-    }
-
-    fn take_away(&self) {
-        let joined = identity::Node::read(&self.home).map_or(true, |node| node.has_joined());
-        for path in self.made.iter().filter(|_| !joined) {
-            let removed = match path.is_dir() {
-                // The home itself goes only if nothing else is in it.
-                true if *path == self.home => std::fs::remove_dir(path),
-                true => std::fs::remove_dir_all(path),
-                false => std::fs::remove_file(path),
-            };
-            if let Err(error) = removed {
-                tracing::debug!("{} stays: {error}", path.display());
-            }
-        }
     }
 }
 
@@ -457,9 +434,11 @@ fn look_at_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<
     if !options.roles.storage {
         return Ok(Vec::new());
     }
+    stores::check_distinct(&options.targets)?;
     let look = |path: &PathBuf| Target::look(path, identity, options.new_disks);
     let targets = options.targets.iter().map(look).collect::<Outcome<Vec<_>>>()?;
     stores::count_sharing(&targets);
+    stores::check_room(&targets)?;
     Ok(targets)
 }
 
@@ -469,6 +448,21 @@ async fn open_targets(mut targets: Vec<Target>, disk_rate: Option<u64>) -> Outco
         Ok(targets)
     };
     tokio::task::spawn_blocking(open).await.context(|| "opening the targets".into())?
+}
+
+fn check_newcomer(options: &NodeOptions, targets: &[Target], map: &ClusterMap) -> Outcome {
+    let NodeOptions { home, name, advertise, .. } = options;
+    let newcomer = Newcomer { home, name, address: advertise, targets };
+    newcomer.check(map, options.new_server, options.new_disks)
+}
+
+/// Makes those that are new, and writes on each the generation that it was given.
+fn make_targets(targets: &mut [Target], joined: &Joined, disk_rate: Option<u64>) -> Outcome {
+    for (target, &id) in targets.iter_mut().zip(&joined.targets) {
+        target.format(&joined.cluster, TargetId(id), disk_rate)?;
+    }
+    let mut given = targets.iter().zip(&joined.generations);
+    given.try_for_each(|(target, &generation)| target.begin_generation(generation))
 }
 
 /// The cluster that a server belongs to: by its own word, else by that of its targets. Empty: none.

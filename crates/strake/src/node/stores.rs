@@ -3,8 +3,9 @@
 use super::generation;
 use super::identity::{Node, TargetRecord};
 use crate::failure::{Context, Failure, Outcome, Plain};
-use crate::private;
+use crate::{output, private, size};
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,9 @@ use strake_base::random::{Random, SystemRandom};
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity, StoreStat};
 use strake_types::TargetId;
 use strake_wire::message::manager::{ScrubWord, TargetSpec};
+
+/// Least room on the disk of a new target: what it takes before it holds anything, and some more.
+pub const ROOM_BYTES_MIN: u64 = 64 << 20;
 
 /// A target of this server.
 pub struct Target {
@@ -83,8 +87,9 @@ impl Target {
                 record.target
             ))),
             (None, known) => {
-                check_empty(&path)?;
                 let begun = known.filter(|record| record.target == 0);
+                check_begun(&path, begun)?;
+                check_empty(&path)?;
                 let uuid = begun.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
                 Ok(Target { added, ..Target::new(path, uuid) })
             }
@@ -208,6 +213,50 @@ pub fn same_place(a: &Path, b: &Path) -> bool {
     a == b || full(a).is_some_and(|a| Some(a) == full(b))
 }
 
+/// Refuses the same directory given twice: as targets they would shut each other out when the cluster knows both already.
+pub fn check_distinct(targets: &[PathBuf]) -> Outcome {
+    let mut seen = HashSet::new();
+    match targets.iter().find(|target| !seen.insert(resolved(target))) {
+        Some(target) => {
+            let dir = target.parent().unwrap_or(target).display();
+            Err(Failure::usage(format!("--data {dir}: this directory is given twice"))
+                .next("give each target a directory of its own"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A path without links and dots, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let there = path.ancestors().find_map(|there| Some((there, there.canonicalize().ok()?)));
+    there.map_or_else(
+        || path.to_owned(),
+        |(there, full)| path.strip_prefix(there).map_or(path.to_owned(), |rest| full.join(rest)),
+    )
+}
+
+/// Refuses to begin more targets than their disks have room for: it would be known only when most are made, and the
+/// cluster counts on all.
+pub fn check_room(targets: &[Target]) -> Outcome {
+    let new = targets.iter().filter(|target| target.id.0 == 0);
+    let new: Vec<_> = new.map(|target| (target, device(&target.path))).collect();
+    for (target, disk) in &new {
+        let count = new.iter().filter(|(_, other)| other == disk).count() as u64;
+        let (room, free) = (count * ROOM_BYTES_MIN, target.spec().free_bytes * target.sharing());
+        if free < room {
+            return Err(Failure::new(format!(
+                "the disk of {} has {} free, and {} there need {} before they hold anything",
+                target.path.display(),
+                size::show(free),
+                output::count(count, "new target", "new targets"),
+                size::show(room)
+            ))
+            .next("free room there, give directories on other disks, or begin fewer targets"));
+        }
+    }
+    Ok(())
+}
+
 /// How a directory is left out that no flag names.
 fn left_out_by(record: &TargetRecord) -> String {
     let dir = record.path.parent().filter(|_| record.added);
@@ -242,6 +291,19 @@ fn check_cluster(path: &Path, found: &Identity, node: &Node) -> Outcome {
     .next("give a target of this cluster, or an empty directory"))
 }
 
+/// Refuses what is left of a target whose making was cut short: it never had a number.
+fn check_begun(path: &Path, begun: Option<&TargetRecord>) -> Outcome {
+    let has_part = || path.read_dir().is_ok_and(|mut entries| entries.next().is_some());
+    match begun.is_some() && has_part() {
+        true => Err(Failure::new(format!(
+            "{} holds a part of a target, which an earlier start did not finish",
+            path.display()
+        ))
+        .next(format!("rm -r {}, then start again", output::word(&path.display().to_string())))),
+        false => Ok(()),
+    }
+}
+
 /// Refuses a directory that has something in it, or that cannot be made.
 pub fn check_empty(path: &Path) -> Outcome {
     match std::fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
@@ -271,4 +333,39 @@ pub fn new_uuid() -> Outcome<String> {
     let mut bytes = [0; 16];
     SystemRandom.fill(&mut bytes).context(|| "random numbers".into())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second target was found in use when the cluster knew both already.
+    #[test]
+    fn a_directory_that_is_given_twice_is_refused_by_whatever_path() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |path: &str| top.path().join(path).join("target");
+        std::fs::create_dir(top.path().join("a")).unwrap();
+        std::os::unix::fs::symlink(top.path().join("a"), top.path().join("link")).unwrap();
+        check_distinct(&[at("a"), at("b"), at("c/d")]).unwrap();
+        for twice in [[at("a"), at("a")], [at("a"), at("link")], [at("link/new"), at("a/new")]] {
+            let failure = check_distinct(&twice).unwrap_err();
+            assert!(failure.cause.contains("given twice") && failure.next.is_some(), "{failure}");
+        }
+    }
+
+    /// It was called a directory with other files, for which there was no way on.
+    #[test]
+    fn what_is_left_of_a_target_that_was_not_finished_is_said_with_the_way_on() {
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path().join("target");
+        let record = TargetRecord { path: path.clone(), uuid: "ab".into(), ..Default::default() };
+        let node = Node { targets: vec![record], ..Node::default() };
+        assert_eq!(Target::look(&path, &node, false).unwrap().uuid, "ab");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("log"), "half").unwrap();
+        let failure = Target::look(&path, &node, false).err().unwrap();
+        assert!(failure.next.is_some_and(|next| next.contains("rm -r ")));
+        let failure = Target::look(&path, &Node::default(), false).err().unwrap();
+        assert!(failure.cause.contains("holds other files"), "{failure}");
+    }
 }

@@ -145,7 +145,8 @@ impl Mounted {
 }
 
 fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
-    let client_name = format!("{}:{}", host_name(), flags.mountpoint.display());
+    let point = mountpoint::absolute(&flags.mountpoint)?;
+    let client_name = format!("{}:{}", host_name(), point.display());
     let mut wanted = Wanted {
         mount: MountOptions {
             source: flags.source.clone(),

@@ -3,8 +3,8 @@
 use super::servers::ServersVerb;
 use crate::address;
 use crate::cluster::host_name;
-use crate::failure::{Failure, Outcome};
-use crate::node::{MetaPlace, Node, NodeOptions, Roles, TARGET, Wanted};
+use crate::failure::{Context, Failure, Outcome};
+use crate::node::{MetaPlace, Node, NodeOptions, Roles, TARGET, Wanted, identity};
 use crate::tls_flags::TlsFlags;
 use crate::{output, signals, telemetry};
 use clap::Args;
@@ -79,6 +79,10 @@ pub struct ServerFlags {
     #[arg(long)]
     pub new_disks: bool,
 
+    /// It is a new server, although the cluster knows one of its name or address: not that one with its first disk away
+    #[arg(long)]
+    pub new_server: bool,
+
     /// Go on with targets that are older than they were, as copies or snapshots of lost disks are: what they lack comes
     /// from other copies, and files that have none are as old as the disk
     #[arg(long)]
@@ -123,6 +127,8 @@ struct Config {
     #[serde(default)]
     new_disks: bool,
     #[serde(default)]
+    new_server: bool,
+    #[serde(default)]
     old_disks: bool,
     #[serde(default)]
     without: Vec<PathBuf>,
@@ -149,9 +155,12 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         telemetry::serve(metrics).await?;
     }
     let mut stop = signals::stop_requested(|| {})?;
+    let data = flags.data.iter().map(|dir| absolute(dir)).collect::<Outcome<Vec<_>>>()?;
+    let home = data[0].clone();
+    let begins = join.is_empty() && !home.join(identity::NAME).exists();
     let options = NodeOptions {
-        home: flags.data[0].clone(),
-        targets: flags.data.iter().map(|dir| dir.join(TARGET)).collect(),
+        home: home.clone(),
+        targets: data.iter().map(|dir| dir.join(TARGET)).collect(),
         roles,
         listeners: vec![listener],
         advertise: advertise.clone(),
@@ -161,6 +170,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         meta_store: Wanted { place: flags.meta, engine: flags.engine },
         without: flags.without,
         new_disks: flags.new_disks,
+        new_server: flags.new_server,
         old_disks: flags.old_disks,
         disk_rate: flags.disk_rate.map(Rate::bytes_per_second),
         scrub_every: scrub_every(flags.scrub_every.unwrap_or(SCRUB_DAYS_DEFAULT)),
@@ -170,9 +180,21 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         _ = stop.wait_for(|stop| *stop) => return Ok(()),
     };
     let cluster = node.map().current().cluster.clone();
+    if begins {
+        tracing::warn!(
+            "this is a NEW cluster, {cluster}: there was no node.json in {}. Was this a server of another one? Then its disk is \
+             not mounted: stop the server, mount it, start again",
+            home.display()
+        );
+    }
     output::line(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
     let _asked = stop.wait_for(|stop| *stop).await;
     node.stop().await
+}
+
+/// A directory by its whole path, which says the same to others and at the next start.
+fn absolute(dir: &Path) -> Outcome<PathBuf> {
+    std::path::absolute(dir).context(|| format!("--data {}", dir.display()))
 }
 
 /// How long a round takes over targets that are verified once in so many days.
@@ -262,6 +284,7 @@ fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, T
         meta,
         engine,
         new_disks,
+        new_server,
         old_disks,
         without,
         disk_rate,
@@ -283,6 +306,7 @@ fn with_config(mut flags: ServerFlags, tls: TlsFlags) -> Outcome<(ServerFlags, T
     flags.metrics = flags.metrics.or(metrics);
     flags.scrub_every = flags.scrub_every.or(scrub_every);
     flags.new_disks |= new_disks;
+    flags.new_server |= new_server;
     flags.old_disks |= old_disks;
     for (given, filed) in [(&mut flags.roles, roles), (&mut flags.join, join)] {
         if given.is_empty() {
@@ -403,13 +427,13 @@ mod tests {
     #[test]
     fn what_stands_in_the_file_is_what_is_given() {
         let (_dir, flags) = config(
-            "without = ['/a', '/b']\nnew_disks = true\nold_disks = true\nno_tls = true\n\
+            "without = ['/a', '/b']\nnew_disks = true\nnew_server = true\nold_disks = true\nno_tls = true\n\
              engine = 'redb'\ndisk_rate = '1MB/s'\nscrub_every = 3\nlog_level = 'debug'\n",
         );
         assert_eq!(filed_log_level(&flags).as_deref(), Some("debug"));
         let (flags, tls) = with_config(flags, TlsFlags::default()).unwrap();
         assert_eq!(flags.without, [Path::new("/a"), Path::new("/b")]);
-        assert!(flags.new_disks && flags.old_disks && tls.no_tls);
+        assert!(flags.new_disks && flags.new_server && flags.old_disks && tls.no_tls);
         assert_eq!((flags.engine, flags.scrub_every), (Some(EngineKind::Redb), Some(3.0)));
         assert_eq!(flags.disk_rate.map(Rate::bytes_per_second), Some(1_000_000));
         let (_dir, flags) = config("engine = 'rocks'\n");

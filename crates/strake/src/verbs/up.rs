@@ -374,7 +374,7 @@ fn targets(flags: &UpFlags, data: &Path) -> Outcome<Vec<PathBuf>> {
     let wanted = flags.targets.map_or(TARGETS_DEFAULT, |n| n as usize);
     if flags.targets.is_some() && wanted < existing {
         return Err(Failure::usage(format!(
-            "--targets {wanted}: {} has {existing} targets, and files lie on all of them",
+            "--targets {wanted}: {} has {existing} targets, and files may lie on all of them",
             data.display()
         ))
         .next("leave --targets out"));
@@ -399,6 +399,8 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors, targets: Vec<PathBuf
         meta_store: node::Wanted { place: flags.meta.clone(), engine: flags.engine },
         without: flags.without.clone(),
         new_disks: flags.new_disks,
+        // Nobody else is in its cluster before it has begun.
+        new_server: false,
         old_disks: flags.old_disks,
         disk_rate: None,
         scrub_every: server::scrub_every(server::SCRUB_DAYS_DEFAULT),

@@ -6,6 +6,7 @@ use crate::stream::Stream;
 use prost::Message;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::sync::atomic::Ordering;
 use strake_types::{Error, ErrorKind, Result};
 
 /// Oldest protocol (set of messages) this release speaks.
@@ -14,6 +15,8 @@ pub const PROTOCOL_MIN: u32 = 1;
 pub const PROTOCOL_MAX: u32 = 1;
 /// Longest body of a hello: nobody has said who they are yet.
 const HELLO_BYTES_MAX: u32 = 4096;
+/// What is said of a peer of which not a byte came.
+const SILENT: &str = "the peer hung up before it said hello";
 
 /// Body of a hello.
 #[derive(Clone, PartialEq, Message)]
@@ -100,20 +103,31 @@ pub(crate) async fn send(stream: &dyn Stream, draft: Draft) -> io::Result<()> {
     Ok(())
 }
 
+/// The error of a peer that came and went without a word.
+pub(crate) fn silent() -> Error {
+    Error::with(ErrorKind::Unavailable, SILENT)
+}
+
+/// True for [`silent()`]: who only looks whether somebody listens does that, and it is nothing to warn of.
+pub(crate) fn is_silent(error: &Error) -> bool {
+    error.kind == ErrorKind::Unavailable && error.detail == SILENT
+}
+
 /// Receives the other side's hello. A refusal is its error.
 pub(crate) async fn receive(reader: &mut FrameReader) -> Result<Hello> {
+    let heard = reader.heard();
     let lost = |e: ReadError| match e {
         ReadError::Frame(e) => Error::from(e),
         // The refusal of our certificate: in TLS the side that calls hears of it only when it reads.
         ReadError::Io(e) if e.kind() == io::ErrorKind::InvalidData => {
             Error::with(ErrorKind::WrongPeer, e.to_string())
         }
+        // Reset, as some do that only look.
+        ReadError::Io(_) if heard.load(Ordering::Relaxed) == 0 => silent(),
         other => Error::with(ErrorKind::Unavailable, other.to_string()),
     };
     let malformed = |detail| Error::with(ErrorKind::Malformed, detail);
-    let header: Header = reader.header().await.map_err(lost)?.ok_or_else(|| {
-        Error::with(ErrorKind::Unavailable, "the peer hung up before it said hello")
-    })?;
+    let header: Header = reader.header().await.map_err(lost)?.ok_or_else(silent)?;
     let fits = header.body_len <= HELLO_BYTES_MAX && header.payload_len == 0;
     if header.kind != FrameKind::Hello || !fits {
         return Err(malformed("the first frame is not a hello"));

@@ -225,6 +225,7 @@ async fn converse(caller: Incoming, mut stranger: Stranger, shared: Arc<Shared>)
     drop(stranger);
     let Greeted { mut reader, stream, certificate } = match greeted {
         Ok(greeted) => greeted,
+        Err(e) if hello::is_silent(&e) => return tracing::debug!(%peer, "{e}"),
         Err(e) => return tracing::warn!(%peer, "connection refused: {e}"),
     };
     let (outbox, writer) = Outbox::paced(stream, shared.limits.lag);

@@ -176,6 +176,21 @@ async fn who_says_no_hello_in_time_is_hung_up_on() {
     }
 }
 
+/// Each look of `strake doctor`, or of a load balancer, was a warning in the log.
+#[tokio::test]
+async fn who_comes_and_goes_without_a_word_is_told_from_who_is_to_be_warned_of() {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    for said in [0, 3] {
+        let mut caller = TcpStream::connect(listener.address()).await.unwrap();
+        caller.write_all(&hello("c")[..said]).await.unwrap();
+        let stream = listener.accept().await.unwrap().establish().await.unwrap().stream;
+        drop(caller);
+        let mut reader = FrameReader::new(stream, BufferPool::new(0));
+        let error = hello::receive(&mut reader).await.unwrap_err();
+        assert_eq!(hello::is_silent(&error), said == 0, "{error}");
+    }
+}
+
 #[tokio::test]
 async fn who_does_not_finish_a_frame_in_time_is_hung_up_on() {
     let limits = Limits { frame: Duration::from_millis(20), ..Limits::default() };

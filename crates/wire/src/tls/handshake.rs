@@ -56,15 +56,18 @@ pub async fn accept(socket: TcpStream, connection: ServerConnection) -> Result<E
             Err(Error::with(ErrorKind::WrongPeer, "it speaks without TLS; it was told so"))
         }
         Some(_) => Err(Error::with(ErrorKind::WrongPeer, "speaks neither TLS nor our protocol")),
-        None => Err(hung_up("it said nothing")),
+        None => Err(hello::silent()),
     }
 }
 
 /// The first byte that the other side sends, which stays in the socket; `None`: it hung up.
 async fn first_byte(socket: &TcpStream) -> Result<Option<u8>> {
     let mut byte = [0];
-    let seen = socket.peek(&mut byte).await.map_err(broke)?;
-    Ok((seen > 0).then_some(byte[0]))
+    match socket.peek(&mut byte).await {
+        Ok(seen) => Ok((seen > 0).then_some(byte[0])),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+        Err(error) => Err(broke(error)),
+    }
 }
 
 async fn shake(socket: TcpStream, mut connection: Connection) -> Result<Established> {

@@ -153,7 +153,10 @@ mod tests {
         let spec = TargetSpec { target: 6, uuid: "ef".into(), ..Default::default() };
         map.targets.push(Listed { id: 6, server: 2, spec, ..Listed::default() });
         let failure = newcomer.check(&map, false, false).unwrap_err();
-        assert!(failure.cause.contains("number 5") && failure.cause.contains("missing"), "{failure}");
+        assert!(
+            failure.cause.contains("number 5") && failure.cause.contains("missing"),
+            "{failure}"
+        );
         newcomer.check(&map, false, true).unwrap();
         map.targets[0].spec.path = "/elsewhere/target".into();
         newcomer.check(&map, false, false).unwrap();

@@ -427,8 +427,8 @@ mod tests {
     #[test]
     fn what_stands_in_the_file_is_what_is_given() {
         let (_dir, flags) = config(
-            "without = ['/a', '/b']\nnew_disks = true\nnew_server = true\nold_disks = true\nno_tls = true\n\
-             engine = 'redb'\ndisk_rate = '1MB/s'\nscrub_every = 3\nlog_level = 'debug'\n",
+            "without = ['/a', '/b']\nnew_disks = true\nold_disks = true\nno_tls = true\n\
+             new_server = true\nengine = 'redb'\ndisk_rate = '1MB/s'\nscrub_every = 3\nlog_level = 'debug'\n",
         );
         assert_eq!(filed_log_level(&flags).as_deref(), Some("debug"));
         let (flags, tls) = with_config(flags, TlsFlags::default()).unwrap();

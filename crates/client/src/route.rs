@@ -70,6 +70,8 @@ pub(crate) struct Said {
     pub(crate) asked: Duration,
     /// In which incarnation of the session.
     pub(crate) incarnation: u64,
+    /// The server was told of all that may cut a file and had been given up.
+    pub(crate) told_cuts: bool,
 }
 
 /// The number of a mutation, given back whatever becomes of the operation; but that of an open of which nobody hears is
@@ -84,6 +86,8 @@ struct SeqGuard<'a> {
     cuts: Vec<Ino>,
     /// The server has done it, or refused.
     heard: bool,
+    /// It is not at it any more, whatever has become of it.
+    ended: bool,
 }
 
 impl SeqGuard<'_> {
@@ -92,6 +96,7 @@ impl SeqGuard<'_> {
         let is_late = answer.as_ref().is_err_and(|error| error.kind == ErrorKind::TimedOut);
         self.opens = self.opens.filter(|_| is_late);
         self.heard = answer.as_ref().err().is_none_or(told::is_refusal);
+        self.ended = answer.as_ref().err().is_none_or(told::is_last_word);
     }
 }
 
@@ -103,8 +108,8 @@ impl Drop for SeqGuard<'_> {
                 let (seq, since) = (self.seq, self.volume.now());
                 self.session.give_up_open(Unheard { ino, seq, since });
             }
-            None if self.heard => self.session.end_mutation(self.seq),
-            None => self.session.give_up_mutation(self.seq),
+            None if self.ended => self.session.end_mutation(self.seq),
+            None => self.session.give_up_mutation(self.seq, !self.cuts.is_empty()),
         }
         if self.heard {
             return;
@@ -179,7 +184,8 @@ impl Volume {
         let seq = if self.options().remember { session.begin_mutation() } else { 0 };
         let opens = told::only_opens(&op);
         let cuts = if told::may_cut(&op) { self.touched(&op) } else { Vec::new() };
-        let mut number = SeqGuard { volume: self, session, seq, opens, cuts, heard: false };
+        let (heard, ended) = (false, false);
+        let mut number = SeqGuard { volume: self, session, seq, opens, cuts, heard, ended };
         let doubtful = self.keeps_leases() && opens.is_none();
         let doubt = doubtful.then(|| Doubt::new(self, &op));
         let said = self.meta(share, cred.into(), op, seq, life).await;
@@ -234,7 +240,7 @@ impl Volume {
             // After the time: whatever is believed of the answer was asked under this number.
             request.leases = leased.number();
             // After the time, too: the server hears of all that was given up before.
-            let Stamp { answered, given_up, .. } = own.stamp();
+            let Stamp { answered, given_up, tells_cuts: told_cuts, .. } = own.stamp();
             (request.answered, request.given_up) = (answered, given_up);
             let answer = tokio::select! {
                 biased;
@@ -250,7 +256,8 @@ impl Volume {
                     if let Some(op) = request.op.as_ref().filter(|_| self.keeps_leases()) {
                         self.learn_leases(share, op, &answer, asked);
                     }
-                    return Ok(Said { answer, asked, incarnation: request.incarnation });
+                    let incarnation = request.incarnation;
+                    return Ok(Said { answer, asked, incarnation, told_cuts });
                 }
                 Err(error) => error,
             };

@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::attempts::Numbers;
@@ -23,7 +23,7 @@ const CARRIED_MAX: usize = 10_000;
 const UNHEARD_WAIT: Duration = Duration::from_secs(120);
 /// The longest that one message about it is waited for: others wait for their turn meanwhile.
 const UNHEARD_TRY: Duration = Duration::from_secs(2);
-/// Numbers that a request says were given up, at most: the newest.
+/// Numbers that a request says were given up, at most: those of cuts rather than others, and the newest.
 const GIVEN_UP_MAX: usize = 128;
 
 /// The client's side of its session. Short sections only; nothing here waits.
@@ -43,8 +43,11 @@ struct State {
     begun: u64,
     /// Of mutations.
     numbers: Numbers,
-    /// Those that are over though nobody has heard what has become of them: the server may do them yet.
-    given_up: BTreeSet<u64>,
+    /// Those that are over though nobody has heard what has become of them, and whether they may cut a file: the server may do
+    /// them yet.
+    given_up: BTreeMap<u64, bool>,
+    /// The last that may cut a file and was left out of these: there were too many.
+    untold: u64,
     /// Files closed and not yet reported, with repeats.
     closed: Vec<u64>,
     /// How many closes of each file are not known to have been reported.
@@ -74,16 +77,36 @@ pub(crate) struct Stamp {
     pub(crate) answered: u64,
     /// Of those above it, what was given up.
     pub(crate) given_up: Vec<u64>,
+    /// All that may cut a file is among them: none was left out.
+    pub(crate) tells_cuts: bool,
 }
 
 impl State {
     /// A number is over, and nobody has heard what has become of it.
-    fn give_up(&mut self, seq: u64) {
+    fn give_up(&mut self, seq: u64, cuts: bool) {
         self.numbers.end(seq);
-        self.given_up.insert(seq);
-        while self.given_up.len() > GIVEN_UP_MAX {
-            self.given_up.pop_first();
+        self.given_up.insert(seq, cuts);
+        if self.given_up.len() <= GIVEN_UP_MAX {
+            return;
         }
+        self.forget_answered();
+        while self.given_up.len() > GIVEN_UP_MAX {
+            let other = self.given_up.iter().find(|(_, cuts)| !**cuts).map(|(seq, _)| *seq);
+            match other {
+                Some(seq) => {
+                    self.given_up.remove(&seq);
+                }
+                None => {
+                    let cut = self.given_up.pop_first().map_or(0, |(seq, _)| seq);
+                    self.untold = self.untold.max(cut);
+                }
+            }
+        }
+    }
+
+    /// All below the oldest that is under way are over anyway.
+    fn forget_answered(&mut self) {
+        self.given_up = self.given_up.split_off(&self.numbers.oldest());
     }
 }
 
@@ -132,10 +155,10 @@ impl Session {
         self.state.lock().numbers.end(seq);
     }
 
-    /// The mutation is over, and nobody has heard what has become of it: whatever is asked for from now on tells the
-    /// server so, that it does not do it after that.
-    pub(crate) fn give_up_mutation(&self, seq: u64) {
-        self.state.lock().give_up(seq);
+    /// The mutation, which may cut a file (`cuts`), is over, and nobody has heard what has become of it: whatever is asked
+    /// for from now on tells the server so, that it does not do it after that.
+    pub(crate) fn give_up_mutation(&self, seq: u64, cuts: bool) {
+        self.state.lock().give_up(seq, cuts);
     }
 
     /// Nobody hears what has become of an open: its number is over when [`Volume::close_unheard`] has heard it.
@@ -150,7 +173,7 @@ impl Session {
         opens.retain(|open| {
             let waits = now < open.since + UNHEARD_WAIT;
             if !waits {
-                state.give_up(open.seq);
+                state.give_up(open.seq, false);
             }
             waits
         });
@@ -159,12 +182,16 @@ impl Session {
 
     /// Id and incarnation, and which mutations are over.
     pub(crate) fn stamp(&self) -> Stamp {
-        let State { id, incarnation, numbers, given_up, .. } = &mut *self.state.lock();
-        let oldest = numbers.oldest();
-        // All below are over.
-        given_up.retain(|seq| *seq >= oldest);
-        let given_up = given_up.iter().copied().collect();
-        Stamp { session: *id, incarnation: *incarnation, answered: oldest - 1, given_up }
+        let mut state = self.state.lock();
+        state.forget_answered();
+        let answered = state.numbers.oldest() - 1;
+        Stamp {
+            session: state.id,
+            incarnation: state.incarnation,
+            answered,
+            given_up: state.given_up.keys().copied().collect(),
+            tells_cuts: state.untold <= answered,
+        }
     }
 
     /// A file to report as closed, so many times, if its opens were counted in the incarnation in force.
@@ -370,12 +397,42 @@ mod tests {
         let session = Session::new();
         let older = session.begin_mutation();
         let later: Vec<u64> = (0..2 * GIVEN_UP_MAX).map(|_| session.begin_mutation()).collect();
-        later.iter().for_each(|seq| session.give_up_mutation(*seq));
-        let Stamp { answered, given_up, .. } = session.stamp();
+        later.iter().for_each(|seq| session.give_up_mutation(*seq, false));
+        let Stamp { answered, given_up, tells_cuts, .. } = session.stamp();
         assert_eq!((answered, &given_up[..]), (older - 1, &later[GIVEN_UP_MAX..]));
+        assert!(tells_cuts, "there are none");
         session.end_mutation(older);
         let Stamp { answered, given_up, .. } = session.stamp();
         assert_eq!((Some(&answered), given_up.len()), (later.last(), 0));
+    }
+
+    /// The newest pushed them out of the list, and nobody knew that they were not told.
+    #[test]
+    fn cuts_that_were_given_up_are_told_before_all_else_and_it_is_known_when_one_is_not() {
+        let session = Session::new();
+        let give_up = |cuts: bool| {
+            let seq = session.begin_mutation();
+            session.give_up_mutation(seq, cuts);
+            seq
+        };
+        let older = session.begin_mutation();
+        let cut = give_up(true);
+        for _ in 0..2 * GIVEN_UP_MAX {
+            give_up(false);
+        }
+        let stamp = session.stamp();
+        assert!(stamp.given_up.len() == GIVEN_UP_MAX && stamp.given_up.contains(&cut));
+        assert!(stamp.tells_cuts);
+        for _ in 1..GIVEN_UP_MAX {
+            give_up(true);
+        }
+        assert!(session.stamp().tells_cuts && session.stamp().given_up.contains(&cut));
+        give_up(false);
+        assert!(session.stamp().tells_cuts && session.stamp().given_up.contains(&cut));
+        give_up(true);
+        assert!(!session.stamp().tells_cuts && !session.stamp().given_up.contains(&cut));
+        session.end_mutation(older);
+        assert!(session.stamp().tells_cuts, "it is over as all others are");
     }
 
     #[test]

@@ -287,7 +287,7 @@ async fn an_open_of_before_a_cut_was_given_up_says_nothing_of_the_cut() {
     let (after, right) = (volume.now(), Bytes::from_static(b"right"));
     let mut core = file.state.core();
     for (asked, in_doubt) in [(before, true), (after, false)] {
-        core.set_capability([true, true], &right, asked);
+        core.set_capability([true, true], &right, Some(asked));
         assert_eq!(core.cut_in_doubt.is_some(), in_doubt);
     }
 }
@@ -304,11 +304,58 @@ async fn a_cut_that_was_given_up_is_told_with_the_next_open_whatever_else_is_und
     assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
     let given_up = session.stamp().given_up;
     assert!(given_up.len() == 1 && !fake.knows_given_up(&given_up));
+    fake.take_log();
     let again = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
+    assert_eq!(starting(&fake.take_log(), "open").len(), 1, "what it knew is in doubt");
     assert!(fake.knows_given_up(&given_up));
     assert!(again.state.core().cut_in_doubt.is_none(), "nothing else is waited for");
     session.end_mutation(older);
     assert!(session.stamp().given_up.is_empty());
+}
+
+/// The list of what was given up had room for the newest only: the server was not told of the cut, and the next right to
+/// write ended the doubt about it all the same.
+#[tokio::test]
+async fn a_cut_is_in_doubt_until_the_server_is_told_that_it_was_given_up_whatever_else_was() {
+    for others_cut in [false, true] {
+        let (fake, volume) = cluster().await;
+        let file = create(&volume, "cut").await;
+        let session = volume.session(file.ino());
+        let older = session.begin_mutation();
+        fake.fail("setattr", ErrorKind::TimedOut);
+        let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
+        assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+        let given_up = session.stamp().given_up;
+        for _ in 0..1_000 {
+            let other = session.begin_mutation();
+            session.give_up_mutation(other, others_cut);
+        }
+        volume.renew_capability(&file.state, true).await.unwrap();
+        assert_eq!(fake.knows_given_up(&given_up), !others_cut, "cuts are told first");
+        assert_eq!(file.state.core().cut_in_doubt.is_some(), others_cut);
+        open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
+        assert_eq!(file.state.core().cut_in_doubt.is_some(), others_cut);
+        session.end_mutation(older);
+        volume.renew_capability(&file.state, true).await.unwrap();
+        assert!(file.state.core().cut_in_doubt.is_none(), "all is over, and the server knows");
+    }
+}
+
+/// It took the room of what nobody had heard of.
+#[tokio::test]
+async fn what_the_server_has_answered_is_not_given_up() {
+    use ErrorKind::{Io, NoSpace, TimedOut};
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cut").await;
+    let session = volume.session(file.ino());
+    let _older = session.begin_mutation();
+    for (kind, given_up) in [(NoSpace, 0), (Io, 0), (TimedOut, 1)] {
+        fake.fail("setattr", kind);
+        let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
+        assert_eq!(cut.unwrap_err().kind, kind);
+        assert_eq!(session.stamp().given_up.len(), given_up);
+        assert!(file.state.core().cut_in_doubt.is_some(), "it may be half made");
+    }
 }
 
 /// Only who had waited to the end took note of it.

@@ -111,6 +111,13 @@ pub(crate) fn is_refusal(error: &Error) -> bool {
     )
 }
 
+/// True for an error by which the server ends its work on a request. After the others it may be at it still, or have it
+/// before it: too little was heard of it.
+pub(crate) fn is_last_word(error: &Error) -> bool {
+    use ErrorKind::*;
+    !error.is_passing() && !matches!(error.kind, TimedOut | WrongPeer | Malformed)
+}
+
 /// All attributes in an answer.
 pub(crate) fn each_attributes(answer: &MetaAnswer, mut each: impl FnMut(&Attributes)) {
     match answer {

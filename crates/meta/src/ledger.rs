@@ -24,7 +24,8 @@ const FORGET_EACH: usize = 2;
 const IDLE_MAX: usize = 1024;
 /// Most opens remembered of one session; one that is forgotten counts once more if it is sent again.
 const OPENS_MAX: usize = 65_536;
-/// Most numbers remembered of one session that its client has given up; beyond, the oldest is forgotten.
+/// Most numbers remembered of one session that its client has given up; beyond, the oldest is forgotten that the client names
+/// no more.
 const GIVEN_UP_MAX: usize = 1024;
 
 /// Replies stored for one session that it has not acknowledged; beyond, it changes nothing until it has. A client acknowledges what
@@ -125,8 +126,13 @@ impl Ledger {
         let mut state = self.state.lock();
         state.given_up.extend(given_up.iter().take(GIVEN_UP_MAX));
         state.hear(answered);
-        while state.given_up.len() > GIVEN_UP_MAX {
-            state.given_up.pop_first();
+        let too_many = state.given_up.len().saturating_sub(GIVEN_UP_MAX);
+        if too_many > 0 {
+            // Clients name longest what may cut a file.
+            let named: BTreeSet<u64> = given_up.iter().take(GIVEN_UP_MAX).copied().collect();
+            let unnamed = state.given_up.difference(&named).take(too_many);
+            let unnamed: Vec<u64> = unnamed.copied().collect();
+            state.given_up.retain(|seq| !unnamed.contains(seq));
         }
     }
 
@@ -325,8 +331,20 @@ mod tests {
         many.chunks(100).for_each(|some| ledger.heard(4, some));
         assert_eq!(ledger.state.lock().given_up.len(), GIVEN_UP_MAX, "there is a bound to them");
         assert!(many.last().is_some_and(|last| ledger.is_over(*last)));
+        assert!(!ledger.is_over(many[0]), "the oldest went first");
         ledger.heard(10_000, &[]);
         assert!(ledger.state.lock().given_up.is_empty());
+    }
+
+    /// It was the oldest, was forgotten with each message that named it, and was done late.
+    #[test]
+    fn what_a_client_goes_on_to_name_stays_given_up() {
+        let ledger = Ledger::default();
+        for seq in 10..10 + 2 * GIVEN_UP_MAX as u64 {
+            ledger.heard(1, &[3, seq]);
+        }
+        assert!(ledger.is_over(3) && !ledger.is_over(10));
+        assert_eq!(ledger.state.lock().given_up.len(), GIVEN_UP_MAX);
     }
 
     #[tokio::test]

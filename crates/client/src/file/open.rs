@@ -45,6 +45,8 @@ pub(crate) struct Opening {
     pub(crate) asked: Duration,
     /// The incarnation of the session in which it is counted.
     pub(crate) incarnation: u64,
+    /// See [`crate::route::Said`].
+    pub(crate) told_cuts: bool,
 }
 
 /// By what a handle tells of a failure. Whoever calls may not notice: an error in the middle of a long
@@ -173,8 +175,9 @@ impl Volume {
         // Numbered: however often it is sent, it counts once.
         let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let incarnation = said.incarnation;
-        self.opened(cred, Opening { flags, opened, created: false, asked, incarnation }).await
+        let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
+        let told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
+        self.opened(cred, told).await
     }
 
     /// All that are open are named in one message when a session goes on.
@@ -206,8 +209,8 @@ impl Volume {
         let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
         let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let incarnation = said.incarnation;
-        let told = Opening { flags, opened, created: false, asked, incarnation };
+        let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
+        let told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
         let file = self.opened(cred, told).await?;
         let change = SetAttr { length: Some(0), ..SetAttr::default() };
         match Box::pin(self.setattr(cred, ino, change, Some(&file))).await {
@@ -242,12 +245,13 @@ impl Volume {
             let said = self.mutate_as(&self.root_cred(), op).await?;
             let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
             let flags = OpenFlags { truncate: false, ..flags };
-            told = Opening { flags, opened, created: false, asked, incarnation: said.incarnation };
+            let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
+            told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
         }
     }
 
     fn handle(self: &Arc<Self>, cred: &Credentials, told: Opening) -> Result<Arc<OpenFile>> {
-        let Opening { flags, opened, created, asked, incarnation } = told;
+        let Opening { flags, opened, created, asked, incarnation, told_cuts } = told;
         let attr: Arc<Attr> = Arc::new(opened.attr.clone().try_into()?);
         let now = self.now();
         let ino = attr.ino;
@@ -280,7 +284,8 @@ impl Volume {
                 file.core().dropping += usize::from(!keep_cache);
                 file.core().shared |= opened.shared;
                 let rights = [mode.read, mode.write];
-                file.add_handle(&attr, &opened, rights, incarnation, [asked, now]);
+                let times = (told_cuts.then_some(asked), now);
+                file.add_handle(&attr, &opened, rights, incarnation, times);
                 file.count_direct(flags.direct);
                 self.end_deferral(ino, &mut file.core());
             },
@@ -425,7 +430,8 @@ impl Volume {
         let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
         let said = self.mutate_as(&self.root_cred(), op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        file.core().set_capability([true, write], &opened.capability, said.asked);
+        let told = said.told_cuts.then_some(said.asked);
+        file.core().set_capability([true, write], &opened.capability, told);
         // The server counted one more open than there are handles.
         self.session(file.ino()).add_closed(file.ino().0, 1, said.incarnation);
         Ok(())

@@ -81,7 +81,7 @@ pub(crate) struct Core {
     /// Newest right to read and to write.
     pub(crate) capability: [Bytes; 2],
     /// The metadata server may be about to cut what is written from then on, for a length that it was to set before:
-    /// that is over when it was asked after that for the right to write, and has given it.
+    /// that is over when it was asked after that for the right to write, was told that the cut is given up, and has given it.
     pub(crate) cut_in_doubt: Option<Duration>,
     /// See [`super::Life`].
     pub(crate) life: u64,
@@ -408,20 +408,20 @@ impl FileState {
         self.core.lock()
     }
 
-    /// Counts one more handle, with what the server said about the file when it was opened: when it was asked, and when
-    /// that is learned.
+    /// Counts one more handle, with what the server said about the file when it was opened: when it was asked and told of
+    /// all cuts, if it was, and when that is learned.
     pub(crate) fn add_handle(
         &self,
         attr: &Arc<Attr>,
         opened: &Opened,
         rights: [bool; 2],
         incarnation: u64,
-        [asked, now]: [Duration; 2],
+        (told, now): (Option<Duration>, Duration),
     ) {
         let mut core = self.core();
         core.handles += 1;
         core.register(incarnation);
-        core.set_capability(rights, &opened.capability, asked);
+        core.set_capability(rights, &opened.capability, told);
         // First of all, so that what was cached goes if somebody else has changed the file.
         core.learn(attr, now);
         core.take_body(attr, opened);
@@ -504,15 +504,15 @@ impl Core {
         }
     }
 
-    /// Takes rights that the server was `asked` for then.
+    /// Takes rights that the server was asked for. It was told then (`told`), if ever, of all cuts that were given up before.
     pub(crate) fn set_capability(
         &mut self,
         rights: [bool; 2],
         capability: &Bytes,
-        asked: Duration,
+        told: Option<Duration>,
     ) {
         // An answer may have been on its way when the cut was given up.
-        if rights[1] && self.cut_in_doubt.is_some_and(|since| asked >= since) {
+        if rights[1] && self.cut_in_doubt.is_some_and(|since| told >= Some(since)) {
             self.cut_in_doubt = None;
         }
         for (slot, right) in self.capability.iter_mut().zip(rights) {

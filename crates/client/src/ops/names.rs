@@ -184,16 +184,17 @@ impl Volume {
             };
         }
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
-        let incarnation = said.incarnation;
-        let told = Opening { flags, opened, created: created.created, asked, incarnation };
+        let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
+        let created = created.created;
+        let told = Opening { flags, opened, created, asked, incarnation, told_cuts };
         let file = self.opened(cred, told).await?;
         let shared = file.state.core().handles > 1 || !file.state.is_idle();
-        if flags.truncate && !created.created && shared {
+        if flags.truncate && !created && shared {
             // What this mount was still writing may have overtaken the cut: cut again, in order.
             let change = SetAttr { length: Some(0), ..SetAttr::default() };
             self.setattr(cred, file.ino(), change, Some(&file)).await?;
         }
-        Ok(Some((file.attr(), file, created.created)))
+        Ok(Some((file.attr(), file, created)))
     }
 
     /// Gives a file a further name.

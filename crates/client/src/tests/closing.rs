@@ -274,7 +274,7 @@ async fn an_open_that_is_sent_again_tells_what_was_given_up_meanwhile() {
     let root = Credentials::root();
     let mut opening = Box::pin(volume.open(&root, ino, OpenFlags::READ_WRITE));
     assert!(futures::poll!(opening.as_mut()).is_pending(), "it was refused once");
-    session.give_up_mutation(later);
+    session.give_up_mutation(later, false);
     opening.await.unwrap();
     assert!(fake.knows_given_up(&[later]));
     session.end_mutation(older);
@@ -297,8 +297,8 @@ async fn an_open_that_was_answered_before_a_restart_is_asked_again() {
     fake.restart();
     volume.renew_session(volume.share_of(Ino::ROOT), said.incarnation).await.unwrap();
     assert_eq!(fake.opens(ino), 0);
-    let (asked, incarnation) = (volume.now(), said.incarnation);
-    let told = Opening { flags, opened, created: false, asked, incarnation };
+    let (asked, incarnation, told_cuts) = (volume.now(), said.incarnation, said.told_cuts);
+    let told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
     let file = volume.opened(&Credentials::root(), told).await.unwrap();
     assert_eq!(fake.opens(ino), 1);
     volume.release(&file).await.unwrap();

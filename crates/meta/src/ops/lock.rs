@@ -86,6 +86,12 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
     loop {
         {
             let _held = lock_settled(ctx, op.flock, ino).await?;
+            if ctx.ledger().is_some_and(|ledger| ledger.is_over(ctx.seq)) {
+                // Its client has given it up while it waited, and may have unlocked: nobody would ever give it back.
+                drop(waiting);
+                ranges.end_wait(op.flock, ino, range);
+                return Err(late());
+            }
             if ranges.conflict(op.flock, ino, range).is_none() {
                 // Who gets it may write at once, by what he has open, and what he writes must not be cut: where a server died
                 // in the middle of a cut, that is done again.

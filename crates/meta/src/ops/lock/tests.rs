@@ -142,6 +142,25 @@ async fn a_wait_that_was_given_up_is_in_no_circle() {
     assert_eq!(waited, Ok(()));
 }
 
+/// It was granted when it was free, after its owner had given it up and unlocked: to nobody, until the session ended.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_given_up_while_it_waited_is_not_granted() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let other = root.clone().at(world.open_session(0, &[]).await.session);
+    let (wanted, unlock) = (lock(ino, 1, 2, 0, 9), lock(ino, 1, 0, 0, 9));
+    other.set_lock(wanted).await.unwrap();
+    let waiting = MetaOp::SetLock(Lock { wait_ms: 1_000, ..wanted });
+    let waiting = root.call_seq(7, 5, waiting);
+    futures::pin_mut!(waiting);
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    root.call_giving_up(&[7], 8, 5, MetaOp::SetLock(unlock)).await.unwrap();
+    other.set_lock(unlock).await.unwrap();
+    assert_eq!(kind(waiting.await), ErrorKind::Malformed);
+    other.set_lock(wanted).await.unwrap();
+}
+
 /// Who had given up a wait and asked for the same again counted as if it had waited all the time: with somebody who had
 /// waited meanwhile, and had given up as well, it was in a circle that there had never been.
 #[tokio::test]

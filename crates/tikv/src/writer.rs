@@ -164,7 +164,8 @@ impl Writer {
         let deadline = self.hub.cluster.deadline();
         let mut races = 0;
         while races <= RACES_MAX {
-            self.settle(deadline).await?;
+            // What is in doubt from before may have longer.
+            self.settle(deadline.max(self.settling_deadline())).await?;
             self.refuse_losers(batch);
             if batch.is_empty() {
                 break;

@@ -161,11 +161,11 @@ impl Writer {
 
     /// Commits a batch; those against which something stands are told so and leave it.
     async fn carry_out(&mut self, batch: &mut Vec<Commit>) -> Result<Outcome> {
-        let deadline = self.hub.cluster.deadline();
+        // What is in doubt from before may need longer than usual.
+        let deadline = self.settling_deadline();
         let mut races = 0;
         while races <= RACES_MAX {
-            // What is in doubt from before may have longer.
-            self.settle(deadline.max(self.settling_deadline())).await?;
+            self.settle(deadline).await?;
             self.refuse_losers(batch);
             if batch.is_empty() {
                 break;

@@ -1,6 +1,7 @@
 //! Locks. They lie with the metadata server, so they hold between mounts.
 
 use super::FuseDoor;
+use super::alone::{Alone, Asking};
 use super::counted::Counted;
 use super::unlocking::{Holder, Unlocking, Unlocks};
 use crate::abi;
@@ -9,10 +10,10 @@ use crate::interrupt::Interrupt;
 use crate::reply::Reply;
 use crate::request::Lock;
 use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use strake_client::api::{LockKind, LockRequest};
-use strake_types::Ino;
+use strake_types::{Error, ErrorKind, Ino, Result as StrakeResult};
 
 /// The kernel's last byte of a lock on a whole file, however long.
 const WHOLE_FILE: u64 = i64::MAX as u64;
@@ -25,8 +26,8 @@ pub(super) struct HeldLocks {
     files: Mutex<HashMap<Ino, Owners>>,
     /// Of such files: a close looks no further where there are none.
     count: AtomicUsize,
-    /// Who may hold a lock alone, from when it is asked for until a close gives it back. Flocks, too.
-    alone: Mutex<HashSet<Holder>>,
+    /// Who may hold a lock alone. Flocks, too.
+    alone: Alone,
     /// What closes are giving back. Flocks, too.
     unlocking: Unlocking,
     /// Changes of contents that go on although their processes were killed: who gets the locks of those must not see them
@@ -54,35 +55,25 @@ impl HeldLocks {
 
     /// A lock is about to be asked for: what a close gives back of the same owner, who may be another one by now, is
     /// waited for. Who shares what he had alone lets others read, as by an unlock.
-    async fn begin_lock(&self, ino: Ino, lock: &Lock) {
+    /// What is returned for others is to hear if it is refused.
+    async fn begin_lock(&self, ino: Ino, lock: &Lock) -> Option<Asking<'_>> {
         let holder = (ino, owner(lock), lock.flock);
         self.unlocking.wait(holder).await;
         if !lock.flock {
             self.add(ino, lock.owner, lock.fh);
         }
-        if self.may_share_what_it_had(holder, lock) {
+        if lock.kind as i32 != libc::F_RDLCK {
+            return Some(self.alone.begin(holder));
+        }
+        if self.alone.has(holder) {
             self.outlived.wait_for_all().await;
         }
-    }
-
-    /// Notes who asks for a lock alone. True for who asks to share one and may hold one alone.
-    fn may_share_what_it_had(&self, holder: Holder, lock: &Lock) -> bool {
-        let mut alone = self.alone.lock();
-        if lock.kind as i32 == libc::F_RDLCK {
-            return alone.contains(&holder);
-        }
-        alone.insert(holder);
-        false
+        None
     }
 
     /// What these hold is to be given back.
     fn give_back(&self, holders: Vec<Holder>) -> Unlocks<'_> {
-        if !holders.is_empty() {
-            let mut alone = self.alone.lock();
-            for holder in &holders {
-                alone.remove(holder);
-            }
-        }
+        self.alone.forget(&holders);
         self.unlocking.begin(holders)
     }
 
@@ -185,12 +176,16 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let wanted = request(&lock, wait)?;
         let taking = async {
-            match wanted.kind {
-                // A child that was killed may have begun a change under the same lock.
-                LockKind::Unlock => self.locks.outlived.wait_for_all().await,
-                _ => self.locks.begin_lock(ino, &lock).await,
+            if wanted.kind == LockKind::Unlock {
+                return self.setlk_unlock(ino, wanted).await;
             }
-            self.volume.set_lock(ino, wanted).await
+            let asking = self.locks.begin_lock(ino, &lock).await;
+            let taken = self.volume.set_lock(ino, wanted).await;
+            let refused = |e: &Error| matches!(e.kind, ErrorKind::WouldBlock | ErrorKind::Deadlock);
+            if let Some(asking) = asking.filter(|_| taken.as_ref().is_err_and(refused)) {
+                asking.refused();
+            }
+            taken
         };
         if !wanted.wait {
             taking.await?;
@@ -201,6 +196,19 @@ impl FuseDoor {
             taken = taking => Ok(taken.map(|()| Reply::Empty)?),
             () = interrupt.requested() => Err(Errno::EINTR),
         }
+    }
+
+    /// Gives locks back that are to go before the file is closed.
+    async fn setlk_unlock(&self, ino: Ino, unlock: LockRequest) -> StrakeResult<()> {
+        // A child that was killed may have begun a change under the same lock.
+        self.locks.outlived.wait_for_all().await;
+        let (holder, all) = ((ino, unlock.owner, unlock.flock), (0, u64::MAX));
+        let last = self.locks.alone.last(holder);
+        self.volume.set_lock(ino, unlock).await?;
+        if (unlock.start, unlock.end) == all {
+            self.locks.alone.end(holder, last);
+        }
+        Ok(())
     }
 
     /// Gives back the locks that a close has begun to, all that can be, when what killed processes had begun to change, maybe

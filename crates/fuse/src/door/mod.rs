@@ -4,6 +4,7 @@
 //! (which may be a sub directory of the volume), who owns files on a mount with `uid=`, whether an
 //! open goes through the page cache, and for how long the kernel may believe an answer.
 
+mod alone;
 mod contents;
 mod counted;
 mod locks;

@@ -290,7 +290,8 @@ mod tests {
             let mut child = command.spawn().unwrap();
             let requests = child.stdin.take().unwrap();
             let (_, answers) = channel();
-            Worker { location: Location::here(), child, requests, answers }
+            let (location, spoken) = (Location::here(), Spoken::default());
+            Worker { location, child, requests, answers, spoken }
         };
         let error = worker("kill -BUS $$").look(LOOK_EVERY).unwrap_err();
         assert!(error.cause.contains("SIGBUS") && error.next.is_some(), "{error}");

@@ -27,7 +27,7 @@ pub fn carry_out(
     parameters: &BTreeMap<String, f64>,
     quick: bool,
 ) -> Result<Ended> {
-    run.watch.doing("what links and disks carry at most".into());
+    run.watch.doing("what links and disks carry at most");
     let (bytes, samples) = if quick { QUICK } else { (BYTES, SAMPLES) };
     let watch = run.watch;
     let limits = Limits::measure(testbed, bytes, samples, &|| watch.is_stopped())?;

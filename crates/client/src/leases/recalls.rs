@@ -84,7 +84,8 @@ pub(crate) async fn follow_recalls(volume: Weak<Volume>, share: usize) {
     let mut followed = Followed::default();
     loop {
         let Some(volume) = volume.upgrade() else { return };
-        let pause = volume.ask_for_recalls(&volume.parts()[share], &mut followed).await;
+        let asked = volume.ask_for_recalls(&volume.parts()[share], &mut followed);
+        let pause = Box::pin(asked).await;
         drop(volume);
         tokio::time::sleep(pause).await;
     }

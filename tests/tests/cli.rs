@@ -172,6 +172,7 @@ fn what_does_not_exist_is_named() {
         ("nothere", &["mount", &server.source("nothere"), &mount, "-o", &log][..]),
         ("nodir", &["mount", &server.source("main/nodir"), &mount, "-o", &log]),
         ("nothere", &["volume", "info", "nothere"]),
+        ("nothere", &["client", "list", "nothere"]),
         ("nothere", &["volume", "delete", "nothere", "--yes"]),
         ("nothere", &["volume", "set", "nothere", "--stripe-width", "2"]),
         ("main", &["volume", "create", "main"]),
@@ -182,6 +183,7 @@ fn what_does_not_exist_is_named() {
         let arguments: Vec<&str> = arguments.iter().copied().chain(cluster).collect();
         let error = refused(1, &arguments);
         assert!(error.contains(word), "{word:?} is not in: {error}");
+        assert!(error.matches("no such file or directory").count() <= 1, "{error}");
     }
     for words in
         ["info nothere", "delete nothere", "delete nothere --yes", "set nothere --copies 1"]

@@ -27,9 +27,7 @@ pub fn complete(address: &str) -> String {
         return address.to_owned();
     }
     let has_port = match address.rsplit_once(':') {
-        Some((host, port)) => {
-            port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
-        }
+        Some((host, port)) => is_number(port) && (!host.contains(':') || host.ends_with(']')),
         None => false,
     };
     let is_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
@@ -38,6 +36,20 @@ pub fn complete(address: &str) -> String {
         (false, true) => format!("[{address}]:{PORT_DEFAULT}"),
         (false, false) => format!("{address}:{PORT_DEFAULT}"),
     }
+}
+
+fn is_number(port: &str) -> bool {
+    !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Refuses an address with a port that there is not.
+pub fn check_port(address: &str) -> Outcome {
+    let port = address.rsplit_once(':').map_or("", |(_, port)| port);
+    if address.starts_with("unix:") || !is_number(port) || port.parse::<u16>().is_ok() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("address {address}: there is no port {port}"))
+        .next(format!("a port is at most {}", u16::MAX)))
 }
 
 /// Every address of a list with commas.
@@ -67,6 +79,7 @@ pub fn parse_source(text: &str) -> Option<Source> {
 
 /// A host name that stands for nothing, with the next command.
 pub fn resolve(address: &str) -> Outcome<Vec<SocketAddr>> {
+    check_port(address)?;
     let found: Vec<_> = address
         .to_socket_addrs()
         .context(|| format!("address {address}"))
@@ -127,6 +140,21 @@ mod tests {
         ];
         for (given, full) in cases {
             assert_eq!(complete(given), full);
+        }
+    }
+
+    /// It was taken for a part of the host's name, whose spelling was to be checked.
+    #[test]
+    fn a_port_that_is_too_large_is_told_with_the_largest() {
+        for (given, full) in [("h:99999", "h:99999"), ("[::1]:65536", "[::1]:65536")] {
+            assert_eq!(complete(given), full);
+            let failure = resolve(full).unwrap_err();
+            let port = full.rsplit(':').next().unwrap();
+            assert!(failure.cause.ends_with(&format!("no port {port}")), "{failure}");
+            assert!(failure.next.unwrap().contains("65535"));
+        }
+        for good in ["h:65535", "unix:/a:99999", "::1", "h"] {
+            check_port(good).unwrap();
         }
     }
 

@@ -5,13 +5,14 @@ use crate::failure::{Failure, Outcome};
 use crate::runfile::RunFile;
 use crate::tls_flags::{self, TlsFlags};
 use clap::Args;
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
-use strake_wire::message::manager::{ClusterMap, GetMap, ManagerAnswer, ManagerOp};
+use strake_wire::message::manager::{self, ClusterMap, GetMap, ManagerAnswer, ManagerOp};
 use strake_wire::tls::Tls;
 
 /// Where `strake up` keeps its data unless told otherwise.
@@ -62,6 +63,7 @@ impl ClusterFlags {
             Some(addresses) => addresses,
             None => running()?,
         };
+        addresses.iter().try_for_each(|address| address::check_port(address))?;
         let tls = match !self.tls.are_given() && is_plain(&addresses) {
             true => None,
             false => self.tls.load_to_call(&addresses)?,
@@ -104,8 +106,7 @@ impl Managers {
     /// Connects to their cluster.
     pub async fn connect(&self, wait_ms: u64) -> Outcome<Arc<MapView>> {
         let view = self.view(wait_ms).await.map_err(|e| {
-            let next = "check the address and that the server runs there; strake doctor --cluster ADDR looks closer";
-            no_manager(&self.addresses, &e, next)
+            no_manager(&self.addresses, &e, advice(&self.addresses))
         })?;
         self.used_tls(&view.current()).iter().for_each(|tls| tls_flags::warn_if_soon(tls));
         Ok(view)
@@ -124,6 +125,19 @@ impl Managers {
         let servers = map.servers.iter().map(|server| &server.address);
         let mut called = self.addresses.iter().chain(servers);
         self.tls.as_ref().filter(|_| called.any(|address| !address.starts_with("unix:")))
+    }
+}
+
+/// What to try where no manager answers.
+fn advice(addresses: &[String]) -> &'static str {
+    use rustix::fs::{Access, access};
+    let refused = |socket: &str| access(socket, Access::WRITE_OK) == Err(Errno::ACCESS);
+    let is_barred = |address: &String| address.strip_prefix("unix:").is_some_and(refused);
+    match addresses.iter().any(is_barred) {
+        true => "the socket is another user's: give the command as that user, or as root",
+        false => {
+            "check the address and that the server runs there; strake doctor --cluster ADDR looks closer"
+        }
     }
 }
 
@@ -160,6 +174,16 @@ pub async fn fresh_map(map: &MapView) -> Result<ClusterMap> {
         ManagerAnswer::Map(answer) => answer.map.ok_or_else(|| ErrorKind::Malformed.into()),
         _ => Err(ErrorKind::Malformed.into()),
     }
+}
+
+/// The volume that a command names.
+pub fn volume_named(map: &MapView, name: &str) -> Outcome<manager::Volume> {
+    map.volume_named(name).map_err(|e| match e.kind {
+        ErrorKind::NotFound => Failure::new(format!("volume {name} does not exist")).next(format!(
+            "strake volume list shows those there are; strake volume create {name} makes it"
+        )),
+        _ => e.into(),
+    })
 }
 
 /// The names of all volumes that are not being deleted.

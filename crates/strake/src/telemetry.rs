@@ -2,11 +2,12 @@
 
 mod patience;
 
-use crate::failure::{Context, Outcome};
+use crate::failure::{Context, Failure, Outcome};
 use axum::Router;
 use axum::routing::get;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use patience::Patience;
+use std::io::{Error, ErrorKind};
 use std::time::Duration;
 
 /// Upper bounds of the latency histograms, seconds: from a call within the process to a wait for a
@@ -25,10 +26,7 @@ const UPKEEP_SECONDS: u64 = 5;
 pub async fn serve(address: &str) -> Outcome<String> {
     let listener = tokio::net::TcpListener::bind(address)
         .await
-        .context(|| format!("--metrics {address}"))
-        .map_err(|f| {
-            f.next("choose a free port (ss -ltnp shows who has it), or leave --metrics out")
-        })?;
+        .map_err(|e| refused(address, &e))?;
     let bound = listener.local_addr().context(|| format!("--metrics {address}"))?;
     let handle = install()?;
     let upkeep = handle.clone();
@@ -53,10 +51,41 @@ pub async fn serve(address: &str) -> Outcome<String> {
     Ok(bound.to_string())
 }
 
+/// Why nothing is served there, and what is better.
+fn refused(address: &str, error: &Error) -> Failure {
+    let next = match error.kind() {
+        ErrorKind::AddrInUse => {
+            "choose a free port (ss -ltnp shows who has it), or leave --metrics out"
+        }
+        ErrorKind::AddrNotAvailable => {
+            "give one of this machine's addresses (ip address shows them)"
+        }
+        ErrorKind::PermissionDenied => "choose a port above 1023",
+        _ => "write it as HOST:PORT, for example 127.0.0.1:9441",
+    };
+    Failure::new(format!("--metrics {address}: {error}")).next(next)
+}
+
 fn install() -> Outcome<PrometheusHandle> {
     let builder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), SECONDS_BUCKETS)
         .and_then(|b| b.set_buckets_for_metric(Matcher::Suffix("_bytes".into()), BYTES_BUCKETS))
         .context(|| "metrics".into())?;
     builder.install_recorder().context(|| "metrics".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is no address was told to choose a free port.
+    #[tokio::test]
+    async fn what_is_no_address_for_metrics_is_told_how_one_is_written() {
+        let failure = serve("foo").await.unwrap_err();
+        assert!(failure.cause.contains("--metrics foo"), "{failure}");
+        assert!(failure.next.unwrap().contains("HOST:PORT"));
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let failure = serve(&taken.local_addr().unwrap().to_string()).await.unwrap_err();
+        assert!(failure.next.unwrap().contains("free port"));
+    }
 }

@@ -109,14 +109,22 @@ impl Listener {
         };
         let socket = result.map_err(|e| {
             let (kind, hint) = match e.kind() {
-                io::ErrorKind::AddrInUse => {
-                    (ErrorKind::Busy, "; stop what listens there, or choose another with --listen")
-                }
-                io::ErrorKind::PermissionDenied => (ErrorKind::AccessDenied, ""),
-                io::ErrorKind::InvalidInput => (ErrorKind::Invalid, "; give HOST:PORT"),
-                _ => (ErrorKind::Io, ""),
+                io::ErrorKind::AddrInUse => (
+                    ErrorKind::Busy,
+                    "stop what listens there (ss -ltnp shows it), or choose another with --listen",
+                ),
+                io::ErrorKind::AddrNotAvailable => (
+                    ErrorKind::NoSuchAddress,
+                    "give one of this machine's addresses (ip address shows them) with --listen",
+                ),
+                io::ErrorKind::PermissionDenied => (
+                    ErrorKind::AccessDenied,
+                    "choose one where this user may listen with --listen (ports below 1024 are root's)",
+                ),
+                io::ErrorKind::InvalidInput => (ErrorKind::Invalid, "give HOST:PORT"),
+                _ => (ErrorKind::Io, "choose another with --listen"),
             };
-            Error::with(kind, format!("cannot listen at {address}: {e}{hint}"))
+            Error::with(kind, format!("cannot listen at {address}: {e}; {hint}"))
         })?;
         Ok(Self { socket, tls: None })
     }

@@ -103,7 +103,11 @@ pub async fn mount(
     let cred = Credentials { checked: true, ..Credentials::root() };
     let root = volume.resolve(&cred, options.subdirectory.as_bytes()).await.map_err(|error| {
         let name = volume.name();
-        let detail = format!("directory {} of volume {name}: {error}", options.subdirectory);
+        let directory = format!("directory {} of volume {name}", options.subdirectory);
+        let detail = match error.detail.as_ref() {
+            "" => directory,
+            why => format!("{directory}: {why}"),
+        };
         Error::with(error.kind, detail)
     })?;
     if root.kind != FileKind::Directory {

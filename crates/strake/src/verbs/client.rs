@@ -90,6 +90,11 @@ fn state(client: &Client) -> &'static str {
 /// Runs the verb.
 pub async fn run(flags: &ClientFlags, cluster: &ClusterFlags) -> Outcome {
     let map = cluster.connect().await?;
+    let named = match &flags.verb {
+        ClientVerb::List { volumes, .. } => &volumes[..],
+        ClientVerb::Evict { volume, .. } => volume.as_slice(),
+    };
+    named.iter().try_for_each(|name| cluster::volume_named(&map, name).map(drop))?;
     match &flags.verb {
         ClientVerb::List { volumes, json } => list(&map, volumes, *json).await,
         ClientVerb::Evict { session, volume } => evict(&map, *session, volume.as_deref()).await,
@@ -125,6 +130,8 @@ async fn list(map: &Arc<MapView>, named: &[String], json: bool) -> Outcome {
     }
     match json {
         true => output::json(&rows)?,
+        // Of a volume that does not answer it is not known.
+        false if rows.is_empty() && away.is_some() => {}
         false => show(rows),
     }
     away.map_or(Ok(()), Err)

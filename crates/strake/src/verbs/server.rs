@@ -148,6 +148,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     let roles = parse_roles(&flags.roles)?;
     check(&flags, roles)?;
     let join: Vec<String> = flags.join.iter().map(|a| address::complete(a)).collect();
+    join.iter().try_for_each(|address| address::check_port(address))?;
     let listen = flags.listen.as_deref().unwrap_or_default();
     let (listener, advertise, tls) =
         open_port(listen, flags.advertise.as_deref(), &join, &tls).await?;
@@ -210,6 +211,8 @@ pub async fn open_port(
     tls: &TlsFlags,
 ) -> Outcome<(Listener, String, Option<Arc<Tls>>)> {
     let listen = address::complete(listen);
+    let advertise = advertise.map(address::complete);
+    advertise.iter().try_for_each(|address| address::check_port(address))?;
     let is_meant = tls.no_tls;
     let tls = tls.load_to_listen(&listen)?;
     let listener = bind(&listen).await?.secured_by(tls.clone());
@@ -220,7 +223,7 @@ pub async fn open_port(
         );
     }
     let advertise = match advertise {
-        Some(given) => address::complete(given),
+        Some(given) => given,
         None => address::advertised(&bound, join.first().map(String::as_str))?,
     };
     if let Some(tls) = &tls {
@@ -238,11 +241,7 @@ async fn bind(address: &str) -> Outcome<Listener> {
     if !address.starts_with("unix:") {
         address::resolve(address)?;
     }
-    Listener::bind(address).await.map_err(|e| {
-        Failure::new(format!("cannot listen at {address}: {e}")).next(
-            "is another server there? (ss -ltnp shows it) Stop it, or choose another --listen",
-        )
-    })
+    Listener::bind(address).await.map_err(|e| Failure::telling(&e))
 }
 
 /// Refuses a certificate that nobody who calls this server would accept.
@@ -468,6 +467,21 @@ mod tests {
         let running = ServerFlags { data: vec!["/d".into()], ..Default::default() };
         assert!(check_alone(&running).unwrap_err().cause.contains("--data"));
         assert!(check_alone(&ServerFlags::default()).is_ok());
+    }
+
+    /// It was said twice, and a server was suspected at an address that this machine does not have.
+    #[tokio::test]
+    async fn where_nobody_can_listen_is_told_once_with_what_helps() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = taken.local_addr().unwrap().to_string();
+        let cases = [(&taken[..], "ss -ltnp"), ("192.0.2.1:0", "ip address")];
+        for (address, word) in cases {
+            let failure = bind(address).await.err().unwrap();
+            let shown = failure.to_string();
+            assert_eq!(shown.matches("cannot listen").count(), 1, "{shown}");
+            assert_eq!(shown.matches("--listen").count(), 1, "{shown}");
+            assert!(failure.next.unwrap().contains(word), "{shown}");
+        }
     }
 
     #[test]

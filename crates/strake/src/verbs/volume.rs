@@ -8,7 +8,7 @@ use crate::{output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{ErrorKind, GroupId};
+use strake_types::GroupId;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{
     ClusterMap, ManagerAnswer, ManagerOp, Volume, VolumeName, VolumeSpec,
@@ -46,7 +46,7 @@ enum VolumeVerb {
     Delete {
         /// The volume
         name: String,
-        /// Do it without asking
+        /// Say that this is meant: without it nothing is deleted
         #[arg(long)]
         yes: bool,
     },
@@ -169,7 +169,7 @@ pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
             change(&map, ManagerOp::CreateVolume(spec), settings).await
         }
         (VolumeVerb::Set(settings), Some(spec)) => {
-            named(&map, &settings.name)?;
+            cluster::volume_named(&map, &settings.name)?;
             change(&map, ManagerOp::SetVolume(spec), settings).await
         }
         (VolumeVerb::List { json }, _) => list(&map, *json),
@@ -248,18 +248,8 @@ fn show_list(views: &[View]) {
     output::show(&table);
 }
 
-/// The volume that a command names.
-fn named(map: &MapView, name: &str) -> Outcome<Volume> {
-    map.volume_named(name).map_err(|e| match e.kind {
-        ErrorKind::NotFound => Failure::new(format!("volume {name} does not exist")).next(format!(
-            "strake volume list shows those there are; strake volume create {name} makes it"
-        )),
-        _ => e.into(),
-    })
-}
-
 fn info(map: &MapView, name: &str, json: bool) -> Outcome {
-    let view = View::new(&map.current(), &named(map, name)?)?;
+    let view = View::new(&map.current(), &cluster::volume_named(map, name)?)?;
     if json {
         return output::json(&view);
     }
@@ -290,7 +280,7 @@ fn show(view: &View) {
 }
 
 async fn delete(map: &MapView, name: &str, yes: bool) -> Outcome {
-    named(map, name)?;
+    cluster::volume_named(map, name)?;
     if !yes {
         return Err(Failure::usage(format!("this deletes volume {name} and every file in it"))
             .next(format!("strake volume delete {name} --yes")));

@@ -99,6 +99,7 @@ fn wrong_arguments_are_explained() {
         (&["frobnicate"], "frobnicate"),
         (&["up", "--targets", "0"], "--targets"),
         (&["up", "--memory", "much"], "much"),
+        (&["up", "--memory", "1"], "32M"),
         (&["up", "--engine", "rocks"], "rocks"),
         (&["server", "--listen", "a"], "--data"),
         (&["server", "--listen", "a", "--data", "/x", "--roles", "boss"], "boss"),
@@ -106,7 +107,9 @@ fn wrong_arguments_are_explained() {
         (&["volume", "create", "v", "--chunk-size", "5000"], "5000"),
         (&["volume", "create", "v", "--distribution", "random"], "random"),
         (&["mount", "somewhere", "/mnt"], "somewhere"),
+        (&["volume", "create", "v", "--groups", "0,0"], "twice"),
         (&["layout", "set", "."], "nothing to set"),
+        (&["layout", "set", ".", "--targets", "3,3"], "twice"),
         (&["ls", "/etc"], "/etc"),
         (&["status", "--log-level", "loud,=="], "--log-level"),
     ];

@@ -17,6 +17,9 @@ const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
 /// On a small machine it is the machine's memory divided by this.
 const MACHINE_SHARE: u64 = 8;
 
+/// The least memory of a volume: one large chunk in either direction. Less counts as so much.
+pub const MEMORY_BYTES_MIN: u64 = 32 << 20;
+
 /// What a volume holds in memory at most where nothing else is said: 256 MiB, or an eighth of the machine's
 /// memory if that is less.
 pub fn default_memory_bytes() -> u64 {

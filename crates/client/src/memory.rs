@@ -5,14 +5,15 @@
 //! acknowledged enough; a reader that finds its half full reads no further ahead. What neither needs
 //! holds [`Listings`], an eighth of the bound at most, and [`Kept`] bytes. Both give way at once, the bytes first.
 
+use crate::api::MEMORY_BYTES_MIN;
 use crate::kept::Kept;
 use crate::listings::Listings;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The least that makes progress possible: one large chunk in either direction.
-const HALF_BYTES_MIN: usize = 16 << 20;
+/// The least that makes progress possible: one large chunk.
+const HALF_BYTES_MIN: usize = MEMORY_BYTES_MIN as usize / 2;
 /// Listings take at most this part of the bound.
 const LISTINGS_SHARE: usize = 8;
 

@@ -190,6 +190,7 @@ fn check_settings(state: &mut State, spec: &VolumeSpec) -> Result<LayoutTemplate
         return Err(invalid(format!("inline size {bytes} must be at most {INLINE_BYTES_MAX}")));
     }
     let template = LayoutTemplate::try_from(spec.template.clone().unwrap_or_default())?;
+    template.check_list()?;
     if let Some(copies) = template.copies {
         groups::prepare(state, copies)?;
     }

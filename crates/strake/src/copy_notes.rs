@@ -1,9 +1,11 @@
-//! What copies do not protect, as it is said where they are chosen: for a volume, or for a directory of it.
+//! What copies do not protect, and where a distribution does not fit, as it is said where they are chosen: for a volume, or
+//! for a directory of it.
 
 use crate::{groups, output, size};
 use std::collections::BTreeSet;
 use strake_manager::ADD_SERVER;
-use strake_types::Ack;
+use strake_types::layout::{Distribution, GroupTables, LayoutTemplate};
+use strake_types::{Ack, GroupId};
 use strake_wire::message::manager::{ClusterMap, Volume};
 
 /// What new files get somewhere.
@@ -71,6 +73,30 @@ impl Choice<'_> {
     }
 }
 
+/// What to say of a distribution that asks for other groups than the files have that such a template leads to.
+pub fn of_distribution(template: &LayoutTemplate, map: &ClusterMap) -> Option<String> {
+    let tables = GroupTables::of(map.groups.iter().map(|group| GroupId(group.id)));
+    let width = template.resolve(0, &tables).width;
+    let over = output::count(width.into(), "group", "groups");
+    match template.distribution.as_ref()? {
+        Distribution::Varstrip(strips) => {
+            let slot = strips.iter().map(|strip| strip.slot).max()?;
+            let same = slot.checked_rem(width).filter(|&same| same != slot)?;
+            Some(format!(
+                "files are laid over {over}, slots 0 to {}: slot {slot} is slot {same} again",
+                width - 1
+            ))
+        }
+        &Distribution::TwodStripe { groups, .. } if groups > width && width > 0 => {
+            Some(format!("files are laid over {over}: there are not {groups} runs, but {width}"))
+        }
+        &Distribution::TwodStripe { groups, .. } if !width.is_multiple_of(groups) => Some(format!(
+            "files are laid over {over}, which {groups} runs do not divide evenly: some are shorter"
+        )),
+        _ => None,
+    }
+}
+
 /// Prints them.
 pub fn show(notes: &[String]) {
     notes.iter().for_each(|note| output::line(&format!("note: {note}")));
@@ -79,7 +105,7 @@ pub fn show(notes: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strake_types::GroupId;
+    use crate::layout_flags::parse_distribution;
     use strake_wire::message::manager::{Group, Server, Target, VolumeSpec};
 
     /// Two servers with a target each, and one group of two copies on the first alone.
@@ -103,6 +129,29 @@ mod tests {
 
     fn choice(volume: &Volume, copies: u32) -> Choice<'_> {
         Choice { volume, copies, ack: Ack::All, is_new: false, others_at: None }
+    }
+
+    /// Four groups took slot 9 and three runs without a word.
+    #[test]
+    fn a_distribution_that_does_not_fit_the_groups_is_told() {
+        let group = |nth| Group { id: GroupId::of_class(1, nth).0, ..Group::default() };
+        let groups = (0..4).map(group).collect();
+        let map = ClusterMap { groups, ..ClusterMap::default() };
+        let note = |text: &str| {
+            let distribution = Some(parse_distribution(text).unwrap());
+            let template = LayoutTemplate { distribution, ..LayoutTemplate::default() };
+            of_distribution(&template, &map)
+        };
+        for (text, word) in [
+            ("varstrip=0:32K,9:64K", "slot 9 is slot 1 again"),
+            ("twod_stripe=5:4", "not 5 runs, but 4"),
+            ("twod_stripe=3:4", "3 runs do not divide evenly"),
+        ] {
+            assert!(note(text).unwrap().contains(word), "{text}");
+        }
+        for good in ["varstrip=0:32K,3:64K", "twod_stripe=2:4", "simple_stripe"] {
+            assert_eq!(note(good), None, "{good}");
+        }
     }
 
     #[test]

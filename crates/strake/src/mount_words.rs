@@ -5,6 +5,7 @@ use crate::size;
 use crate::tls_flags::TlsFlags;
 use std::path::PathBuf;
 use strake_client::VolumeOptions;
+use strake_client::api::MEMORY_BYTES_MIN;
 use strake_fuse::MountOptions;
 use strake_fuse::options::{is_known, is_remounted, known_options, split, words};
 
@@ -102,8 +103,16 @@ fn set<T: for<'a> From<&'a str>>(place: &mut Option<T>, value: &str) -> Result<(
 }
 
 fn memory(wanted: &mut Wanted, value: &str) -> Result<(), String> {
-    wanted.volume.memory_bytes = size::parse(value)?;
+    wanted.volume.memory_bytes = parse_memory(value)?;
     Ok(())
+}
+
+/// Reads how much memory a mount may use.
+pub fn parse_memory(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        ..MEMORY_BYTES_MIN => Err(format!("at least {} is needed", size::short(MEMORY_BYTES_MIN))),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Whoever says how long means servers and other clients alike.
@@ -151,7 +160,8 @@ mod tests {
         for form in known_options() {
             assert!(unknown.cause.contains(form) && help().contains(form), "{form}");
         }
-        for bad in ["wait", "wait=long", "no_tls=1", "memory=much", "uid=me", "dirsync"] {
+        let bad = ["wait", "wait=long", "no_tls=1", "memory=much", "memory=1", "uid=me", "dirsync"];
+        for bad in bad {
             let failure = applied(&[bad]).unwrap_err();
             assert!(failure.cause.contains(&format!("{bad:?}")), "{failure}");
         }

@@ -178,6 +178,16 @@ impl LayoutTemplate {
         }
     }
 
+    /// Refuses a list that names a group twice. Such lists may be stored already, and go on to be read: so this is no part
+    /// of [`LayoutTemplate::validate`].
+    pub fn check_list(&self) -> Result<()> {
+        let mut named = BTreeSet::new();
+        match self.groups.iter().flatten().find(|group| !named.insert(**group)) {
+            None => Ok(()),
+            Some(group) => Err(invalid(format!("group {group} is named twice"))),
+        }
+    }
+
     /// Checks what a user asked for; the error names the value and its bounds.
     pub fn validate(&self) -> Result<()> {
         if let Some(bytes) = self.chunk_size {

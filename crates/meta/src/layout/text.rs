@@ -83,6 +83,7 @@ pub(crate) fn set(
         LayoutField::Targets => {
             let groups = text.split(',').map(|target| group_of(map, target.trim(), copies));
             template.groups = Some(groups.collect::<Result<_>>()?);
+            template.check_list()?;
             template.copies = Some(copies);
         }
         LayoutField::Copies => {

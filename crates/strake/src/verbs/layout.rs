@@ -111,6 +111,7 @@ pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome<u8>
             if template.is_empty() && targets.is_empty() && !clear {
                 return Err(Failure::usage("nothing to set").next("strake layout set --help"));
             }
+            check_targets(targets)?;
             set(path, template, targets, cluster).await
         }
     };
@@ -277,7 +278,7 @@ async fn set(
         Some(copies) => prepare(map, copies).await?,
         None => false,
     };
-    let notes = match template.copies.is_some() || template.ack.is_some() {
+    let mut notes = match template.copies.is_some() || template.ack.is_some() {
         true => {
             let (copies, ack) = (chosen.copies.unwrap_or(1), chosen.ack.unwrap_or_default());
             let changed = copies != before.copies.unwrap_or(1);
@@ -291,6 +292,9 @@ async fn set(
     let led = |&id| group_of(&map.current(), id, chosen.copies.unwrap_or(1));
     let groups = targets.iter().map(led).collect::<Outcome<Vec<_>>>()?;
     let wanted = LayoutTemplate { groups: (!groups.is_empty()).then_some(groups), ..template };
+    if wanted.distribution.is_some() {
+        notes.extend(copy_notes::of_distribution(&wanted.or(&before), &map.current()));
+    }
     // Flags not given keep what was set before; --clear gives none and takes everything away.
     let template = match wanted.is_empty() {
         true => wanted,
@@ -301,6 +305,15 @@ async fn set(
     place.volume.close().await?;
     copy_notes::show(&notes);
     Ok(())
+}
+
+/// Refuses a list that names a target twice.
+fn check_targets(targets: &[u32]) -> Outcome {
+    let mut named = BTreeSet::new();
+    match targets.iter().find(|target| !named.insert(**target)) {
+        None => Ok(()),
+        Some(target) => Err(Failure::usage(format!("--targets: {target} is named twice"))),
+    }
 }
 
 /// The volume as the manager knows it.

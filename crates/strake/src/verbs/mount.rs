@@ -185,8 +185,8 @@ fn log_name(mountpoint: &Path) -> String {
     format!("{begin}{sum}{}{end}", &name[cut..])
 }
 
-/// The command line of `mount -t strake`: `mount.strake SOURCE MOUNTPOINT [-sfnvN] [-o OPTIONS] [-t TYPE]`,
-/// turned into ours.
+/// The command line of `mount -t strake`: `mount.strake SOURCE MOUNTPOINT [-sfnvrwN] [-o OPTIONS] [-t TYPE]`,
+/// turned into ours. What else begins with a `-` is ours to understand, or to refuse.
 pub fn from_mount(arguments: &[OsString]) -> Outcome<Vec<OsString>> {
     let mut ours: Vec<OsString> = vec!["strake".into(), "mount".into()];
     let mut rest = arguments.iter().skip(1);
@@ -200,7 +200,14 @@ pub fn from_mount(arguments: &[OsString]) -> Outcome<Vec<OsString>> {
                 ours.extend(["-o".into(), list.clone()]);
             }
             "-t" | "-N" => drop(rest.next()),
-            flags if flags.starts_with('-') && flags.len() > 1 => fake |= flags.contains('f'),
+            flags if is_of_mount(flags) => {
+                fake |= flags.contains('f');
+                for (letter, option) in [('r', "ro"), ('w', "rw")] {
+                    if flags.contains(letter) {
+                        ours.extend(["-o", option].map(OsString::from));
+                    }
+                }
+            }
             _ => ours.push(argument.clone()),
         }
     }
@@ -211,9 +218,27 @@ pub fn from_mount(arguments: &[OsString]) -> Outcome<Vec<OsString>> {
     Ok(ours)
 }
 
+/// True for the flags without a value that `mount` hands to its helpers, or that people take over from it.
+fn is_of_mount(word: &str) -> bool {
+    let letters = word.strip_prefix('-').unwrap_or_default();
+    !letters.is_empty() && letters.chars().all(|letter| "sfnvrw".contains(letter))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It mounted for writing, and took any letter at all.
+    #[test]
+    fn the_helper_mounts_read_only_where_it_is_told_so_and_drops_no_flag_that_it_does_not_know() {
+        let ours = |flag: &str| {
+            let given = ["mount.strake", "h:/main", "/mnt", flag].map(OsString::from);
+            from_mount(&given).unwrap()
+        };
+        assert_eq!(ours("-nr")[4..], ["-o", "ro"]);
+        assert_eq!(ours("-rw")[4..], ["-o", "ro", "-o", "rw"]);
+        assert_eq!(ours("-x")[4..], ["-x"]);
+    }
 
     #[test]
     fn what_mount_says_is_understood() {

@@ -4,12 +4,12 @@ use crate::cluster::{DATA_DEFAULT, host_name};
 use crate::failure::{Context, Failure, Outcome};
 use crate::log::LogFlags;
 use crate::made::Made;
-use crate::mount_words::Wanted;
+use crate::mount_words::{self, Wanted};
 use crate::node::{self, MetaPlace, Node, NodeOptions, Roles};
 use crate::runfile::{RunFile, Running};
 use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
-use crate::{detach, mountpoint, output, private, signals, size, telemetry};
+use crate::{detach, mountpoint, output, private, signals, telemetry};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -93,8 +93,8 @@ pub struct UpFlags {
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineKind>,
 
-    /// Most memory for contents of files [default: 256M, or an eighth of the machine's if that is less]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    /// Most memory for contents of files, at least 32M [default: 256M, or an eighth of the machine's if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = mount_words::parse_memory)]
     pub memory: Option<u64>,
 
     /// Options of the mount, with commas, as for `strake mount`: ro, uid=N, wait=SECONDS, ...

@@ -82,7 +82,8 @@ impl Settings {
     fn spec(&self) -> Outcome<VolumeSpec> {
         let groups = self.groups.iter().copied().map(GroupId).collect::<Vec<_>>();
         let template = self.layout.template((!groups.is_empty()).then_some(groups));
-        template.validate().map_err(|e| Failure::usage(e.to_string()))?;
+        let checked = template.validate().and_then(|()| template.check_list());
+        checked.map_err(|e| Failure::usage(e.to_string()))?;
         let inline = self.inline_max.map(u32::try_from).transpose();
         Ok(VolumeSpec {
             name: self.name.clone(),
@@ -191,7 +192,11 @@ async fn change(map: &MapView, op: ManagerOp, settings: &Settings) -> Outcome {
     let view = View::new(&map, &volume)?;
     show(&view);
     let (before, is_new) = (before.map(|view| view.copies), settings.layout.copies.is_some());
-    let notes = choice(&volume, &view, before, is_new).notes(&map);
+    let mut notes = choice(&volume, &view, before, is_new).notes(&map);
+    if settings.layout.distribution.is_some() {
+        let template = LayoutTemplate::try_from(volume.spec.template.clone().unwrap_or_default())?;
+        notes.extend(copy_notes::of_distribution(&template, &map));
+    }
     if !notes.is_empty() {
         output::line("");
         copy_notes::show(&notes);

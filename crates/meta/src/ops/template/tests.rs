@@ -37,6 +37,8 @@ async fn explicit_targets_are_those_of_the_cluster() {
     root.setxattr(file, "user.strake.layout.targets", b"13,11").await.unwrap();
     assert_eq!(text(&root, file, "targets").await, "13,11");
     assert_eq!(root.getattr(file).await.unwrap().layout.unwrap().list, [2, 0]);
+    let doubled = root.setxattr(file, "user.strake.layout.targets", b"13,11,13").await;
+    assert_eq!(kind(doubled), ErrorKind::Invalid);
     let unknown = root.setxattr(file, "user.strake.layout.targets", b"99").await;
     assert_eq!(kind(unknown), ErrorKind::Invalid);
     let wrong = root.setxattr(file, "user.strake.layout.chunk_size", b"5").await;

@@ -73,7 +73,7 @@ fn what_cannot_be_planned_is_refused_and_what_does_not_fit_is_said() {
         (output.status.code(), String::from_utf8(said).unwrap())
     };
     for (words, cause) in [
-        ("--copies 2", "2 copies on 1 targets"),
+        ("--copies 2", "2 copies on 1 target;"),
         (
             "--copies 3 --servers 2",
             "next: strake plan --files 1M --bytes 1T --copies 3 --servers 3",

@@ -54,7 +54,7 @@ fn a_server_is_drained_while_files_are_written_and_killed_servers_cost_nothing()
         }
         // Slowly, so that there is a middle in which servers die.
         let dry = cluster.json(&["server", "drain", "storage1", "--dry-run"]);
-        assert_eq!(dry["id"], 0, "{dry}");
+        assert_eq!((&dry["id"], &dry["state"]), (&0.into(), &"planned".into()), "{dry}");
         assert!(dry["groups"].as_u64().unwrap() >= 3, "{dry}");
         let job = cluster.json(&["server", "drain", "storage1", "--throttle", "256K"]);
         assert_eq!(job["groups"], dry["groups"]);

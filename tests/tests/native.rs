@@ -265,6 +265,22 @@ async fn a_file_is_not_copied_onto_itself_nor_onto_another_source_nor_onto_what_
     assert!(fs::read(at("f")).unwrap() == pattern(17 << 20));
 }
 
+/// The slash counted for nothing: the file was written over, or made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_not_copied_to_what_is_named_as_a_directory_and_is_none() {
+    let setup = Setup::new().await;
+    fs::write(setup.directory.path().join("f"), "new").unwrap();
+    fs::write(setup.directory.path().join("old"), "old").unwrap();
+    let options = CopyOptions::default();
+    setup.copy(&setup.local("old"), &remote("/old"), &options).await;
+    for to in [remote("/old/"), remote("/none/"), setup.local("old/"), setup.local("none/")] {
+        let copied = copy(&setup.clients, &[setup.local("f")], &to, &options, |_| {}).await;
+        assert_eq!(copied.unwrap_err().error.kind, ErrorKind::NotDirectory, "{to}");
+    }
+    assert_eq!(setup.read(&remote("/old")).await, b"old");
+    assert!(!setup.directory.path().join("none").exists());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn holes_stay_holes() {
     let setup = Setup::new().await;

@@ -221,9 +221,12 @@ fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
 fn check_removable(state: &State, id: u32, server: &Server) -> Result<()> {
     let leader = state.cluster.leader;
     if server.manager && (leader == 0 || leader == id) {
+        let others = state.servers.iter().any(|(&other, server)| other != id && server.manager);
+        let so =
+            if others { "; stop it, so that another one leads, or" } else { ", the only one;" };
         return Err(refuse(format!(
-            "server {id} ({}) is the manager that leads the cluster; stop it, so that another one leads, or drain it \
-             (strake server drain {id}) to take only its data away",
+            "server {id} ({}) is the manager that leads the cluster{so} drain it (strake server drain {id}) to take only \
+             its data away",
             server.name
         )));
     }

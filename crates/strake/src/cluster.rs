@@ -105,9 +105,10 @@ fn is_plain(addresses: &[String]) -> bool {
 impl Managers {
     /// Connects to their cluster.
     pub async fn connect(&self, wait_ms: u64) -> Outcome<Arc<MapView>> {
-        let view = self.view(wait_ms).await.map_err(|e| {
-            no_manager(&self.addresses, &e, advice(&self.addresses))
-        })?;
+        let view = self
+            .view(wait_ms)
+            .await
+            .map_err(|e| no_manager(&self.addresses, &e, advice(&self.addresses)))?;
         self.used_tls(&view.current()).iter().for_each(|tls| tls_flags::warn_if_soon(tls));
         Ok(view)
     }

@@ -132,8 +132,9 @@ fn show_count(count: &Count, copies: u32, json: bool) -> Outcome {
     if json {
         return output::json(count);
     }
-    let (files, bytes) = (count.files, size::show(count.bytes));
-    output::line(&format!("{files} files ({bytes}) would get {copies} copies"));
+    let files = output::count(count.files, "file", "files");
+    let copies = output::count(copies.into(), "copy", "copies");
+    output::line(&format!("{files} ({}) would get {copies}", size::show(count.bytes)));
     Ok(())
 }
 

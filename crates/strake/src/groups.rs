@@ -191,13 +191,21 @@ fn serves(map: &ClusterMap, group: &Group) -> bool {
     group.in_sync().iter().filter_map(of).any(|target| works(&target))
 }
 
-/// What brings the servers of these targets back.
+/// What brings the servers of these targets back, or the targets to servers that run without them.
 fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
     let of = |id: &u32| map.targets.iter().find(|target| target.id == *id);
+    let found: Vec<&Target> = targets.iter().filter_map(of).collect();
     let names: BTreeSet<String> =
-        targets.iter().filter_map(of).map(|target| servers::name(map, target.server)).collect();
-    let names: Vec<String> = names.into_iter().collect();
-    servers::start_again(&names.join(" or "))
+        found.iter().map(|target| servers::name(map, target.server)).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(" or ");
+    let runs = |id: u32| map.servers.iter().any(|server| server.id == id && server.up);
+    let is_left_out = |target: &&Target| !target.up && runs(target.server);
+    match !found.is_empty() && found.iter().all(is_left_out) {
+        true => format!(
+            "on {names}, which runs without it: start that again with its directory, not --without it"
+        ),
+        false => servers::start_again(&names),
+    }
 }
 
 /// A target as people know it.
@@ -296,6 +304,17 @@ mod tests {
         assert!(stopped[0].about.contains("only target 1 (/t1 on server h1)"), "{stopped:?}");
         assert!(stopped[0].mend.contains("on h1: start `strake server`"), "{stopped:?}");
         assert!(!troubled(&map(&[1], &[], [false, true]))[0].serves);
+    }
+
+    /// A server that was up was to be started.
+    #[test]
+    fn a_server_that_runs_without_a_target_is_to_get_it_back() {
+        let mut map = map(&[1], &[], [true, false]);
+        map.servers[1].up = true;
+        let missing = troubles(&map);
+        assert!(missing[0].mend.starts_with("on h2, which runs without it"), "{missing:?}");
+        map.servers[1].up = false;
+        assert!(troubles(&map)[0].mend.contains("start `strake server`"));
     }
 
     #[test]

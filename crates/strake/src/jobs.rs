@@ -185,6 +185,12 @@ impl JobView {
         }
     }
 
+    /// The same of what would be a job: nothing runs, and it has the number 0.
+    #[must_use]
+    pub fn planned(self) -> Self {
+        Self { state: "planned", ..self }
+    }
+
     /// True if it is known how much is left.
     pub fn is_counted(&self) -> bool {
         self.bytes_left.is_some()
@@ -203,7 +209,8 @@ impl JobView {
         let whole = match self.is_scrub() {
             true => {
                 let done = self.targets.iter().filter(|one| one.has_ended()).count();
-                format!("{done} of {} targets", self.targets.len())
+                let targets = output::count(self.targets.len() as u64, "target", "targets");
+                format!("{done} of {targets}")
             }
             false => {
                 let groups = output::count(self.groups as u64, "group", "groups");

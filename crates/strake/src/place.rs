@@ -112,6 +112,10 @@ impl<'a> Paths<'a> {
     /// answer is told apart from a server that is away for a moment), or a file of this machine.
     pub async fn locate(&self, text: &str) -> Outcome<Location> {
         let (named, volume, path) = match address::parse_source(text) {
+            // Who ends it with a slash means a directory.
+            Some(Source { managers, volume, path }) if text.ends_with('/') && path != "/" => {
+                (managers, volume, format!("{path}/"))
+            }
             Some(Source { managers, volume, path }) => (managers, volume, path),
             None => match Location::parse(text)? {
                 Location::Local(path) => return Ok(Location::Local(path)),

@@ -70,6 +70,7 @@ impl PlanFlags {
             return watch(&map, job.id, self.json).await;
         }
         let view = JobView::new(&job, &Files::default());
+        let view = if self.dry_run { view.planned() } else { view };
         match self.json {
             true => output::json(&view)?,
             false => {
@@ -105,7 +106,8 @@ fn of_healthy(name: &str, job: u64) -> String {
 }
 
 fn show(job: &Job, view: &JobView, dry_run: bool, removes: bool) {
-    let moved = format!("{} groups, about {}", job.items.len(), size::show(job.bytes));
+    let groups = output::count(job.items.len() as u64, "group", "groups");
+    let moved = format!("{groups}, about {}", size::show(job.bytes));
     let then = if removes { "; then it leaves the cluster" } else { "" };
     let about = &job.about;
     if dry_run {

@@ -69,8 +69,9 @@ impl Report {
         }
         output::show(&table);
         if self.compared > 0 {
-            let compared = self.compared;
-            output::line(&format!("{compared} chunks were compared with their other copies"));
+            let (one, many) = ("chunk was compared with its", "chunks were compared with their");
+            let compared = output::count(self.compared, one, many);
+            output::line(&format!("{compared} other copies"));
         }
         sentences(&self.findings).iter().for_each(|sentence| output::line(sentence));
         for skipped in &self.skipped {

@@ -24,9 +24,8 @@ const UPKEEP_SECONDS: u64 = 5;
 
 /// Starts counting and serves the counts at `http://ADDRESS/metrics`. Returns the address with its port.
 pub async fn serve(address: &str) -> Outcome<String> {
-    let listener = tokio::net::TcpListener::bind(address)
-        .await
-        .map_err(|e| refused(address, &e))?;
+    let listener =
+        tokio::net::TcpListener::bind(address).await.map_err(|e| refused(address, &e))?;
     let bound = listener.local_addr().context(|| format!("--metrics {address}"))?;
     let handle = install()?;
     let upkeep = handle.clone();

@@ -268,7 +268,7 @@ fn what_cannot_be_meant_is_refused_by_name() {
     let cases = [
         (request(JobKind::Drain, &[9]), "target 9 is not in the cluster"),
         (Plan { servers: vec![7], ..request(JobKind::Drain, &[]) }, "server 7 is not"),
-        (remove(1), "is the manager"),
+        (remove(1), "is the manager that leads the cluster, the only one; drain it"),
         (request(JobKind::Replace, &[2]), "name the target"),
         (Plan { to: 3, ..request(JobKind::Replace, &[2]) }, "does not answer"),
         (request(JobKind::Heal, &[2]), "no job of kind"),

@@ -160,6 +160,10 @@ async fn plan(
             let detail = format!("{source}: give -r to copy a directory with all that is in it");
             return Err(Error::with(ErrorKind::IsDirectory, detail));
         }
+        let ends_with_slash = into.is_none() && target.to_string().ends_with('/');
+        if ends_with_slash && (to.info.is_some() || info.kind != FileKind::Directory) {
+            return Err(Error::with(ErrorKind::NotDirectory, target.to_string()));
+        }
         let Spot { name, base, info: led_to } = spot;
         let to = match &into {
             Some(directory) => directory.name(base),

@@ -36,7 +36,7 @@ pub struct CpFlags {
     #[arg(short, long)]
     pub recursive: bool,
 
-    /// Keep mode, owner (as far as allowed) and times
+    /// Keep mode, owner (as far as allowed) and times; times are kept without it too, but with --no-resume
     #[arg(short, long)]
     pub preserve: bool,
 
@@ -44,7 +44,7 @@ pub struct CpFlags {
     #[arg(short, long)]
     pub archive: bool,
 
-    /// Copy everything again, also what an earlier, interrupted copy has brought over
+    /// Copy everything again, also what an earlier, interrupted copy has brought over (known by length and time of change)
     #[arg(long)]
     pub no_resume: bool,
 
@@ -151,8 +151,8 @@ fn sentence(summary: &Summary, took: Duration) -> String {
         kept => format!(" ({} were there already)", size::show(kept)),
     };
     format!(
-        "{} entries, {}{kept} in {:.1} s, {}/s",
-        summary.entries,
+        "{}, {}{kept} in {:.1} s, {}/s",
+        output::count(summary.entries, "entry", "entries"),
         size::show(summary.bytes),
         took.as_secs_f64(),
         size::show(rate as u64)

@@ -187,15 +187,13 @@ async fn reach(address: &str, tls: Option<&Tls>, report: &mut Report) {
 }
 
 fn check_map(map: &ClusterMap, report: &mut Report) {
-    let living = map.living().count();
-    let about = format!(
-        "epoch {}: {} servers, {} targets, {} groups, {living} volumes",
-        map.epoch,
-        map.servers.len(),
-        map.targets.len(),
-        map.groups.len()
-    );
-    report.ok("map", about);
+    let parts = [
+        output::count(map.servers.len() as u64, "server", "servers"),
+        output::count(map.targets.len() as u64, "target", "targets"),
+        output::count(map.groups.len() as u64, "group", "groups"),
+        output::count(map.living().count() as u64, "volume", "volumes"),
+    ];
+    report.ok("map", format!("epoch {}: {}", map.epoch, parts.join(", ")));
     let servers = map.servers.iter().filter_map(|server| status::server_problem(map, server));
     servers.for_each(|problem| report.problem("map", problem));
     let volumes = map.living().filter_map(status::volume_problem);

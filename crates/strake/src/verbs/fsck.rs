@@ -358,16 +358,25 @@ fn show(report: &Report) {
     }
     let verdict = match (report.left, report.mended) {
         (0, 0) => "nothing is broken".to_owned(),
-        (0, mended) => format!("{mended} things were broken, and are mended"),
-        (left, mended) => format!("{left} things are broken still, {mended} are mended"),
+        (0, mended) => {
+            let (one, many) =
+                ("thing was broken, and is mended", "things were broken, and are mended");
+            output::count(mended, one, many)
+        }
+        (left, mended) => {
+            let left = output::count(left, "thing is broken still", "things are broken still");
+            let mended = output::count(mended, "is mended", "are mended");
+            format!("{left}, {mended}")
+        }
     };
-    let (looked_at, skipped) = (report.looked_at, report.skipped.len());
+    let looked_at = output::count(report.looked_at, "thing looked at", "things looked at");
+    let skipped = report.skipped.len() as u64;
     match report.next {
-        None => output::line(&format!("{looked_at} things looked at: {verdict}")),
+        None => output::line(&format!("{looked_at}: {verdict}")),
         Some(next) => {
-            let rest =
-                format!("{verdict} among them, but {skipped} parts were not looked at (above)");
-            output::line(&format!("{looked_at} things looked at: {rest}"));
+            let parts = output::count(skipped, "part was", "parts were");
+            let rest = format!("{verdict} among them, but {parts} not looked at (above)");
+            output::line(&format!("{looked_at}: {rest}"));
             output::line(&format!("  next: {next}"));
         }
     }

@@ -111,9 +111,9 @@ fn demand(flags: &PlanVerbFlags) -> Outcome<Demand> {
     }
     if !capacity::copies_possible(flags.copies, flags.servers, flags.targets) {
         let why = format!(
-            "{} copies on {} targets; 1 to 3 are possible, each on another target",
-            flags.copies,
-            flags.servers * flags.targets
+            "{} on {}; 1 to 3 are possible, each on another target",
+            output::count(flags.copies, "copy", "copies"),
+            output::count(flags.servers * flags.targets, "target", "targets")
         );
         return match flags.copies {
             2..=3 => refused(flags, "copies", why, &format!("{0} --servers {0}", flags.copies)),
@@ -362,8 +362,8 @@ mod tests {
             ("--files 1M --bytes 1T --targets 2000", "--targets: 2,000 are too many"),
             ("--files 1M --bytes 1T --meta-servers 0", "--meta-servers: at least one"),
             ("--files 1M --bytes 1T --copies 3 --servers 2", "--copies: 3 copies on 2 targets"),
-            ("--files 1M --bytes 1T --copies 0", "--copies: 0 copies on 1 targets"),
-            ("--files 1M --bytes 1T --copies 9", "--copies: 9 copies on 1 targets"),
+            ("--files 1M --bytes 1T --copies 0", "--copies: 0 copies on 1 target;"),
+            ("--files 1M --bytes 1T --copies 9", "--copies: 9 copies on 1 target;"),
             ("--files 1M --bytes 1T --small-size 9K", "--small-size: files of up to 8 KiB"),
             ("--files 1M --bytes 1T --chunk 100K", "--chunk: "),
         ] {

@@ -249,10 +249,10 @@ impl Up {
         let run = &self.running.run;
         let way = way_to(run, &self.data).map_or_else(String::new, |way| format!("\n{way}"));
         format!(
-            "volume {} is mounted at {}, striped over {} targets; Ctrl-C stops{way}",
+            "volume {} is mounted at {}, striped over {}; Ctrl-C stops{way}",
             run.volume,
             run.mount.display(),
-            self.node.target_count()
+            output::count(self.node.target_count() as u64, "target", "targets")
         )
     }
 

@@ -7,8 +7,8 @@ use crate::layout_flags::{LayoutFlags, show_distribution};
 use crate::{output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use strake_types::layout::LayoutTemplate;
 use strake_types::GroupId;
+use strake_types::layout::LayoutTemplate;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{
     ClusterMap, ManagerAnswer, ManagerOp, Volume, VolumeName, VolumeSpec,

@@ -89,6 +89,7 @@ fn certificate(why: &CertificateError) -> String {
             format!("its certificate is valid only from {date} on; are both clocks right?")
         }
         CertificateError::NotValidForNameContext { expected, presented } => {
+            let presented: Vec<&str> = presented.iter().map(|name| plain(name)).collect();
             let (expected, presented) = (expected.to_str(), presented.join(", "));
             format!(
                 "its certificate is for {presented}, not for {expected}; issue one with --address \
@@ -101,6 +102,12 @@ fn certificate(why: &CertificateError) -> String {
         }
         other => format!("its certificate: {other}"),
     }
+}
+
+/// A name of a certificate without what the library puts around it: `DnsName("host1")`, `IpAddress(127.0.0.1)`.
+fn plain(name: &str) -> &str {
+    let within = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+    within.unwrap_or(name).trim_matches('"')
 }
 
 /// What the other side says is wrong with ours.
@@ -123,4 +130,22 @@ fn refused(alert: AlertDescription) -> String {
         other => return format!("TLS alert {other:?}; the log of the other side may say more"),
     };
     format!("the other side refuses our certificate: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::pki_types::ServerName;
+
+    /// It was shown as the library keeps it: `DnsName("host1")`.
+    #[test]
+    fn the_names_of_a_certificate_are_told_as_people_write_them() {
+        let error = TlsError::InvalidCertificate(CertificateError::NotValidForNameContext {
+            expected: ServerName::try_from("host2").unwrap(),
+            presented: vec!["DnsName(\"host1\")".into(), "IpAddress(127.0.0.1)".into()],
+        });
+        let told = handshake(&error).detail;
+        assert!(told.contains("is for host1, 127.0.0.1, not for host2"), "{told}");
+        assert_eq!(plain("host1"), "host1");
+    }
 }

@@ -431,10 +431,8 @@ impl FakeState {
             MetaOp::Publish(publish) => {
                 let file = self.file(publish.ino)?;
                 file.attr.length = file.attr.length.max(publish.length_min);
-                if !repeated {
-                    let occupied = file.attr.occupied;
-                    file.attr.occupied = occupied.saturating_add_signed(publish.occupied_delta);
-                }
+                let occupied = if repeated { 0 } else { publish.occupied_delta };
+                file.attr.occupied = file.attr.occupied.saturating_add_signed(occupied);
                 self.changed(publish.ino, publish.mtime)?;
                 self.entry(publish.ino)
             }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use strake_tests::cluster::{Process, free_port, is_mounted, run, succeed};
+use std::process::{Command, Stdio};
+use strake_tests::cluster::{Process, free_port, is_mounted, run, signal, strake, succeed};
 use tempfile::TempDir;
 
 /// Files that a refused command may touch: its log, and the lock of a directory.
@@ -198,6 +198,26 @@ fn what_does_not_exist_is_named() {
     }
     assert!(!is_mounted(directory.path()));
     assert_eq!(server.status(), 0);
+}
+
+/// It died by the signal: what was unsent was lost, and nothing said how to go on.
+#[test]
+fn a_copy_that_is_interrupted_ends_in_order_and_says_how_to_go_on() {
+    let server = Server::start();
+    let pipe = server.directory.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+    let (from, to) = (text(&pipe), server.source("main/x"));
+    let mut copying = strake(["cp", &from, &to]);
+    let copying = copying.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // Returns when the copy has begun, and there is never anything to be read.
+    let writer = std::fs::File::options().write(true).open(&pipe).unwrap();
+    signal(copying.id(), "INT");
+    let ended = copying.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{error}");
+    assert!(error.contains("next: give the same command again"), "{error}");
+    drop(writer);
 }
 
 #[test]

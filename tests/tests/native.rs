@@ -216,6 +216,46 @@ async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
     assert_eq!(fs::read_dir(&part).unwrap().count(), 1);
 }
 
+/// Of a copy that was interrupted the last 384 MB were copied again: of one as short as this, everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_that_is_stopped_in_order_goes_on_where_it_ended() {
+    let setup = Setup::new().await;
+    let (source, part) =
+        (setup.directory.path().join("source"), setup.directory.path().join("part"));
+    let (length, block) = (200_u64 << 20, 1_u64 << 20);
+    let file = fs::File::create(&source).unwrap();
+    file.set_len(length).unwrap();
+    file.write_all_at(&pattern(9 << 20), 2 << 20).unwrap();
+    file.write_all_at(b"the end", length - 7).unwrap();
+    fs::create_dir(&part).unwrap();
+    setup.copy(&Location::Local(source.clone()), &remote("/source"), &CopyOptions::default()).await;
+    // Block after block, so that it is found on the way.
+    let slow = CopyOptions {
+        sparse: false,
+        block_bytes: block as usize,
+        window_bytes: block as usize,
+        ..CopyOptions::default()
+    };
+    let (asking, stop) = tokio::sync::watch::channel(false);
+    let stopping = CopyOptions { stop: Some(stop), ..slow.clone() };
+    let (from, to) = ([remote("/source")], Location::Local(part.join("copy")));
+    let grown = || fs::read_dir(&part).unwrap().next().map(|left| left.unwrap().metadata());
+    let asked = async {
+        while grown().and_then(Result::ok).is_none_or(|left| left.len() < 4 * block) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        asking.send(true).unwrap();
+    };
+    let (ended, ()) = tokio::join!(copy(&setup.clients, &from, &to, &stopping, |_| {}), asked);
+    assert_eq!(ended.unwrap_err().error.kind, ErrorKind::Interrupted);
+    let left = grown().unwrap().unwrap();
+    assert!(left.len() < length && !part.join("copy").exists(), "it has ended early");
+    let rest = setup.copy(&from[0], &to, &slow).await;
+    assert_eq!(rest.bytes_kept, left.len() - block, "all but the block that was compared");
+    assert!(fs::read(part.join("copy")).unwrap() == fs::read(&source).unwrap());
+    assert_eq!(fs::read_dir(&part).unwrap().count(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_changed_is_copied_again() {
     let setup = Setup::new().await;

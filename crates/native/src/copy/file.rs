@@ -2,6 +2,7 @@
 
 use super::partial::{PARTIAL_BYTES_MIN, partial_name, reliable};
 use super::{Job, Task, onto_itself};
+use crate::attributes::Inode;
 use crate::contents::{Contents, read_small};
 use crate::info::Info;
 use crate::place::Name;
@@ -18,7 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of one file under way at once.
 const BLOCKS_MAX: usize = 16;
-/// What a client may hold unsent: as much of the end of an interrupted copy is not relied on.
+/// What a client may hold unsent: as much of the end of a copy that was killed is not relied on.
 const UNSENT_BYTES_MAX: u64 = 256 << 20;
 /// Holes that are skipped before all that lies in front of them is sent.
 const HOLES_BYTES_MAX: u64 = 64 << 20;
@@ -89,7 +90,10 @@ impl Job {
         let to = Contents::create(&task.to, mode, true, to_link, &self.pool).await?;
         let copied = match task.info.length <= SMALL_BYTES_MAX {
             true => self.copy_small(task, &to).await,
-            false => self.copy_from(task, &to, 0).await,
+            false => match self.copy_from(task, &to, 0).await {
+                Ok(end) if end < task.info.length => Err(ErrorKind::Interrupted.into()),
+                copied => copied.map(drop),
+            },
         };
         self.finish(task, &task.to, &to, copied).await?;
         self.sync_led_to(task, to_link).await
@@ -105,7 +109,7 @@ impl Job {
 
     async fn copy_small(self: &Arc<Self>, task: &Task, to: &Contents) -> Result<()> {
         let Some(bytes) = read_small(&task.from).await? else {
-            return self.copy_from(task, to, 0).await;
+            return self.copy_from(task, to, 0).await.map(drop);
         };
         let len = bytes.len() as u64;
         if len < task.info.length {
@@ -122,39 +126,60 @@ impl Job {
 
     async fn copy_large(self: &Arc<Self>, task: &Task, partial: &Name) -> Result<()> {
         let fresh = !self.options.resume;
+        let there = partial.info().await?;
+        let in_order = there.is_some_and(|there| there.mtime == task.info.mtime);
         let to = Contents::create(partial, self.mode(&task.info), fresh, false, &self.pool).await?;
-        let copied = match self.good_part(task, &to).await {
+        let copied = match self.good_part(task, &to, in_order).await {
             Ok(start) => {
                 self.counters.keep(start);
                 self.copy_from(task, &to, start).await
             }
             Err(error) => Err(error),
         };
-        self.finish(task, partial, &to, copied).await
+        match copied {
+            Ok(end) if end < task.info.length => self.leave(task, partial, &to, end).await,
+            copied => self.finish(task, partial, &to, copied.map(drop)).await,
+        }
+    }
+
+    /// Closes what there is of a copy that ends early. By the source's time of change the next one knows that all of it is good.
+    async fn leave(&self, task: &Task, partial: &Name, to: &Contents, end: u64) -> Result<()> {
+        self.close(partial, to, Ok(()), false).await?;
+        if end > 0 {
+            let left = Inode::of_contents(to).await.map_err(|error| partial.about(error))?;
+            // Only its owner may. Where it is somebody else's, the end of it is not relied on.
+            let _marked = left.set_mode_and_times(None, task.info.atime, task.info.mtime).await;
+        }
+        Err(ErrorKind::Interrupted.into())
     }
 
     /// Bytes at the start of a partial copy that need not be copied again; where there are none, it is emptied: what is a hole
-    /// in the source is not copied.
-    async fn good_part(&self, task: &Task, to: &Contents) -> Result<u64> {
+    /// in the source is not copied. `in_order`: it was closed when all of it was written, and has the source's time of change.
+    async fn good_part(&self, task: &Task, to: &Contents, in_order: bool) -> Result<u64> {
         let length = to.length().await?;
-        let good = match length {
-            0 => 0,
-            length => self.compare_part(task, to, length).await?,
+        let block = self.options.block_bytes as u64;
+        let window = match in_order {
+            true => 0,
+            false => UNSENT_BYTES_MAX + HOLES_BYTES_MAX + block * BLOCKS_MAX as u64,
         };
-        if good == 0 && length > 0 {
-            to.set_length(0).await?;
+        let start = reliable(length.min(task.info.length), window, block);
+        let mut good = self.compare_part(task, to, start).await?;
+        if in_order {
+            // It is to have another time of change before more is written, and gets that by being cut.
+            good = good.saturating_sub(block);
+        }
+        if length > 0 && (in_order || good == 0) {
+            to.set_length(good).await?;
         }
         Ok(good)
     }
 
-    async fn compare_part(&self, task: &Task, to: &Contents, length: u64) -> Result<u64> {
-        let block = self.options.block_bytes as u64;
-        let window =
-            UNSENT_BYTES_MAX + HOLES_BYTES_MAX + (self.options.block_bytes * BLOCKS_MAX) as u64;
-        let start = reliable(length.min(task.info.length), window, block);
+    /// The same number of bytes if the last block of so many is that of the source, or else 0.
+    async fn compare_part(&self, task: &Task, to: &Contents, start: u64) -> Result<u64> {
         if start == 0 {
             return Ok(0);
         }
+        let block = self.options.block_bytes as u64;
         let from = Contents::open(&task.from, &task.info, &self.pool).await?;
         let last = (start - block, self.options.block_bytes);
         let (ours, theirs) =
@@ -163,20 +188,27 @@ impl Job {
         Ok(if ours.concat() == theirs.concat() { start } else { 0 })
     }
 
-    /// Copies everything from an offset on, several blocks at once, begun in order.
-    async fn copy_from(self: &Arc<Self>, task: &Task, to: &Contents, start: u64) -> Result<()> {
+    /// Copies everything from an offset on, several blocks at once, begun in order. Where it ends, which is before the end of the
+    /// source if the copy is stopped.
+    async fn copy_from(self: &Arc<Self>, task: &Task, to: &Contents, start: u64) -> Result<u64> {
         let from = Contents::open(&task.from, &task.info, &self.pool).await?;
         let copied = match self.copy_blocks(task, &from, to, start).await {
-            Ok(()) => from.length().await.and_then(|length| was_cut(task, length)),
+            Ok(end) => from.length().await.and_then(|length| was_cut(task, length)).map(|()| end),
             failed => failed,
         };
         let closed = from.close().await;
-        copied.and(closed)?;
+        let end = copied?;
+        closed?;
         // Shorter where the source ends with a hole, longer where an older copy was.
-        if to.length().await? != task.info.length {
-            to.set_length(task.info.length).await.map_err(|error| task.to.about(error))?;
+        if to.length().await? != end {
+            to.set_length(end).await.map_err(|error| task.to.about(error))?;
         }
-        Ok(())
+        Ok(end)
+    }
+
+    /// True if no further block of it is begun. What has no partial copy to go on with is rather finished.
+    fn ends_early(&self, task: &Task) -> bool {
+        task.info.length >= PARTIAL_BYTES_MIN && self.is_stopped()
     }
 
     async fn copy_blocks(
@@ -185,11 +217,11 @@ impl Job {
         from: &Contents,
         to: &Contents,
         start: u64,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let about = |error| task.to.about(error);
         let mut under_way = FuturesOrdered::new();
         let (mut at, mut skipped) = (start, 0);
-        while at < task.info.length {
+        while at < task.info.length && !self.ends_early(task) {
             let left = task.info.length - at;
             let (data, hole) =
                 self.next_extent(from, at, left).await.map_err(|e| task.from.about(e))?;
@@ -202,7 +234,7 @@ impl Job {
             }
             at = data;
             let extent_end = hole.min(task.info.length);
-            while at < extent_end {
+            while at < extent_end && !self.ends_early(task) {
                 let len = (extent_end - at).min(self.options.block_bytes as u64);
                 let room = self.room(len).await?;
                 let block = self.clone().copy_block((from.clone(), to.clone()), at, len, room);
@@ -214,7 +246,8 @@ impl Job {
                 }
             }
         }
-        all_joined(&mut under_way).await.map_err(about)
+        all_joined(&mut under_way).await.map_err(about)?;
+        Ok(at)
     }
 
     /// Where the next data begins and ends. Holes are found only where they are to be kept.

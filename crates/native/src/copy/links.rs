@@ -53,6 +53,7 @@ impl Links {
 
 impl Job {
     async fn link(self: Arc<Self>, task: Task, first: Name) -> Result<()> {
+        self.go_on()?;
         let Some(info) = first.info().await? else {
             return Err(first.about(ErrorKind::NotFound.into()));
         };

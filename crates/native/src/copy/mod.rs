@@ -3,7 +3,7 @@
 //! A walk finds what is to be copied and makes the directories; a number of workers copy files, each
 //! large one in blocks of which several are under way at once. A large file is written under a name
 //! of its own and renamed when it is whole, so that a copy that was interrupted is continued where it
-//! was and never taken for a whole one.
+//! was and never taken for a whole one. Who asks a copy to stop gets what is under way finished and closed, and loses none of it.
 
 mod attributes;
 mod file;
@@ -24,9 +24,10 @@ use crate::place::Name;
 use parking_lot::Mutex;
 use progress::Counters;
 use std::collections::HashSet;
+use std::future::pending;
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, FileKind, Result};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// Files copied at once, where nothing else is said.
 pub const STREAMS_DEFAULT: usize = 16;
@@ -59,6 +60,9 @@ pub struct CopyOptions {
     pub block_bytes: usize,
     /// Bytes under way in all.
     pub window_bytes: usize,
+    /// Becomes true when the copy is to end early, with [`ErrorKind::Interrupted`]: no large file's block is begun any more, and
+    /// those under way are finished. The next copy goes on where this one ended.
+    pub stop: Option<watch::Receiver<bool>>,
 }
 
 impl Default for CopyOptions {
@@ -73,6 +77,7 @@ impl Default for CopyOptions {
             streams: STREAMS_DEFAULT,
             block_bytes: BLOCK_BYTES_DEFAULT,
             window_bytes: WINDOW_BYTES_DEFAULT,
+            stop: None,
         }
     }
 }
@@ -114,7 +119,8 @@ pub async fn copy(
     let mut options = options.clone();
     options.recursive |= options.archive;
     options.preserve |= options.archive;
-    let tasks = plan(clients, sources, target, &options).await?;
+    let planning = plan(clients, sources, target, &options);
+    let tasks = unless_stopped(options.stop.clone(), planning).await?;
     let job = Arc::new(Job {
         counters: Counters::default(),
         pool: Arc::default(),
@@ -132,6 +138,41 @@ pub async fn copy(
     match result {
         Ok(()) => Ok(Summary { not_kept, ..job.counters.summary() }),
         Err(error) => Err(Stopped { error, not_kept }),
+    }
+}
+
+impl Job {
+    /// True if the copy is to end early.
+    fn is_stopped(&self) -> bool {
+        self.options.stop.as_ref().is_some_and(|stop| *stop.borrow())
+    }
+
+    /// An error if the copy is to end early.
+    fn go_on(&self) -> Result<()> {
+        match self.is_stopped() {
+            true => Err(ErrorKind::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The result of what may wait for long and leaves nothing half done, unless the copy is to end before.
+async fn unless_stopped<T>(
+    stop: Option<watch::Receiver<bool>>,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::select! {
+        done = work => done,
+        () = stopped(stop) => Err(ErrorKind::Interrupted.into()),
+    }
+}
+
+/// Returns when the copy is to end early.
+async fn stopped(stop: Option<watch::Receiver<bool>>) {
+    let Some(mut stop) = stop else { return pending().await };
+    let nobody_asks = stop.wait_for(|stop| *stop).await.is_err();
+    if nobody_asks {
+        pending::<()>().await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Copying what has no length: a pipe or a device that was named is read to its end.
 
-use super::{Job, Task};
+use super::{Job, Task, unless_stopped};
 use crate::contents::Contents;
 use crate::local::blocking;
 use bytes::Bytes;
@@ -23,7 +23,9 @@ impl Job {
         let is_link = self.is_written_to_link(task).await?;
         // Others may read what comes out of it as far as they may read it.
         let mode = task.info.mode & 0o777 | 0o600;
-        let from = blocking(move || File::open(path)).await.map_err(|e| task.from.about(e))?;
+        // A pipe is opened when somebody writes to it.
+        let opening = unless_stopped(self.options.stop.clone(), blocking(move || File::open(path)));
+        let from = opening.await.map_err(|error| task.from.about(error))?;
         let to = Contents::create(&task.to, mode, true, is_link, &self.pool).await?;
         let copied = self.copy_all_of(task, Arc::new(from), &to).await;
         self.close(&task.to, &to, copied, self.options.sync).await?;
@@ -34,7 +36,8 @@ impl Job {
         let (mut at, block) = (0, self.options.block_bytes);
         loop {
             let from = from.clone();
-            let part = blocking(move || read_block(&from, block)).await;
+            let reading = blocking(move || read_block(&from, block));
+            let part = unless_stopped(self.options.stop.clone(), reading).await;
             let part = part.map_err(|error| task.from.about(error))?;
             if part.is_empty() {
                 return Ok(());

@@ -23,7 +23,9 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     let mut directories = Vec::new();
     let mut links = Links::default();
     let mut working = FuturesUnordered::new();
-    while let Some(task) = left.pop() {
+    while !job.is_stopped()
+        && let Some(task) = left.pop()
+    {
         if task.info.kind == FileKind::Directory {
             left.extend(job.enter(&task).await?);
             directories.push(task);
@@ -32,15 +34,17 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
             working.push(spawn_owned(async move { job.copy_one(&task).await }));
         }
         if working.len() >= job.options.streams.max(1) {
-            finished(working.next().await)?;
+            job.finished(working.next().await)?;
         }
     }
     job.counters.complete.store(true, Ordering::Relaxed);
     while let Some(done) = working.next().await {
-        finished(Some(done))?;
+        job.finished(Some(done))?;
     }
+    job.go_on()?;
     links.make(job).await?;
     for task in directories.iter().rev() {
+        job.go_on()?;
         job.finish_attributes(task, &task.to, None).await?;
         job.counters.entries_done.fetch_add(1, Ordering::Relaxed);
     }
@@ -62,7 +66,21 @@ async fn sync_names(top: &Directory, directories: &[Task]) -> Result<()> {
     Ok(())
 }
 
+type Joined = Result<Result<()>, tokio::task::JoinError>;
+
 impl Job {
+    /// Passes on what became of a file. One that was stopped is no failure yet: the others under way are to end in order, too.
+    fn finished(&self, done: Option<Joined>) -> Result<()> {
+        match done {
+            Some(Ok(Err(error))) if self.is_stopped() && error.kind == ErrorKind::Interrupted => {
+                Ok(())
+            }
+            Some(Ok(result)) => result,
+            Some(Err(_)) => Err(Error::with(ErrorKind::Io, "copying a file panicked")),
+            None => Ok(()),
+        }
+    }
+
     fn found(&self, task: &Task) {
         self.counters.entries_total.fetch_add(1, Ordering::Relaxed);
         if task.info.kind == FileKind::File {
@@ -97,6 +115,7 @@ impl Job {
     }
 
     async fn copy_one(self: &Arc<Self>, task: &Task) -> Result<()> {
+        self.go_on()?;
         match task.info.kind {
             FileKind::File => self.copy_file(task).await?,
             FileKind::Directory => {}
@@ -153,13 +172,5 @@ async fn make_like(task: &Task, name: &Name) -> Result<()> {
     match task.info.kind {
         FileKind::Symlink => name.make_link(task.from.read_link().await?).await,
         _ => name.make_node(&task.info).await,
-    }
-}
-
-fn finished(done: Option<Result<Result<()>, tokio::task::JoinError>>) -> Result<()> {
-    match done {
-        None => Ok(()),
-        Some(Ok(result)) => result,
-        Some(Err(_)) => Err(Error::with(ErrorKind::Io, "copying a file panicked")),
     }
 }

@@ -3,11 +3,13 @@
 use crate::cluster::ClusterFlags;
 use crate::failure::{FAILED, Failure, Outcome};
 use crate::place::Paths;
+use crate::signals::{self, INTERRUPTED_CODE};
 use crate::{output, size};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 use strake_native::{CopyOptions, NotKept, Progress, Summary};
+use strake_types::ErrorKind;
 
 /// Most files copied at once.
 const STREAMS_MAX: i64 = 1024;
@@ -25,7 +27,8 @@ Examples:
   tar c d | strake cp /dev/stdin :/main/d.tar   what a program writes, to its end
 
 Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. Other
-attributes that cannot be kept are named and change nothing of it, as with cp of GNU."
+attributes that cannot be kept are named and change nothing of it, as with cp of GNU; 130 it was interrupted (Ctrl-C,
+SIGTERM): what is under way is finished, and the same command goes on where it ended. A second Ctrl-C ends it at once."
 )]
 pub struct CpFlags {
     /// What to copy, and where to: into the directory TO, or (one source only) to TO itself
@@ -88,9 +91,12 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         options.streams = streams as usize;
     }
     let bar = if flags.quiet || flags.json { ProgressBar::hidden() } else { bar() };
+    let ended_at_once = bar.clone();
+    let stop = signals::stop_requested(move || ended_at_once.finish_and_clear())?;
+    options.stop = Some(stop.clone());
     let began = Instant::now();
-    let copied =
-        strake_native::copy(&paths.clients, sources, target, &options, |now| draw(&bar, now)).await;
+    let draw = |now: &Progress| draw(&bar, now, *stop.borrow());
+    let copied = strake_native::copy(&paths.clients, sources, target, &options, draw).await;
     bar.finish_and_clear();
     let closed = paths.close().await;
     // Of the files that are there, whether or not all are.
@@ -98,7 +104,13 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         Ok(summary) => tell(&summary.not_kept),
         Err(stopped) => tell(&stopped.not_kept),
     }
-    let summary = copied.map_err(|stopped| stopped.error)?;
+    let summary = match copied {
+        Err(ended) if *stop.borrow() && ended.error.kind == ErrorKind::Interrupted => {
+            closed?;
+            return Err(interrupted(flags));
+        }
+        copied => copied.map_err(|stopped| stopped.error)?,
+    };
     closed?;
     match flags.json {
         true => output::json(&report(&summary, began.elapsed()))?,
@@ -106,6 +118,15 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         false => output::line(&sentence(&summary, began.elapsed())),
     }
     Ok(if summary.not_kept.failed { FAILED } else { 0 })
+}
+
+fn interrupted(flags: &CpFlags) -> Failure {
+    let ended = Failure::new("interrupted before all was copied");
+    let ended = Failure { code: INTERRUPTED_CODE, ..ended };
+    match flags.no_resume {
+        true => ended,
+        false => ended.next("give the same command again, and it goes on where it ended"),
+    }
 }
 
 /// Says what copies are without.
@@ -125,9 +146,13 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn draw(bar: &ProgressBar, now: &Progress) {
+fn draw(bar: &ProgressBar, now: &Progress, stopping: bool) {
     bar.set_length(now.bytes_total);
     bar.set_position(now.bytes_done);
+    if stopping {
+        bar.set_message("finishing what is under way (Ctrl-C again: end at once),");
+        return;
+    }
     let rate = size::show(now.bytes_per_second as u64);
     let more = if now.complete { "" } else { "+" };
     bar.set_message(format!("{rate}/s, {}/{}{more} files,", now.entries_done, now.entries_total));

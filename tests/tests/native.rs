@@ -256,6 +256,49 @@ async fn a_copy_that_is_stopped_in_order_goes_on_where_it_ended() {
     assert_eq!(fs::read_dir(&part).unwrap().count(), 1);
 }
 
+/// They stayed for ever, as large as they were.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_copies_of_earlier_sources_have_left_goes_when_one_succeeds() {
+    let setup = Setup::new().await;
+    let at = |name: &str| setup.directory.path().join(name);
+    fs::create_dir(at("d")).unwrap();
+    let now = SystemTime::now();
+    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let (seconds, nanos) = (since.as_secs(), since.subsec_nanos());
+    let marked = format!(".copy-1200000-{seconds:x}.{nanos:x}.strake-partial");
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(5);
+    // Killed long ago, stopped in order a moment ago, perhaps under way, and two that are of other files.
+    for (name, time) in [
+        (".copy-1200000-1.2.strake-partial", long_ago),
+        (marked.as_str(), now),
+        (".copy-1200000-3.4.strake-partial", now),
+        (".copy-2-1200000-1.2.strake-partial", long_ago),
+        (".cop-1200000-1.2.strake-partial", long_ago),
+    ] {
+        fs::write(at("d").join(name), "left").unwrap();
+        let left = fs::File::options().write(true).open(at("d").join(name)).unwrap();
+        left.set_modified(time).unwrap();
+    }
+    fs::write(at("source"), pattern(17 << 20)).unwrap();
+    setup.copy(&setup.local("d"), &remote("/d"), &recursive()).await;
+    for (directory, copy) in
+        [(setup.local("d"), setup.local("d/copy")), (remote("/d"), remote("/d/copy"))]
+    {
+        setup.copy(&setup.local("source"), &copy, &CopyOptions::default()).await;
+        let left = list(&setup.clients, &directory, true).await.unwrap();
+        let left: Vec<_> = left.iter().map(|found| String::from_utf8_lossy(&found.path)).collect();
+        assert_eq!(
+            left,
+            [
+                ".cop-1200000-1.2.strake-partial",
+                ".copy-1200000-3.4.strake-partial",
+                ".copy-2-1200000-1.2.strake-partial",
+                "copy"
+            ]
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_source_that_changed_is_copied_again() {
     let setup = Setup::new().await;

@@ -135,6 +135,21 @@ pub(crate) async fn list(path: PathBuf) -> Result<Vec<(Bytes, Info)>> {
     .await
 }
 
+/// The names in a directory that are `wanted`.
+pub(crate) async fn names(path: PathBuf, wanted: fn(&[u8]) -> bool) -> Result<Vec<Bytes>> {
+    blocking(move || {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&path)? {
+            let name = entry?.file_name().into_vec();
+            if wanted(&name) {
+                names.push(name.into());
+            }
+        }
+        Ok(names)
+    })
+    .await
+}
+
 pub(crate) async fn make_directory(path: PathBuf, mode: u32) -> Result<()> {
     blocking(move || fs::DirBuilder::new().mode(mode).create(path)).await
 }

@@ -62,6 +62,15 @@ impl Directory {
         }
     }
 
+    /// The names in it that are `wanted`, in no particular order.
+    pub(crate) async fn names(&self, wanted: fn(&[u8]) -> bool) -> Result<Vec<Name>> {
+        let names = match self {
+            Directory::Local(path) => local::names(path.clone(), wanted).await?,
+            Directory::Remote(remote) => remote.names(wanted).await?,
+        };
+        Ok(names.into_iter().map(|name| self.name(name)).collect())
+    }
+
     /// Returns when the names in it are on disk; in a volume, everything that this program has changed there.
     pub(crate) async fn sync(&self) -> Result<()> {
         match self {
@@ -99,6 +108,21 @@ impl RemoteDirectory {
     pub(crate) fn shares_volume(&self, other: &RemoteDirectory) -> bool {
         let cluster = |directory: &RemoteDirectory| directory.volume.map().current();
         self.volume.id() == other.volume.id() && cluster(self).cluster == cluster(other).cluster
+    }
+
+    async fn names(&self, wanted: fn(&[u8]) -> bool) -> Result<Vec<Bytes>> {
+        let (mut names, mut after) = (Vec::new(), 0);
+        loop {
+            let page =
+                self.volume.readdir(&self.cred, self.ino, after, PAGE_ENTRIES, false).await?;
+            let Some(last) = page.entries.last() else { return Ok(names) };
+            after = last.cookie;
+            let found = page.entries.into_iter().map(|entry| entry.name);
+            names.extend(found.filter(|name| wanted(name)));
+            if page.end {
+                return Ok(names);
+            }
+        }
     }
 
     /// Opens what a link in it leads to.

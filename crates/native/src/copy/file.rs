@@ -76,7 +76,9 @@ impl Job {
         let name = partial_name(&task.to.name, &task.info);
         let partial = task.to.directory.name(name);
         self.copy_large(task, &partial).await?;
-        partial.rename(&task.to.name).await
+        partial.rename(&task.to.name).await?;
+        self.place(&task.to);
+        Ok(())
     }
 
     /// Mode of a new file before [`Job::finish`].

@@ -10,6 +10,7 @@ mod file;
 mod links;
 mod partial;
 mod progress;
+mod stale;
 mod stream;
 mod tree;
 
@@ -23,6 +24,7 @@ use crate::mounts::{Identity, Mounts};
 use crate::place::Name;
 use parking_lot::Mutex;
 use progress::Counters;
+use stale::Placed;
 use std::collections::HashSet;
 use std::future::pending;
 use std::sync::Arc;
@@ -93,6 +95,7 @@ pub(crate) struct Job {
     /// The directories that were named become these: who finds one of them in what is copied copies the copy.
     targets: Mutex<HashSet<Identity>>,
     not_kept: Mutex<NotKept>,
+    placed: Mutex<Placed>,
     /// Whoever copies may give files away.
     is_root: bool,
 }
@@ -128,6 +131,7 @@ pub async fn copy(
         mounts: clients.mounts(),
         targets: Mutex::default(),
         not_kept: Mutex::default(),
+        placed: Mutex::default(),
         is_root: clients.cred().uid == 0,
         options,
     });

@@ -8,6 +8,7 @@
 
 use crate::info::Info;
 use bytes::Bytes;
+use strake_types::Timestamp;
 use strake_types::limits::NAME_BYTES_MAX;
 
 /// Files from this length on are written under a partial name.
@@ -18,9 +19,20 @@ const SUFFIX: &str = ".strake-partial";
 
 /// Name under which a copy of `info` to `name` grows.
 pub(super) fn partial_name(name: &[u8], info: &Info) -> Bytes {
-    let identity =
-        format!("-{:x}-{:x}.{:x}{SUFFIX}", info.length, info.mtime.seconds, info.mtime.nanos);
-    let room = NAME_BYTES_MAX - identity.len() - 1;
+    let identity = format!("-{:x}{}", info.length, ending(info.mtime));
+    let mut partial = stem(name, identity.len());
+    partial.extend_from_slice(identity.as_bytes());
+    partial.into()
+}
+
+/// How the name of a partial copy of a source ends that has this time of change.
+fn ending(mtime: Timestamp) -> String {
+    format!("-{:x}.{:x}{SUFFIX}", mtime.seconds, mtime.nanos)
+}
+
+/// What of the name of a partial copy comes from that of the copy.
+fn stem(name: &[u8], identity_bytes: usize) -> Vec<u8> {
+    let room = NAME_BYTES_MAX.saturating_sub(identity_bytes + 1);
     let mut partial = Vec::with_capacity(NAME_BYTES_MAX);
     partial.push(b'.');
     if name.len() <= room {
@@ -30,11 +42,34 @@ pub(super) fn partial_name(name: &[u8], info: &Info) -> Bytes {
         let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        partial.extend_from_slice(&name[..room - 17]);
+        partial.extend_from_slice(&name[..room.saturating_sub(17)]);
         partial.extend_from_slice(format!("-{hash:016x}").as_bytes());
     }
-    partial.extend_from_slice(identity.as_bytes());
-    partial.into()
+    partial
+}
+
+/// The two parts of the name of a partial copy: what comes from the copy's name, and what from the source.
+fn parts(partial: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rest = partial.strip_suffix(SUFFIX.as_bytes())?;
+    let time = rest.iter().rposition(|&byte| byte == b'-')?;
+    let length = rest[..time].iter().rposition(|&byte| byte == b'-')?;
+    let is_number = |byte: &u8| byte.is_ascii_hexdigit() || b"-.".contains(byte);
+    rest[length..].iter().all(is_number).then(|| partial.split_at(length))
+}
+
+/// True for the name of a partial copy.
+pub(super) fn is_partial(name: &[u8]) -> bool {
+    parts(name).is_some()
+}
+
+/// True for the name of a partial copy that was to become `name`, of whatever source.
+pub(super) fn is_partial_of(partial: &[u8], name: &[u8]) -> bool {
+    parts(partial).is_some_and(|(start, identity)| start == stem(name, identity.len()))
+}
+
+/// True if a partial copy has the time of change of its source: it was closed when all of it was written.
+pub(super) fn is_marked(partial: &[u8], mtime: Timestamp) -> bool {
+    partial.ends_with(ending(mtime).as_bytes())
 }
 
 /// Bytes at the start of a partial copy that can be relied on: whole blocks, a window before the end.
@@ -45,7 +80,7 @@ pub(super) fn reliable(length: u64, window: u64, block: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strake_types::{FileKind, Timestamp};
+    use strake_types::FileKind;
 
     fn info(length: u64, nanos: u32) -> Info {
         let time = Timestamp { seconds: 5, nanos };
@@ -82,6 +117,25 @@ mod tests {
             (partial_name(&one, &info(u64::MAX, 9)), partial_name(&two, &info(u64::MAX, 9)));
         assert!(a.len() <= 255 && b.len() <= 255);
         assert_ne!(a, b);
+    }
+
+    /// They are removed by their names.
+    #[test]
+    fn a_partial_name_is_known_as_that_of_its_copy_and_of_no_other() {
+        let long = [b'x'; 255];
+        for name in [&b"a"[..], b"a-1", b"a-1-2.3", &long] {
+            let partial = partial_name(name, &info(0x14_0000, 7));
+            assert!(is_partial(&partial) && is_partial_of(&partial, name));
+            let others = [&b"a"[..], b"a-1", b"a-1-2.3", b"", &long, &long[..254]];
+            for other in others.into_iter().filter(|other| *other != name) {
+                assert!(!is_partial_of(&partial, other), "{partial:?} {other:?}");
+            }
+            assert!(is_marked(&partial, Timestamp { seconds: 5, nanos: 7 }));
+            assert!(!is_marked(&partial, Timestamp { seconds: 5, nanos: 8 }));
+        }
+        for name in ["", "a", ".a.strake-partial", ".a-old-5.strake-partial", ".a-1-5.7"] {
+            assert!(!is_partial(name.as_bytes()), "{name}");
+        }
     }
 
     #[test]

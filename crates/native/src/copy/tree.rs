@@ -43,6 +43,7 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     }
     job.go_on()?;
     links.make(job).await?;
+    job.remove_stale().await;
     for task in directories.iter().rev() {
         job.go_on()?;
         job.finish_attributes(task, &task.to, None).await?;

@@ -200,6 +200,25 @@ fn what_does_not_exist_is_named() {
     assert_eq!(server.status(), 0);
 }
 
+/// The first path that was wrong was the end, and nothing of the others was shown.
+#[test]
+fn of_several_paths_those_that_are_there_are_shown_and_the_others_named() {
+    let server = Server::start();
+    let file = server.directory.path().join("file");
+    std::fs::write(&file, "hello\n").unwrap();
+    succeed(["cp", &text(&file), &server.source("main/file")]);
+    let [there, first, second] =
+        ["main/file", "main/nofile", "main/nothing"].map(|path| server.source(path));
+    for verb in ["stat", "du", "ls", "cat"] {
+        let output = run([verb, &first, &there, &second]);
+        let shown = String::from_utf8_lossy(&output.stdout);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{verb}: {error}");
+        assert!(error.contains("nofile") && error.contains("nothing"), "{verb}: {error}");
+        assert!(shown.contains("file") || shown == "hello\n", "{verb}: {shown}");
+    }
+}
+
 /// It died by the signal: what was unsent was lost, and nothing said how to go on.
 #[test]
 fn a_copy_that_is_interrupted_ends_in_order_and_says_how_to_go_on() {

@@ -1,5 +1,7 @@
 //! `strake up` and `strake down`: files stay over a stop, a crash and a power cut of the process.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -354,6 +356,31 @@ fn the_verbs_without_a_mount_see_what_the_mount_sees() {
         df()[0]["total_bytes"].as_u64().unwrap() <= total,
         "targets on one disk share its room"
     );
+}
+
+/// Names that are no UTF-8 came out changed, and nothing said where a link leads.
+#[test]
+fn names_are_shown_byte_for_byte_and_links_with_where_they_lead() {
+    let home = Home::new();
+    home.up(&[]);
+    let place = |path: &str| format!("{}:/main/{path}", home.address());
+    std::fs::create_dir(home.at("d")).unwrap();
+    let odd = OsStr::from_bytes(b"a\xff\x1b[31m");
+    std::fs::write(home.at("d").join(odd), "x").unwrap();
+    std::os::unix::fs::symlink("nowhere", home.at("d/link")).unwrap();
+    assert_eq!(run(["ls", &place("d")]).stdout, b"a\xff\x1b[31m\nlink\n");
+    let long = run(["ls", "-l", &place("d")]).stdout;
+    assert!(long.ends_with(b"  link -> nowhere\n"), "{}", long.escape_ascii());
+    let listed: serde_json::Value =
+        serde_json::from_str(&succeed(["ls", "--json", &place("d")])).unwrap();
+    assert_eq!(listed[0]["name"], "a\\xff\u{1b}[31m");
+    assert_eq!(listed[0]["name_bytes"], serde_json::json!(b"a\xff\x1b[31m"));
+    assert_eq!(listed[1]["target"], "nowhere");
+    assert!(listed[1].get("name_bytes").is_none(), "{listed}");
+    let link = succeed(["stat", "--json", "--no-follow", &place("d/link")]);
+    let link: serde_json::Value = serde_json::from_str(&link).unwrap();
+    assert_eq!((link[0]["kind"].as_str(), link[0]["size"].as_u64()), (Some("symlink"), Some(7)));
+    assert_eq!(link[0]["target"], "nowhere");
 }
 
 #[test]

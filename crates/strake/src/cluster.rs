@@ -2,6 +2,7 @@
 
 use crate::address;
 use crate::failure::{Failure, Outcome};
+use crate::output;
 use crate::runfile::RunFile;
 use crate::tls_flags::{self, TlsFlags};
 use clap::Args;
@@ -204,10 +205,10 @@ pub fn named_or_all(map: &ClusterMap, named: &[String]) -> Vec<String> {
     if named.is_empty() { volume_names(map) } else { named.to_vec() }
 }
 
-/// The first path of an inode, from the root of its volume; none if it has no name.
+/// The first path of an inode, from the root of its volume, as text; none if it has no name.
 pub async fn path_of(volume: &Volume, ino: Ino) -> Result<Option<String>> {
     let paths = volume.describe(&Credentials::root(), ino).await?.paths;
-    Ok(paths.first().map(|path| String::from_utf8_lossy(path).into_owned()))
+    Ok(paths.first().map(|path| output::text_of(path)))
 }
 
 /// Opens a volume for one command.

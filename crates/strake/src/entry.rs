@@ -1,14 +1,20 @@
 //! Files as `ls` and `stat` show them.
 
+use crate::output;
+use bytes::Bytes;
 use serde::Serialize;
 use strake_native::info::Info;
+use strake_native::place::Name;
 use strake_types::{FileKind, Timestamp};
 
 /// A file as `--json` prints it.
 #[derive(Serialize)]
 pub struct View {
-    /// Its name or path.
+    /// Its name or path; what is no UTF-8 in it as `\xNN`.
     pub name: String,
+    /// The bytes of a name that is no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name_bytes: Option<Vec<u8>>,
     /// `file`, `directory`, ...
     pub kind: &'static str,
     /// Number of its inode.
@@ -29,13 +35,20 @@ pub struct View {
     pub mtime: String,
     /// Last read, UTC.
     pub atime: String,
+    /// Where a symbolic link leads, as the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// The bytes of a target that is no UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_bytes: Option<Vec<u8>>,
 }
 
 impl View {
-    /// What is shown of a file.
-    pub fn new(name: &[u8], info: &Info) -> View {
+    /// What is shown of a file, and where it leads if it is a symbolic link.
+    pub fn new(name: &[u8], info: &Info, target: Option<&[u8]>) -> View {
         View {
-            name: String::from_utf8_lossy(name).into_owned(),
+            name: output::text_of(name),
+            name_bytes: not_text(name),
             kind: kind_name(info.kind),
             ino: info.ino,
             mode: format!("{:04o}", info.mode),
@@ -46,7 +59,21 @@ impl View {
             occupied: info.occupied,
             mtime: show_time(info.mtime),
             atime: show_time(info.atime),
+            target: target.map(output::text_of),
+            target_bytes: target.and_then(not_text),
         }
+    }
+}
+
+fn not_text(name: &[u8]) -> Option<Vec<u8>> {
+    std::str::from_utf8(name).is_err().then(|| name.to_vec())
+}
+
+/// Where a symbolic link leads; none if it is something else, or gone by now.
+pub async fn target(name: &Name, info: &Info) -> Option<Bytes> {
+    match info.kind {
+        FileKind::Symlink => name.read_link().await.ok(),
+        _ => None,
     }
 }
 

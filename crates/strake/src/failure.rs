@@ -56,6 +56,15 @@ impl Failure {
     }
 }
 
+/// Notes the failure of one of several things, where the others go on: the first is told by the end of the program, each further
+/// one at once.
+pub fn note(failed: &mut Outcome, failure: Failure) {
+    match failed.is_ok() {
+        true => *failed = Err(failure),
+        false => eprintln!("strake: {failure}"),
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.cause)?;

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::process::exit;
 
 /// Prints a value as JSON, for programs: as it is made, so that it may be longer than memory. See [`bytes()`].
@@ -17,9 +17,49 @@ pub fn json(value: &impl Serialize) -> Outcome {
     Ok(())
 }
 
-/// Prints a line. A reader that has seen enough (`| head`) ends the program quietly.
+/// Prints a line, without what a terminal would obey: there may be names in it. A reader that has seen enough (`| head`) ends the
+/// program quietly.
 pub fn line(text: &str) {
-    bytes(format!("{text}\n").as_bytes());
+    match std::io::stdout().is_terminal() {
+        true => bytes(format!("{}\n", harmless(text, &['\n', '\t'])).as_bytes()),
+        false => bytes(format!("{text}\n").as_bytes()),
+    }
+}
+
+/// Prints a line with a name, and with the one that it leads to: byte for byte, or as text where they go to a terminal.
+pub fn names(before: &[u8], names: &[&[u8]]) {
+    let terminal = std::io::stdout().is_terminal();
+    let shown: Vec<_> = names.iter().map(|name| shown(name, terminal)).collect();
+    bytes(&[before, &shown.join(&b" -> "[..]), b"\n"].concat());
+}
+
+fn shown(name: &[u8], terminal: bool) -> Vec<u8> {
+    match terminal {
+        true => harmless(&text_of(name), &[]).into_bytes(),
+        false => name.to_vec(),
+    }
+}
+
+/// A name or path as text: what is no UTF-8 in it as `\xNN`.
+pub fn text_of(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for part in name.utf8_chunks() {
+        text.push_str(part.valid());
+        text.push_str(&part.invalid().escape_ascii().to_string());
+    }
+    text
+}
+
+/// A text with its control characters written out, but those that are to stay.
+fn harmless(text: &str, stay: &[char]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter.is_control() && !stay.contains(&letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
 }
 
 /// So many of something, in words.
@@ -90,6 +130,16 @@ pub fn show(table: &Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A name coloured the terminal, or made two lines; and what is no UTF-8 was changed on its way to programs.
+    #[test]
+    fn names_are_harmless_on_a_terminal_and_otherwise_what_they_are() {
+        let name = b"\x1b[31mred\n\xff \xc3\xa4";
+        assert_eq!(shown(name, true), r"\u{1b}[31mred\n\xff ä".as_bytes());
+        assert_eq!(shown(name, false), name);
+        assert_eq!(text_of(b"a\xff\xfe\x1b"), "a\\xff\\xfe\x1b");
+        assert_eq!(harmless("a\x1b\tb\n", &['\n', '\t']), "a\\u{1b}\tb\n");
+    }
 
     #[test]
     fn a_word_is_quoted_where_a_shell_would_take_it_apart() {

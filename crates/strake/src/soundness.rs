@@ -2,6 +2,7 @@
 
 use crate::cluster;
 use crate::failure::Outcome;
+use crate::output;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_storage::soundness::Finding;
@@ -37,5 +38,5 @@ pub async fn name_files(map: &Arc<MapView>, findings: &mut [Finding]) -> Outcome
 
 /// `:/VOLUME/PATH`, as verbs take it.
 pub fn path_in(volume: &str, path: &[u8]) -> String {
-    format!(":/{volume}/{}", String::from_utf8_lossy(path).trim_start_matches('/'))
+    format!(":/{volume}/{}", output::text_of(path).trim_start_matches('/'))
 }

@@ -1,7 +1,7 @@
 //! `strake du`: what directories of a volume occupy.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::Outcome;
+use crate::failure::{self, Outcome};
 use crate::place::Paths;
 use crate::{output, size};
 use clap::Args;
@@ -31,21 +31,33 @@ struct Row {
 /// Runs the verb.
 pub async fn run(flags: &DuFlags, cluster: &ClusterFlags) -> Outcome {
     let paths = Paths::new("du", cluster);
-    let mut rows = Vec::new();
+    let (mut rows, mut failed) = (Vec::new(), Ok(()));
     for path in &flags.paths {
-        let usage = tree::usage(&paths.clients, &paths.locate_remote(path).await?).await?;
-        let tree::Usage { entries, bytes, occupied } = usage;
-        rows.push(Row { path: path.clone(), entries, bytes, occupied });
+        match row(&paths, path).await {
+            Ok(row) => rows.push(row),
+            Err(failure) => failure::note(&mut failed, failure),
+        }
     }
-    paths.close().await?;
-    if flags.json {
-        return output::json(&rows);
+    let closed = paths.close().await;
+    match flags.json {
+        true => output::json(&rows)?,
+        false if rows.is_empty() => {}
+        false => show(rows),
     }
+    failed.and(closed)
+}
+
+async fn row(paths: &Paths<'_>, path: &str) -> Outcome<Row> {
+    let location = paths.locate_remote(path).await?;
+    let tree::Usage { entries, bytes, occupied } = tree::usage(&paths.clients, &location).await?;
+    Ok(Row { path: path.to_owned(), entries, bytes, occupied })
+}
+
+fn show(rows: Vec<Row>) {
     let mut table = output::table(&[">OCCUPIED", ">SIZE", ">ENTRIES", "PATH"]);
     for row in rows {
         let (occupied, bytes) = (size::short(row.occupied), size::short(row.bytes));
         table.add_row([occupied, bytes, row.entries.to_string(), row.path]);
     }
     output::show(&table);
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! `strake rm`: removes files of a volume.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{self, Outcome};
 use crate::output;
 use crate::place::Paths;
 use clap::Args;
@@ -36,9 +36,7 @@ pub async fn run(flags: &RmFlags, cluster: &ClusterFlags) -> Outcome {
         let location = paths.locate_remote(path).await?;
         match tree::remove(&paths.clients, &location, options).await {
             Ok(count) => removed += count,
-            // The others go all the same; of several errors the first is told by the end.
-            Err(error) if failed.is_ok() => failed = Err(Failure::from(error)),
-            Err(error) => eprintln!("strake: {}", Failure::from(error)),
+            Err(error) => failure::note(&mut failed, error.into()),
         }
     }
     let closed = paths.close().await;

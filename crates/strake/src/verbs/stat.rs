@@ -1,11 +1,12 @@
 //! `strake stat`: everything about a file of a volume.
 
 use crate::cluster::ClusterFlags;
-use crate::entry::View;
-use crate::failure::Outcome;
+use crate::entry::{self, View};
+use crate::failure::{self, Outcome};
 use crate::output;
 use crate::place::Paths;
 use clap::Args;
+use strake_types::{Error, ErrorKind};
 
 /// Flags of `strake stat`.
 #[derive(Args, Debug)]
@@ -13,6 +14,10 @@ pub struct StatFlags {
     /// Files: [ADDR[,ADDR]]:/VOLUME[/PATH]
     #[arg(value_name = "PATH", required = true)]
     pub paths: Vec<String>,
+
+    /// Of a symbolic link show the link itself and where it leads, and not what is there
+    #[arg(long)]
+    pub no_follow: bool,
 
     /// Print JSON
     #[arg(long)]
@@ -22,28 +27,50 @@ pub struct StatFlags {
 /// Runs the verb.
 pub async fn run(flags: &StatFlags, cluster: &ClusterFlags) -> Outcome {
     let paths = Paths::new("stat", cluster);
-    let mut views = Vec::new();
+    let (mut views, mut failed) = (Vec::new(), Ok(()));
     for path in &flags.paths {
-        let (_, info) = paths.clients.existing(&paths.locate_remote(path).await?).await?;
-        views.push(View::new(path.as_bytes(), &info));
+        match look(&paths, path, flags.no_follow).await {
+            Ok(view) => views.push(view),
+            Err(failure) => failure::note(&mut failed, failure),
+        }
     }
-    paths.close().await?;
-    if flags.json {
-        return output::json(&views);
+    let closed = paths.close().await;
+    match flags.json {
+        true => output::json(&views)?,
+        false => views.iter().for_each(show),
     }
-    for view in &views {
-        let rows = [
-            ("path", view.name.clone()),
-            ("kind", view.kind.to_owned()),
-            ("inode", view.ino.to_string()),
-            ("mode", view.mode.clone()),
-            ("links", view.nlink.to_string()),
-            ("owner", format!("{}:{}", view.uid, view.gid)),
-            ("size", format!("{} ({} occupied)", view.size, view.occupied)),
-            ("modified", view.mtime.clone()),
-            ("accessed", view.atime.clone()),
-        ];
-        rows.iter().for_each(|(name, value)| output::line(&format!("{name:9} {value}")));
+    failed.and(closed)
+}
+
+async fn look(paths: &Paths<'_>, path: &str, no_follow: bool) -> Outcome<View> {
+    let location = paths.locate_remote(path).await?;
+    let spot = match no_follow {
+        true => paths.clients.find_itself(&location).await?,
+        false => paths.clients.find(&location).await?,
+    };
+    let Some(info) = &spot.info else {
+        return Err(Error::with(ErrorKind::NotFound, location.to_string()).into());
+    };
+    let target = entry::target(&spot.name, info).await;
+    Ok(View::new(path.as_bytes(), info, target.as_deref()))
+}
+
+fn show(view: &View) {
+    let rows = [
+        ("path", Some(view.name.clone())),
+        ("kind", Some(view.kind.to_owned())),
+        ("target", view.target.clone()),
+        ("inode", Some(view.ino.to_string())),
+        ("mode", Some(view.mode.clone())),
+        ("links", Some(view.nlink.to_string())),
+        ("owner", Some(format!("{}:{}", view.uid, view.gid))),
+        ("size", Some(format!("{} ({} occupied)", view.size, view.occupied))),
+        ("modified", Some(view.mtime.clone())),
+        ("accessed", Some(view.atime.clone())),
+    ];
+    for (name, value) in rows {
+        if let Some(value) = value {
+            output::line(&format!("{name:9} {value}"));
+        }
     }
-    Ok(())
 }

@@ -375,7 +375,7 @@ fn judge(
         );
         (Health::Degraded, text)
     }));
-    let text = |bytes: &bytes::Bytes| format!("/{}", String::from_utf8_lossy(bytes));
+    let text = |bytes: &bytes::Bytes| format!("/{}", output::text_of(bytes));
     Report {
         health: problems.iter().map(|problem| problem.0).max().unwrap_or(Health::Fine),
         path: path.to_owned(),

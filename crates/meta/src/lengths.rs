@@ -8,16 +8,44 @@ use crate::records::Inode;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Reign;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{ChunkIndex, GroupId, Ino, Layout, Result};
+use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{ChunkList, ChunkPages};
+use tokio::time::timeout;
+
+/// How long a group may take to say what it has of a file. Whoever settles lengths waits longer, so that what the others
+/// have said counts before that.
+const GROUP_WAIT: Duration = Duration::from_secs(4);
+
+/// Groups that have said nothing: for many files each of them is waited for once.
+#[derive(Default)]
+pub(crate) struct Silent(Mutex<BTreeSet<GroupId>>);
+
+impl Silent {
+    /// What a group answers. One that is known to be silent is not asked.
+    async fn ask<T>(&self, group: GroupId, asked: impl Future<Output = Result<T>>) -> Result<T> {
+        let silent = || Error::with(ErrorKind::TimedOut, format!("group {group} is silent"));
+        if self.0.lock().contains(&group) {
+            return Err(silent());
+        }
+        let answered = timeout(GROUP_WAIT, asked).await;
+        if answered.is_err() {
+            self.0.lock().insert(group);
+        }
+        answered.map_err(|_| silent())?
+    }
+}
 
 /// A client that had the file open is lost: what its storage servers have of the file counts, even
 /// if the client could not tell the length any more. Fails if a group does not say what it has; what others say
 /// counts all the same.
-pub(crate) async fn settle(ctx: &Ctx, ino: Ino) -> Result<()> {
+pub(crate) async fn settle(ctx: &Ctx, ino: Ino, silent: &Silent) -> Result<()> {
     let (core, volume) = (&ctx.core, ctx.volume.id);
     let _held = core.locks.lock(volume, &[ino]).await;
     let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(()) };
@@ -28,9 +56,13 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino) -> Result<()> {
     // Its writer may have told of some bytes only. What it occupies is counted when no other one writes to it.
     ctx.volume.uncounted.note(ino);
     let (layout, mut length, mut settled) = (layout_of(&inode)?, inode.length, Ok(()));
-    let mut lists = Vec::new();
-    for group in Placement::new(layout.clone()).groups() {
-        match found_in(core, ctx.volume.reign(), &inode, &layout, group).await {
+    let (reign, mut lists) = (ctx.volume.reign(), Vec::new());
+    let groups = Placement::new(layout.clone()).groups().into_iter();
+    // All at once: one that says nothing does not hold up what others have.
+    let asked =
+        groups.map(|group| silent.ask(group, found_in(core, reign, &inode, &layout, group)));
+    for found in join_all(asked).await {
+        match found {
             Ok(list) => {
                 length = length.max(end_of(&list, &layout).min(FILE_BYTES_MAX));
                 lists.push(list);

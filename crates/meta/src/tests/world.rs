@@ -88,6 +88,8 @@ pub struct FakeStorage {
     pub away: AtomicBool,
     /// This target is away; 0: none.
     pub target_away: AtomicU32,
+    /// This target says nothing; 0: none.
+    pub target_silent: AtomicU32,
     /// What syncs have made durable.
     durable: Mutex<Chunks>,
     boot: AtomicU64,
@@ -110,6 +112,7 @@ impl FakeStorage {
             dropped: Mutex::default(),
             away: AtomicBool::new(false),
             target_away: AtomicU32::new(0),
+            target_silent: AtomicU32::new(0),
             durable: Mutex::default(),
             boot: AtomicU64::new(1),
             refuses: Mutex::new(None),
@@ -185,6 +188,9 @@ impl StorageService for FakeStorage {
         let target_away = self.target_away.load(Ordering::SeqCst);
         if self.away.load(Ordering::SeqCst) || request.target == target_away {
             return Err(ErrorKind::Unavailable.into());
+        }
+        while request.target == self.target_silent.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let refuses = *self.refuses.lock();
         if request.op.as_ref().is_some_and(|op| refuses.is_some_and(|refuses| refuses(op))) {

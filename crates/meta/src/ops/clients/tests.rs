@@ -7,9 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::limits::LEASE_MS_AT_SERVER;
-use strake_types::{ErrorKind, SessionId, VolumeId};
+use strake_types::{ErrorKind, FileKind, SessionId, VolumeId};
+use strake_wire::message::common::Template;
 use strake_wire::message::manager::Group;
-use strake_wire::message::meta::{Client, ClientRef, Lock, MetaAnswer, MetaOp, Nothing, Recalls};
+use strake_wire::message::meta::{
+    Client, ClientRef, Create, Lock, MetaAnswer, MetaOp, Nothing, Recalls,
+};
 use strake_wire::message::storage::StorageOp;
 
 const WHOLE: Lock =
@@ -187,6 +190,52 @@ async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
     *world.storage.refuses.lock() = None;
     world.until(async || root.set_lock(mine).await.is_ok()).await;
     assert_eq!(root.getattr(ino).await.unwrap().length, length);
+}
+
+/// Groups were asked one after the other, and one that says nothing took all the time there was: what the others have came to
+/// lie behind the end of the file.
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_client_had_written_counts_at_once_though_another_group_says_nothing() {
+    const SILENT: u32 = 11;
+    let world = World::new().await;
+    let root = world.root();
+    let session = world.open_session(0, &[]).await.session;
+    let writer = root.clone().at(session);
+    let mut files = Vec::new();
+    // More than are looked at at the same time, and each has something to ask of all groups.
+    for number in 0..60 {
+        let template = Some(Template { width: Some(3), ..Template::default() });
+        let name = format!("f{number}");
+        let make = Create { template, ..new(1, &name, FileKind::File, 0o644) };
+        let ino = root.make(make).await.unwrap().attr.ino;
+        let length = world.write_untold(&writer, ino).await;
+        files.push((ino, length));
+    }
+    let answers = |(ino, _): &(u64, u64)| {
+        let chunks = world.storage.chunks.lock();
+        !chunks.contains_key(&(SILENT, *ino, 1))
+    };
+    let (known, unknown): (Vec<_>, Vec<_>) = files.into_iter().partition(answers);
+    assert!(!known.is_empty() && !unknown.is_empty());
+    world.storage.target_silent.store(SILENT, Ordering::SeqCst);
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    world
+        .until(async || {
+            for (ino, length) in &known {
+                if root.getattr(*ino).await.unwrap().length != *length {
+                    return false;
+                }
+            }
+            true
+        })
+        .await;
+    for (ino, _) in &unknown {
+        assert_eq!(root.getattr(*ino).await.unwrap().length, 10, "nobody knows how long it is");
+    }
+    world.storage.target_silent.store(0, Ordering::SeqCst);
+    for (ino, length) in unknown {
+        world.until(async || root.getattr(ino).await.unwrap().length == length).await;
+    }
 }
 
 /// A group that had no member for a moment was passed over, and what it had was behind the end of the file for good.

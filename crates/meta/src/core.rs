@@ -199,11 +199,11 @@ impl Core {
         Settings::of(map, volume, *tables)
     }
 
-    /// Takes a volume out of use. Who waits for news of it is told to ask elsewhere.
-    pub fn forget_volume(&self, id: VolumeId) {
-        if let Some(volume) = self.volumes.write().remove(&id) {
-            close(&volume);
-        }
+    /// Takes a volume out of use, if it is in use. Who waits for news of it is told to ask elsewhere.
+    pub fn forget_volume(&self, id: VolumeId) -> Option<Arc<Volume>> {
+        let volume = self.volumes.write().remove(&id)?;
+        close(&volume);
+        Some(volume)
     }
 
     /// The same, unless it was taken into use anew since.

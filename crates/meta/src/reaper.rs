@@ -25,7 +25,7 @@ use futures::future::join_all;
 use futures::stream::{self, StreamExt};
 use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::{Ino, Result, VolumeId};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
@@ -34,8 +34,6 @@ use strake_wire::message::meta::{MetaAnswer, Nothing};
 const PAGE: usize = 256;
 /// Entries worked on at the same time.
 const PARALLEL: usize = 16;
-/// Times a deleted volume is emptied: the second time finds what was under way at the first.
-const EMPTYINGS: u32 = 2;
 
 /// The background task.
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
@@ -64,14 +62,14 @@ async fn run_queues(core: &Arc<Core>, stop: &Stop) {
 
 async fn run_deletions(core: &Arc<Core>, stop: &Stop) {
     let tick = Duration::from_millis(core.options.tick_ms);
-    let mut emptied: HashMap<VolumeId, u32> = HashMap::new();
+    let mut known: HashMap<VolumeId, Deleted> = HashMap::new();
     loop {
         tokio::select! {
             biased;
             () = tokio::time::sleep(tick) => {}
             () = stop.told() => return,
         }
-        empty_deleted(core, &mut emptied, stop).await;
+        empty_deleted(core, &mut known, stop).await;
     }
 }
 
@@ -202,16 +200,35 @@ impl Mutation for Work<'_> {
     }
 }
 
+/// A volume that is being deleted.
+#[derive(Default)]
+struct Deleted {
+    /// What was in use of it, as long as somebody goes on with that, perhaps waiting for a storage server.
+    in_use: Weak<Volume>,
+    /// It was emptied,
+    emptied: bool,
+    /// and again when nobody went on any more: that finds what was under way at the first time.
+    done: bool,
+}
+
 /// Empties volumes that are being deleted.
-async fn empty_deleted(core: &Arc<Core>, emptied: &mut HashMap<VolumeId, u32>, stop: &Stop) {
+async fn empty_deleted(core: &Arc<Core>, known: &mut HashMap<VolumeId, Deleted>, stop: &Stop) {
     let map = core.map.current();
     for volume in map.volumes.iter().filter(|volume| volume.deleting && core.serves(volume)) {
         let id = VolumeId(volume.id);
-        if emptied.get(&id).is_some_and(|times| *times >= EMPTYINGS) {
+        let deleted = known.entry(id).or_default();
+        if let Some(volume) = core.forget_volume(id) {
+            *deleted = Deleted { in_use: Arc::downgrade(&volume), ..Deleted::default() };
+        }
+        let goes_on = deleted.in_use.strong_count() > 0;
+        if deleted.done || (deleted.emptied && goes_on) {
             continue;
         }
         match empty(core, id, core.settings_of(&map, volume), stop).await {
-            Ok(true) => *emptied.entry(id).or_default() += 1,
+            Ok(true) => {
+                deleted.done = deleted.emptied && !goes_on;
+                deleted.emptied = true;
+            }
             Ok(false) => return,
             Err(error) => tracing::warn!("deleting volume {id}: {error}; trying again"),
         }
@@ -225,7 +242,6 @@ async fn empty(
     settings: Result<Settings>,
     stop: &Stop,
 ) -> Result<bool> {
-    core.forget_volume(id);
     let part = core.part(id, settings?).await?;
     tokio::select! {
         dropped = contents::drop_volume(core, part.reign()) => dropped?,

@@ -1,5 +1,6 @@
 //! Volumes come, change and go with the map.
 
+use crate::MetaOptions;
 use crate::count::AT_ONCE;
 use crate::tests::world::*;
 use async_trait::async_trait;
@@ -12,8 +13,9 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{
     Kv, KvError, Moved, Outcome, Pair, Result as KvResult, Snapshot, Transaction, Writes, dump,
 };
-use strake_types::{ErrorKind, FileKind};
+use strake_types::{ErrorKind, FileKind, VolumeId};
 use strake_wire::message::meta::{Create, Lock, MetaAnswer, MetaOp, MetaRequest, Name, Nothing};
+use strake_wire::message::storage::StorageOp;
 use strake_wire::service::MetaService;
 
 async fn lookup(world: &World, volume: u32) -> strake_types::Result<()> {
@@ -199,6 +201,31 @@ async fn a_deleted_volume_is_emptied_on_disk() {
     for letter in *b"BDEFGILNPRSTUVX" {
         world.until(async || world.keys(letter).await == 0).await;
     }
+}
+
+/// It was emptied twice, one turn after the other, and what had waited longer for a storage server wrote its inode after that.
+#[tokio::test]
+async fn nothing_stays_of_a_deleted_volume_by_what_was_under_way_when_it_was_emptied() {
+    let options = MetaOptions { storage_wait_ms: 600_000, ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Truncate(_)));
+    // Its client goes away, and the background task takes the cut up.
+    let turns = Duration::from_millis(100);
+    tokio::time::timeout(turns, root.truncate(ino, 2)).await.unwrap_err();
+    tokio::time::sleep(turns).await;
+    let volume = Arc::downgrade(&world.server.core().volume(VolumeId(1)).await.unwrap());
+    change(&world, |map| map.volumes[0].deleting = true);
+    world.map.refresh().await.unwrap();
+    world.until(async || world.keys(b'I').await == 0).await;
+    tokio::time::sleep(turns).await;
+    assert!(volume.strong_count() > 0, "the cut is still under way");
+    *world.storage.refuses.lock() = None;
+    world.until(async || volume.strong_count() == 0).await;
+    world.until(async || world.keys(b'I').await == 0).await;
 }
 
 /// It was waited for whatever it had to do, by the deletion of files, too.

@@ -51,22 +51,6 @@ impl Volume {
         }
     }
 
-    /// Waits until the map shows that the target to which a group's changes go is not heard of, and has it fetched
-    /// meanwhile.
-    pub(crate) async fn is_lost(&self, group: GroupId) {
-        let mut maps = self.map().watch();
-        while self.is_heard_of(group) {
-            self.map().hurry();
-            let again = tokio::time::timeout(Duration::from_millis(FETCH_MS), maps.changed()).await;
-            debug_assert!(!matches!(again, Ok(Err(_))), "the map is there as long as the volume");
-        }
-    }
-
-    fn is_heard_of(&self, group: GroupId) -> bool {
-        let Ok((primary, _)) = self.map().primary_of(group) else { return false };
-        self.map().current().targets.iter().any(|target| target.id == primary.0 && target.up)
-    }
-
     /// Waits until a call that was sent just now is to be given up, and says why.
     async fn given_up(&self, group: GroupId, route: &Route) -> Error {
         tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;

@@ -55,6 +55,7 @@ mod told;
 mod unsynced;
 pub mod volume;
 mod waits;
+mod works;
 
 pub use api::{
     ChunkView, Chunks, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags,

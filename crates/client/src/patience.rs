@@ -3,6 +3,7 @@
 use crate::route::Awaited;
 use crate::volume::Volume;
 use crate::waits::{SILENT_MS_MAX, Wait, Waiting};
+use crate::works::Worker;
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::limits::LEASE_MS;
@@ -21,17 +22,23 @@ const RENEWALS_MAX: u32 = 3;
 /// An attempt may take so long however short the patience is: servers wait for others, as for a lock, or until leases are
 /// over.
 const ATTEMPT_TIME_MIN: Duration = Duration::from_secs(5);
-/// How long a target may have been at work on an attempt that fails then: just less than a call of it may take
-/// ([`strake_wire::caller`]), at whose end it was only silent.
+/// How long a server that is heard of may be at work on an operation in all, however often it has to be asked for that:
+/// just less than a sync may take ([`strake_wire::caller`]), at whose end it was only silent.
 const WORK_TIME_MAX: Duration = Duration::from_secs(110);
+/// Only then it is looked whether a server that works is heard of.
+const LOOK_AFTER: Duration = Duration::from_millis(SILENT_MS_MAX);
 /// Nothing is late by more, unless this process stood still.
 const LATE_MAX: Duration = Duration::from_secs(2);
 
 /// The patience of one operation. It begins with it: make one just before.
 pub(crate) struct Patience<'a> {
     volume: &'a Volume,
-    /// When the operation began; later where the time until then does not count.
+    /// When the operation began,
+    began: Duration,
+    /// and the same, later where the time until then does not count.
     started: Duration,
+    /// When the last attempt failed; before that, when the operation began.
+    failed: Duration,
     /// How long it waits, as what was answered last asks.
     limit: Duration,
     pause_ms: u64,
@@ -39,10 +46,8 @@ pub(crate) struct Patience<'a> {
     /// When something was refused first, and how long a capability may be.
     refused_since: Option<Duration>,
     refused_wait: Duration,
-    /// A group whose target may have to work on it for long.
-    works: Option<GroupId>,
-    /// An attempt there has failed.
-    has_failed: bool,
+    /// Who may have to work on it for long.
+    works: Option<Worker>,
     /// A file that the operation is about.
     file: Option<Ino>,
     /// It has been said that it waits.
@@ -51,16 +56,18 @@ pub(crate) struct Patience<'a> {
 
 impl<'a> Patience<'a> {
     pub(crate) fn new(volume: &'a Volume) -> Self {
+        let now = volume.clock().monotonic();
         Self {
             volume,
-            started: volume.clock().monotonic(),
+            began: now,
+            started: now,
+            failed: now,
             limit: Duration::from_millis(volume.options().operation_wait_ms),
             pause_ms: PAUSE_MS_FIRST,
             renewals: 0,
             refused_since: None,
             refused_wait: REFUSED_WAIT,
             works: None,
-            has_failed: false,
             file: None,
             said: None,
         }
@@ -71,9 +78,9 @@ impl<'a> Patience<'a> {
         Self { file, ..self }
     }
 
-    /// The target of this group may have to work on it for long: that is waited for while it is heard of.
-    pub(crate) fn expect_work(&mut self, group: GroupId) {
-        self.works = Some(group);
+    /// The same, of an operation on which somebody may have to work for long: that is waited for while he is heard of.
+    pub(crate) fn with(self, works: Option<Worker>) -> Self {
+        Self { works, ..self }
     }
 
     /// The session is another one since: what was refused before says nothing of it.
@@ -89,7 +96,10 @@ impl<'a> Patience<'a> {
         let now = self.volume.clock().monotonic();
         let since = *self.refused_since.get_or_insert(now);
         match error.kind {
-            _ if self.renewals <= RENEWALS_MAX => Ok(()),
+            _ if self.renewals <= RENEWALS_MAX => {
+                self.note_failure(&error);
+                Ok(())
+            }
             ErrorKind::NoSession => self.pause(what, error).await,
             _ if now - since < self.refused_wait => self.pause(what, error).await,
             _ => Err(error),
@@ -101,8 +111,17 @@ impl<'a> Patience<'a> {
         self.refused_wait = Duration::ZERO;
     }
 
+    fn now(&self) -> Duration {
+        self.volume.clock().monotonic()
+    }
+
     fn waited(&self) -> Duration {
-        self.volume.clock().monotonic().saturating_sub(self.started)
+        self.now().saturating_sub(self.started)
+    }
+
+    /// How long somebody may be at work on it yet.
+    fn work_left(&self) -> Duration {
+        (self.began + WORK_TIME_MAX).saturating_sub(self.now())
     }
 
     /// How long an attempt may last yet.
@@ -115,7 +134,8 @@ impl<'a> Patience<'a> {
     fn forget_standstill(&mut self) {
         let work = self.works.map_or(Duration::ZERO, |_| 2 * WORK_TIME_MAX);
         if self.waited() > self.limit.max(ATTEMPT_TIME_MIN) + work + LATE_MAX {
-            self.started = self.volume.clock().monotonic();
+            self.started = self.now();
+            (self.began, self.failed) = (self.started, self.started);
         }
     }
 
@@ -131,15 +151,38 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Returns when an attempt that is under way is to be given up with the operation, and why. A target that may be at
-    /// work is waited for as long as it is heard of.
+    /// Returns when an attempt that is under way is to be given up, and why: with the operation, or to make the next one.
     pub(crate) async fn over(&mut self) -> Error {
-        let error = self.time_is_over().await;
-        if let Some(group) = self.works {
-            Box::pin(self.volume.is_lost(group)).await;
-            self.has_failed = true;
+        if let Some(worker) = self.works {
+            tokio::time::sleep(LOOK_AFTER.min(self.left())).await;
+            return Box::pin(self.work_is_over(worker)).await;
         }
-        error
+        self.time_is_over().await
+    }
+
+    /// Somebody who may be at work is waited for as long as he is heard of. If he is lost then, the time counts from that on,
+    /// and he is asked anew as soon as he is heard of again: what he was asked before may be lost with him.
+    async fn work_is_over(&mut self, worker: Worker) -> Error {
+        if self.volume.is_heard_of(worker) && !self.work_left().is_zero() {
+            let lost = self.volume.until_heard_of(worker, false);
+            if tokio::time::timeout(self.work_left(), lost).await.is_err() {
+                return self.time_is_over().await;
+            }
+            self.started = self.now();
+        }
+        let volume = self.volume;
+        let is_back = async {
+            match volume.is_heard_of(worker) {
+                // For too long.
+                true => std::future::pending().await,
+                false => volume.until_heard_of(worker, true).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            error = self.time_is_over() => error,
+            () = is_back => Error::with(ErrorKind::Unavailable, "it was not heard of meanwhile"),
+        }
     }
 
     /// Does what is needed before the next attempt, as long as there is time.
@@ -164,26 +207,37 @@ impl<'a> Patience<'a> {
         Error::with(ErrorKind::TimedOut, detail)
     }
 
-    /// An attempt has failed so.
-    fn note_failure(&mut self, error: &Error) {
+    /// An attempt has failed so. Returns how long it has lasted, with the pause before it.
+    fn note_failure(&mut self, error: &Error) -> Duration {
         self.forget_standstill();
         let options = self.volume.options();
         self.limit = Duration::from_millis(match error.kind {
             ErrorKind::HeldBack => options.held_back_wait_ms,
             _ => options.operation_wait_ms,
         });
-        // A target that was at work, and is lost or restarted then, is waited for from then on.
-        let is_first = self.works.is_some() && !std::mem::replace(&mut self.has_failed, true);
-        if is_first && self.waited() < WORK_TIME_MAX {
-            self.started = self.volume.clock().monotonic();
+        let now = self.now();
+        let lasted = now.saturating_sub(std::mem::replace(&mut self.failed, now));
+        // It says that it is not ready, or an attempt has lasted for long: it may be at work.
+        let may_work = error.kind == ErrorKind::NotCurrent || lasted >= ATTEMPT_TIME_MIN;
+        if may_work
+            && !self.work_left().is_zero()
+            && self.works.is_some_and(|worker| self.volume.is_heard_of(worker))
+        {
+            self.started = now;
         }
+        lasted
     }
 
     /// How long to pause before the next attempt; an error when the time is over. `what` is being
     /// waited for.
     fn next_pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<Duration> {
-        self.note_failure(&error);
-        let limit_ms = self.limit.as_millis() as u64;
+        let lasted = self.note_failure(&error);
+        // What was said late is followed, however short the patience is.
+        let limit = match lasted >= self.limit {
+            true => self.limit.max(ATTEMPT_TIME_MIN),
+            false => self.limit,
+        };
+        let limit_ms = limit.as_millis() as u64;
         let waited_ms = self.waited().as_millis() as u64;
         if waited_ms >= limit_ms {
             return Err(self.end(what, &error));

@@ -14,6 +14,7 @@ use crate::session::{Session, Stamp, Unheard};
 use crate::share::Share;
 use crate::told;
 use crate::volume::Volume;
+use crate::works::Worker;
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use std::pin::pin;
@@ -217,7 +218,8 @@ impl Volume {
         seq: u64,
         life: Option<Life<'_>>,
     ) -> Result<Said> {
-        let mut patience = Patience::new(self).on(told::inode(&op));
+        let works = Worker::of_share(share.id, &op);
+        let mut patience = Patience::new(self).on(told::inode(&op)).with(works);
         let what = || format!("the metadata server of {}", self.called(share.id));
         let Share { id, session: own, leases: leased, .. } = share;
         let Stamp { session, incarnation, .. } = own.stamp();
@@ -378,12 +380,11 @@ impl Volume {
     ) -> Result<Answer> {
         let attempt = is_numbered(&op).then(|| self.attempts().begin());
         let ask = Ask { volume: self, group, op, payload, rights, attempt };
-        let mut patience = Patience::new(self).on(rights.map(|rights| rights.file().ino()));
+        let works = Worker::of_group(group, &ask.op);
+        let file = rights.map(|rights| rights.file().ino());
+        let mut patience = Patience::new(self).on(file).with(works);
         if let StorageOp::Copy(_) = &ask.op {
             patience.expect_refusals();
-        }
-        if matches!(ask.op, StorageOp::Sync(_) | StorageOp::Copy(_)) {
-            patience.expect_work(group);
         }
         let what = || self.target_of(group);
         let life = || rights.map(|rights| rights.file().life());

@@ -78,10 +78,20 @@ impl Pairs {
 
     /// The manager hears nothing of the server of a target any more.
     pub(crate) fn lose(&self, target: u32) {
+        self.set_up(target, false);
+    }
+
+    /// It is heard of again, and answers.
+    pub(crate) fn find(&self, target: u32) {
+        self.heal(target);
+        self.set_up(target, true);
+    }
+
+    fn set_up(&self, target: u32, up: bool) {
         let mut state = self.0.lock();
         state.map.epoch += 1;
-        let lost = state.map.targets.iter_mut().filter(|known| known.id == target);
-        lost.for_each(|known| known.up = false);
+        let known = state.map.targets.iter_mut().filter(|known| known.id == target);
+        known.for_each(|known| known.up = up);
     }
 
     pub(crate) fn set(&self, target: u32, mood: Mood) {

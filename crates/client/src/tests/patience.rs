@@ -50,9 +50,67 @@ async fn a_sync_is_waited_for_while_its_target_is_heard_of() {
     synced.unwrap();
     written(40_000).await;
     fake.pairs.set(1, Mood::Silent);
+    let restart = async {
+        sleep(Duration::from_secs(60)).await;
+        fake.pairs.lose(1);
+        sleep(Duration::from_secs(10)).await;
+        fake.pairs.find(1);
+    };
+    let (synced, ()) = tokio::join!(volume.fsync(&file, false), restart);
+    synced.unwrap();
+    written(60_000).await;
+    fake.pairs.set(1, Mood::Silent);
     fake.pairs.lose(1);
     let told = timeout(Duration::from_secs(35), volume.fsync(&file, false)).await;
     assert_eq!(told.expect("it ends").unwrap_err().kind, ErrorKind::TimedOut);
+}
+
+/// It was given up when the mount's wait was over, and what was written was lost, although the target was only slow.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_waited_for_while_its_target_is_heard_of() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume_in_pair(patient(30)).await;
+    let file = create(&volume, "a").await;
+    fake.pairs.set(0, Mood::Slow(Duration::from_secs(100)));
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let quicken = async {
+        sleep(Duration::from_secs(70)).await;
+        fake.pairs.heal(0);
+    };
+    let (told, ()) = tokio::join!(volume.flush(&file), quicken);
+    told.unwrap();
+}
+
+/// The half of a sync that waits for the metadata server's disk was given up when the mount's wait was over.
+#[tokio::test(start_paused = true)]
+async fn a_durable_change_is_waited_for_while_its_metadata_server_is_heard_of() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(30)).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let slow = fake.publish_gate.write().await;
+    let quicken = async {
+        sleep(Duration::from_secs(100)).await;
+        drop(slow);
+    };
+    let (synced, ()) = tokio::join!(volume.fsync(&file, false), quicken);
+    synced.unwrap();
+}
+
+/// The answer came when the wait was over, and nobody did what it said.
+#[tokio::test(start_paused = true)]
+async fn a_group_that_moves_after_a_short_wait_is_followed() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume_in_pair(patient(1)).await;
+    let file = create(&volume, "a").await;
+    fake.pairs.set(0, Mood::Silent);
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let move_away = async {
+        sleep(Duration::from_secs(3)).await;
+        fake.pairs.move_to(&[1], 0);
+    };
+    let (told, ()) = tokio::join!(volume.flush(&file), move_away);
+    told.unwrap();
 }
 
 /// Each of them opened the session once more when its turn came, and waited as long as the first one had.
@@ -85,4 +143,21 @@ async fn who_stands_in_line_behind_a_flush_in_vain_is_told_with_it() {
     assert!(told.iter().all(|told| told.as_ref().unwrap_err().kind == ErrorKind::TimedOut));
     drop(silent);
     volume.flush(&file).await.unwrap();
+}
+
+/// They were told that the metadata server says nothing, which had answered all the time.
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_line_behind_a_cut_that_others_hold_up_is_not_told_with_it() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { held_back_wait_ms: 20_000, ..patient(30) }).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    for _ in 0..1_000 {
+        fake.fail("setattr", ErrorKind::HeldBack);
+    }
+    let root = Credentials::root();
+    let cut = volume.setattr(&root, file.ino(), length(10), Some(&file));
+    let (cut, told) = tokio::join!(cut, volume.flush(&file));
+    assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+    told.unwrap();
 }

@@ -1,0 +1,63 @@
+//! Servers that may have to work on an operation for long: who they are, and whether the manager hears of them.
+
+use crate::volume::Volume;
+use std::time::Duration;
+use strake_types::{GroupId, VolumeId};
+use strake_wire::message::meta::MetaOp;
+use strake_wire::message::storage::StorageOp;
+
+/// How often the map is fetched while one is waited for.
+const FETCH: Duration = Duration::from_millis(500);
+
+/// Who may have to work on an operation for long.
+#[derive(Clone, Copy)]
+pub(crate) enum Worker {
+    /// The target to which a group's changes go.
+    Target(GroupId),
+    /// The metadata server of a share.
+    Metadata(VolumeId),
+}
+
+impl Worker {
+    /// Who has to change or sync what lies in a group, which waits for a disk.
+    pub(crate) fn of_group(group: GroupId, op: &StorageOp) -> Option<Self> {
+        let works = op.is_change() || matches!(op, StorageOp::Sync(_));
+        works.then_some(Self::Target(group))
+    }
+
+    /// Who has to answer when something of a share is on disk.
+    pub(crate) fn of_share(share: VolumeId, op: &MetaOp) -> Option<Self> {
+        let works = match op {
+            MetaOp::Sync(_) => true,
+            MetaOp::Publish(publish) => publish.sync,
+            MetaOp::WriteInline(write) => write.sync,
+            _ => false,
+        };
+        works.then_some(Self::Metadata(share))
+    }
+}
+
+impl Volume {
+    /// True if the map shows that somebody is heard of.
+    pub(crate) fn is_heard_of(&self, worker: Worker) -> bool {
+        let map = self.map().current();
+        match worker {
+            Worker::Target(group) => self.map().primary_of(group).is_ok_and(|(primary, _)| {
+                map.targets.iter().any(|target| target.id == primary.0 && target.up)
+            }),
+            Worker::Metadata(share) => map.volume(share).is_some_and(|share| {
+                map.servers.iter().any(|server| server.id == share.meta_server && server.up)
+            }),
+        }
+    }
+
+    /// Waits until the map shows that somebody is heard of (`heard`) or is not, and has it fetched meanwhile.
+    pub(crate) async fn until_heard_of(&self, worker: Worker, heard: bool) {
+        let mut maps = self.map().watch();
+        while self.is_heard_of(worker) != heard {
+            self.map().hurry();
+            let again = tokio::time::timeout(FETCH, maps.changed()).await;
+            debug_assert!(!matches!(again, Ok(Err(_))), "the map is there as long as the volume");
+        }
+    }
+}

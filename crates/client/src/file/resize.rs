@@ -57,9 +57,10 @@ impl Volume {
             // Already now: the server may do it and its answer be lost.
             file.core().kept.cut(length, u64::MAX);
         }
-        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await;
-        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
-        let MetaAnswer::Entry(attributes) = answer? else { return Err(unexpected("setattr")) };
+        // One that was in vain says nothing to who stands in line: it may have waited for other clients.
+        let answer = self.mutate_in(life, cred, MetaOp::SetAttr(request)).await?;
+        file.core().told_in_vain.note(self.now(), None);
+        let MetaAnswer::Entry(attributes) = answer else { return Err(unexpected("setattr")) };
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
         let now = self.now();
         let known = self.inodes().learn(&attr, now);

@@ -282,7 +282,7 @@ impl MetaService for FakeMeta {
         if matches!(op, MetaOp::Open(_)) {
             let _gate = self.0.open_gate.read().await;
         }
-        if matches!(&op, MetaOp::SetLock(lock) if lock.wait_ms > 0) {
+        if matches!(&op, MetaOp::SetLock(lock) if lock.wait_ms > 1) {
             let _gate = self.0.lock_gate.read().await;
         }
         let line = describe(&op);

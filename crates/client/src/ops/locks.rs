@@ -21,10 +21,13 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 /// How long one request lets the server wait; then we ask again.
 const SERVER_WAIT_MS: u32 = 1_000;
+/// The same of a request that has no place there. Not nothing: that would say that a wait begins only now, and who waits
+/// for whom is forgotten with it.
+const LINE_WAIT_MS: u32 = 1;
 /// Most requests of a mount that wait at servers at once: each takes a place among those that a server answers.
 pub(crate) const SERVER_WAITS_MAX: usize = 192;
-/// How long a request is at first in line for one of these places before it asks without waiting there, and at most: that
-/// is twice as long each time.
+/// How long a request is at first in line for one of these places before it asks without one, and at most: that is twice as
+/// long each time.
 const LINE_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
 /// Between two attempts to give back what could not be given back in time.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -257,9 +260,9 @@ impl Volume {
     }
 
     pub(crate) async fn take_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
-        let (mut place, mut line_time) = (None, *LINE_TIMES.start());
+        // The first request waits for nothing.
+        let (mut place, mut wait_ms, mut line_time) = (None, 0, *LINE_TIMES.start());
         loop {
-            let wait_ms = if place.is_some() { SERVER_WAIT_MS } else { 0 };
             // A task of its own: if the caller goes away while the server is about to grant the
             // lock, somebody must be left to give it back.
             let (reply, answer) = oneshot::channel();
@@ -287,6 +290,7 @@ impl Volume {
                 Err(_) => return Err(ErrorKind::Interrupted.into()),
             }
             place = self.place_at_server(line_time).await;
+            wait_ms = if place.is_some() { SERVER_WAIT_MS } else { LINE_WAIT_MS };
             line_time = (2 * line_time).min(*LINE_TIMES.end());
         }
     }

@@ -18,6 +18,10 @@ pub(super) fn describe(op: &MetaOp) -> String {
         }
         MetaOp::MoveOut(_) => "move out".into(),
         MetaOp::Sync(s) => format!("sync {}", s.ino),
+        // Somebody waits for it who has no place among those who wait at the server.
+        MetaOp::SetLock(l) if l.wait_ms == 1 => {
+            format!("lock owner={} kind={} in line", l.owner, l.kind)
+        }
         MetaOp::SetLock(l) => format!("lock owner={} kind={}", l.owner, l.kind),
         other => format!("{other:?}"),
     }

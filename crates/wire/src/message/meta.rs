@@ -562,7 +562,8 @@ pub struct Lock {
     /// A flock, which conflicts with flocks only.
     #[prost(bool, tag = "7")]
     pub flock: bool,
-    /// How long the server may let the caller wait, at most 1,000 ms; then ask again.
+    /// How long the server may let the caller wait, at most 1,000 ms; then ask again. 0: what its owner waited for before is
+    /// over.
     #[prost(uint32, tag = "8")]
     pub wait_ms: u32,
 }

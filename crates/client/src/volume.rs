@@ -146,6 +146,11 @@ impl Volume {
         synced.and(ended)
     }
 
+    /// How much of what was written no target has acknowledged yet.
+    pub fn unsent_bytes(&self) -> usize {
+        self.memory.dirty_bytes()
+    }
+
     /// The volume's id.
     pub fn id(&self) -> VolumeId {
         self.id

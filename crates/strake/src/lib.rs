@@ -13,7 +13,7 @@
 //! * [`mount_words`] and [`mountpoint`]: the words after `-o`, and where mounts are; [`made`]: what goes again when a
 //!   command is refused.
 //! * [`capacity`]: what a cluster takes, before there is one.
-//! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it.
+//! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it, with the [`last_flush`].
 //!
 //! What this crate never does: know how files, names or chunks are kept (the crates below do), leave
 //! a mount behind, or fail without a word on what to do next.
@@ -33,6 +33,7 @@ pub mod failure;
 pub mod groups;
 pub mod held;
 pub mod jobs;
+pub mod last_flush;
 pub mod layout_flags;
 pub mod log;
 pub mod made;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use strake_base::process::began_ticks;
 use strake_fuse::Unmount;
 
-/// How long the process may take to flush and end before it is killed. What was acknowledged is safe
-/// even then: the stores survive it.
-const STOP_SECONDS_MAX: u64 = 90;
+/// How long the process may take to flush and end before it is killed: gigabytes that wait for a slow disk go on as long as
+/// that takes them, and by itself it gives up what does not. What was acknowledged is safe even then: the stores survive it.
+const STOP_SECONDS_MAX: u64 = 600;
 /// How long a killed process may take to vanish.
 const KILL_SECONDS_MAX: u64 = 10;
 /// Time between two looks.

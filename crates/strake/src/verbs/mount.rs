@@ -3,6 +3,7 @@
 use crate::address::{self, Source};
 use crate::cluster::{ClusterFlags, host_name};
 use crate::failure::{Failure, Outcome};
+use crate::last_flush::LastFlush;
 use crate::log::LogFlags;
 use crate::mount_words::{self, Wanted};
 use crate::verbs::up::take_mount_away;
@@ -11,16 +12,12 @@ use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use strake_base::task::Owned;
 use strake_client::{Volume, VolumeOptions};
 use strake_fuse::{MountHandle, MountOptions, Unmount};
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_wire::frame::crc32c;
-use tokio::time::Instant;
 
-/// How long the flush at the end may take, with taking the mount away.
-const FLUSH_SECONDS_MAX: u64 = 60;
 /// Where the log of a mount in the background goes, if not told otherwise.
 const LOG_DIRECTORIES: &[&str] = &["/var/log/strake", "/tmp"];
 
@@ -132,13 +129,13 @@ impl Mounted {
             _ = self.stop.wait_for(|stop| *stop) => false,
             _ = self.mount.wait() => true,
         };
-        let until = Instant::now() + Duration::from_secs(FLUSH_SECONDS_MAX);
+        let mut flush = LastFlush::of(&self.volume);
         if !unmounted {
-            take_mount_away(&self.mount, until).await;
+            take_mount_away(&self.mount, &mut flush).await;
         }
-        match tokio::time::timeout_at(until, self.volume.close()).await {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(Failure::new("what was written could not be flushed in time")
+        match flush.wait(self.volume.close()).await {
+            Some(result) => Ok(result?),
+            None => Err(Failure::new("what was written could not be flushed in time")
                 .next("strake status shows which servers are away")),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::cluster::{DATA_DEFAULT, host_name};
 use crate::failure::{Context, Failure, Outcome};
+use crate::last_flush::LastFlush;
 use crate::log::LogFlags;
 use crate::made::Made;
 use crate::mount_words::{self, Wanted};
@@ -20,7 +21,6 @@ use strake_engine::kv::EngineKind;
 use strake_fuse::{MountHandle, MountOptions, Unmount};
 use strake_wire::server::Listener;
 use strake_wire::tls::Tls;
-use tokio::time::Instant;
 
 /// Where the volume is mounted unless told otherwise.
 pub const MOUNT_DEFAULT: &str = "./mnt";
@@ -30,8 +30,6 @@ const VOLUME: &str = "main";
 const TARGETS_DEFAULT: usize = 4;
 /// Most targets of a server.
 pub const TARGETS_MAX: usize = 1024;
-/// How long the flush at the end may take, with taking the mount away, before the rest is left to the stores.
-const FLUSH_SECONDS_MAX: u64 = 60;
 /// How long it may take to take a mount away for which nothing is waited.
 const DETACH_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -263,15 +261,15 @@ impl Up {
             _ = self.stop.wait_for(|stop| *stop) => false,
             _ = self.mount.wait() => true,
         };
-        let until = Instant::now() + Duration::from_secs(FLUSH_SECONDS_MAX);
+        let mut flush = LastFlush::of(&self.volume);
         if unmounted {
             tracing::info!("unmounted from outside: stopping");
         } else {
-            take_mount_away(&self.mount, until).await;
+            take_mount_away(&self.mount, &mut flush).await;
         }
-        let flushed = match tokio::time::timeout_at(until, self.volume.close()).await {
-            Ok(result) => result.context(|| "flushing what was written".into()),
-            Err(_) => Err(Failure::new("what was written could not be flushed in time")),
+        let flushed = match flush.wait(self.volume.close()).await {
+            Some(result) => result.context(|| "flushing what was written".into()),
+            None => Err(Failure::new("what was written could not be flushed in time")),
         };
         let stopped = self.node.stop().await;
         drop(self.running);
@@ -280,14 +278,13 @@ impl Up {
     }
 }
 
-/// Takes a mount out of the tree: when nobody uses it and all was sent until then, else at once and for good, so that
-/// nothing of it stays behind.
-pub async fn take_mount_away(mount: &MountHandle, until: Instant) {
-    let idle = tokio::time::timeout_at(until, mount.unmount(Unmount::WhenIdle)).await;
-    let why = match idle {
-        Ok(Ok(())) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "what was written could not be flushed in time".into(),
+/// Takes a mount out of the tree: when nobody uses it and all is sent, else at once and for good, so that nothing of it stays
+/// behind.
+pub async fn take_mount_away(mount: &MountHandle, flush: &mut LastFlush<'_>) {
+    let why = match flush.wait(mount.unmount(Unmount::WhenIdle)).await {
+        Some(Ok(())) => return,
+        Some(Err(error)) => error.to_string(),
+        None => "what was written could not be flushed in time".into(),
     };
     tracing::warn!("{why}; taking it away under its users");
     match tokio::time::timeout(DETACH_TIME_MAX, mount.detach()).await {

@@ -214,8 +214,8 @@ impl StorageService for LocalStorage {
     }
 }
 
-/// Calls a service of this process. One that is late goes on without its caller, as it would on another server: the
-/// next attempt at the same change must find it under way.
+/// Calls a service of this process. One that is late, or for which nobody waits any more, goes on without its caller, as it
+/// would on another server: the next attempt at the same change must find it under way.
 async fn call_within(
     limit: Duration,
     service: Arc<dyn StorageService>,
@@ -223,13 +223,12 @@ async fn call_within(
     payload: Bytes,
 ) -> Result<(storage::StorageReply, Bytes)> {
     let target = request.target;
-    let mut called = Box::pin(async move { service.call(request, payload).await });
-    if let Ok(answer) = tokio::time::timeout(limit, &mut called).await {
-        return answer;
-    }
-    task::spawn(called);
-    let detail = format!("target {target}: no answer within {} ms", limit.as_millis());
-    Err(Error::with(ErrorKind::Unavailable, detail))
+    let called = task::to_the_end(async move { service.call(request, payload).await });
+    let late = |_| {
+        let detail = format!("target {target}: no answer within {} ms", limit.as_millis());
+        Error::with(ErrorKind::Unavailable, detail)
+    };
+    tokio::time::timeout(limit, called).await.map_err(late)?
 }
 
 /// A storage server in another process.
@@ -303,10 +302,15 @@ mod tests {
         let service = callers.storage(&server_at("127.0.0.1:1"));
         let op = Some(storage::StorageOp::Truncate(storage::Truncate::default()));
         let request = storage::StorageRequest { op, ..storage::StorageRequest::default() };
-        let called = service.call(request, Bytes::new());
         let hour = Duration::from_secs(3_600);
+        let called = service.call(request.clone(), Bytes::new());
         let called = tokio::time::timeout(hour, called).await.expect("it is given up");
         assert_eq!(called.unwrap_err().kind, ErrorKind::Unavailable);
+        hanging.go_on.notify_one();
+        tokio::time::timeout(hour, hanging.done.notified()).await.expect("it goes on");
+        // Whoever gave it up before its limit ended it half-way: what its disk did on was begun once more.
+        let called = service.call(request, Bytes::new());
+        assert!(tokio::time::timeout(Duration::from_secs(1), called).await.is_err());
         hanging.go_on.notify_one();
         tokio::time::timeout(hour, hanging.done.notified()).await.expect("it goes on");
     }

@@ -20,7 +20,7 @@
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
 //! * `lengths` — how long the files of lost clients are.
-//! * `occupied`, `uncounted` — how much files occupy where no client can tell.
+//! * `occupied`, `uncounted`, `patience` — how much files occupy where no client can tell; who is asked for it how long.
 //! * `hearing` — since when clients are heard: who could not be heard is not silent.
 //! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
 //! * `stop` — how both are told to end.
@@ -60,6 +60,7 @@ mod occupied;
 mod ops;
 mod options;
 mod own;
+mod patience;
 mod reach;
 mod reaper;
 mod recopies;

@@ -1,6 +1,6 @@
 //! What is done later, by one background task: inodes without a name are deleted when nobody has
 //! them open any more, cuts that were interrupted are completed, volumes that are being deleted are
-//! emptied, chunks that a file has left are deleted, and files with holes are counted. All of that asks storage servers, and waits
+//! emptied, and chunks that a file has left are deleted. All of that asks storage servers, and waits
 //! for those that are away; who waits for nobody is looked after by [`crate::upkeep`].
 //!
 //! Nothing is lost: the work lies in the store (`G` keys, the map) and is found again after a restart.
@@ -12,7 +12,6 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
-use crate::occupied;
 use crate::ops::orphan::{REPLACED_STAYS_MS, erase};
 use crate::ops::sessions::delete_prefix;
 use crate::recopy;
@@ -82,7 +81,6 @@ async fn work_off(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> usize 
             Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
         }
     }
-    occupied::count_waiting(core, volume, stop).await;
     backlog
 }
 

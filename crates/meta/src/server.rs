@@ -7,6 +7,7 @@ use crate::ctx::Ctx;
 use crate::leases::Keeper;
 use crate::lend;
 use crate::metrics::Metrics;
+use crate::occupied;
 use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
@@ -102,8 +103,9 @@ impl MetaServer {
         let (upkeep, reaper) =
             (upkeep::run(core.clone(), stop.clone()), reaper::run(core.clone(), stop.clone()));
         let look = upkeep::look(core.clone(), stop.clone());
+        let counting = occupied::run(core.clone(), stop.clone());
         let background = task::spawn(async move {
-            tokio::join!(upkeep, reaper, look);
+            tokio::join!(upkeep, reaper, look, counting);
         });
         Ok(Arc::new(MetaServer {
             core,

@@ -1,37 +1,100 @@
 //! Files of which clients' words do not say how much they occupy: they wait to be counted on their targets.
 
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use strake_types::Ino;
 
 /// Files that wait, at most. What is wrong of others `strake fsck` finds.
 const FILES_MAX: usize = 65_536;
+/// After how long one that could not be counted is tried again: the first time, and at most.
+const PAUSE_MS: u64 = 1_000;
+const PAUSE_MS_MAX: u64 = 128_000;
+
+/// When a file is tried next.
+#[derive(Default)]
+struct Due {
+    /// By the server's clock in milliseconds.
+    at_ms: u64,
+    /// How long it has waited for that.
+    pause_ms: u64,
+}
+
+#[derive(Default)]
+struct Waiting {
+    files: BTreeMap<Ino, Due>,
+    /// Where the next look begins, so that each comes to its turn.
+    begin: Ino,
+}
 
 /// The files of a volume that wait.
 #[derive(Default)]
-pub(crate) struct Uncounted(Mutex<BTreeSet<Ino>>);
+pub(crate) struct Uncounted(Mutex<Waiting>);
 
 impl Uncounted {
     /// A file is to be counted.
     pub fn note(&self, ino: Ino) {
-        let mut files = self.0.lock();
-        if files.len() < FILES_MAX {
-            files.insert(ino);
+        let mut waiting = self.0.lock();
+        if waiting.files.len() < FILES_MAX {
+            waiting.files.entry(ino).or_default();
         }
     }
 
     /// It is counted. The caller holds its lock, under which others note it.
     pub fn forget(&self, ino: Ino) {
-        self.0.lock().remove(&ino);
+        self.0.lock().files.remove(&ino);
+    }
+
+    /// It could not be counted: it is tried again ever later.
+    pub fn failed(&self, ino: Ino, now_ms: u64) {
+        if let Some(due) = self.0.lock().files.get_mut(&ino) {
+            due.pause_ms = (due.pause_ms * 2).clamp(PAUSE_MS, PAUSE_MS_MAX);
+            due.at_ms = now_ms + due.pause_ms;
+        }
     }
 
     /// True if a file waits.
     pub fn has(&self, ino: Ino) -> bool {
-        self.0.lock().contains(&ino)
+        self.0.lock().files.contains_key(&ino)
     }
 
-    /// All that wait.
-    pub fn all(&self) -> Vec<Ino> {
-        self.0.lock().iter().copied().collect()
+    /// The next ones whose time has come, so many at most.
+    pub fn due(&self, now_ms: u64, files_max: usize) -> Vec<Ino> {
+        let mut waiting = self.0.lock();
+        let (behind, before) =
+            (waiting.files.range(waiting.begin..), waiting.files.range(..waiting.begin));
+        let is_due = |(ino, due): (&Ino, &Due)| (due.at_ms <= now_ms).then_some(*ino);
+        let found: Vec<Ino> = behind.chain(before).filter_map(is_due).take(files_max).collect();
+        if let Some(last) = found.last() {
+            waiting.begin = Ino(last.0.saturating_add(1));
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every look began at the lowest number: files behind others that could not be counted never were.
+    #[test]
+    fn each_file_comes_to_its_turn_and_one_that_failed_ever_later() {
+        let waiting = Uncounted::default();
+        (1..=5).for_each(|ino| waiting.note(Ino(ino)));
+        let due = |now_ms, max| -> Vec<u64> {
+            waiting.due(now_ms, max).into_iter().map(|ino| ino.0).collect()
+        };
+        assert_eq!(due(0, 2), [1, 2]);
+        assert_eq!(due(0, 2), [3, 4]);
+        assert_eq!(due(0, 2), [5, 1]);
+        waiting.failed(Ino(2), 0);
+        waiting.forget(Ino(3));
+        waiting.note(Ino(2));
+        assert_eq!(due(PAUSE_MS - 1, 9), [4, 5, 1]);
+        assert_eq!(due(PAUSE_MS, 9), [2, 4, 5, 1]);
+        waiting.failed(Ino(2), PAUSE_MS);
+        assert_eq!(due(2 * PAUSE_MS, 9), [4, 5, 1]);
+        assert_eq!(due(3 * PAUSE_MS, 9), [2, 4, 5, 1]);
+        (0..60).for_each(|_| waiting.failed(Ino(2), 0));
+        assert!(waiting.has(Ino(2)) && due(PAUSE_MS_MAX, 9).contains(&2), "and never gives up");
     }
 }

@@ -1,6 +1,6 @@
 //! Whether an inode has the names, counts and contents that it says.
 
-use super::{Findings, Mend, lost, occupied};
+use super::{Findings, Mend, lost};
 use crate::keys::{self, Kind};
 use crate::records::{self, Entry, Inode, Mark};
 use crate::stored::store_error;
@@ -36,7 +36,6 @@ pub(crate) async fn judge(
     }
     xattrs(tx, &mut mended, mend, found).await?;
     contents(tx, &inode, found).await?;
-    occupied::judge(tx, &mut mended, mend, found).await?;
     if mend.is_some() && mended != *inode {
         tx.put_inode(mended).await?;
     }

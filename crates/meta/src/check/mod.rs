@@ -126,10 +126,14 @@ async fn page(
     {
         checked.next = last.clone();
     }
-    let (mut reader, mut bytes) = (Tx::reader(ctx), 0);
+    let (mut reader, mut sparse, mut bytes) = (Tx::reader(ctx), Vec::new(), 0);
     for (nth, key) in found.into_iter().enumerate() {
         let problems = match Subject::of(&key) {
-            Some(subject) => look(ctx, &mut reader, &subject, mend).await?,
+            Some(subject) => {
+                let problems = look(ctx, &mut reader, &subject, mend).await?;
+                sparse.extend(subject.sparse(&mut reader).await);
+                problems
+            }
             None => {
                 let detail = format!("a key that no release writes: {key:?}");
                 let mut findings = Findings::default();
@@ -144,6 +148,8 @@ async fn page(
             break;
         }
     }
+    drop(reader);
+    checked.problems.extend(occupied::page(ctx, sparse, mend).await?);
     Ok(checked)
 }
 
@@ -204,6 +210,14 @@ impl Subject {
             Subject::Inode(ino) => inodes::judge(tx, *ino, mend, found).await,
             Subject::Leftover(key) => leftovers::judge(tx, key, mend, found).await,
         }
+    }
+
+    /// A file that seems to have holes.
+    async fn sparse(&self, reader: &mut Tx<'_>) -> Option<Ino> {
+        let Subject::Inode(ino) = self else { return None };
+        // One that cannot be read is found by itself.
+        let inode = reader.find_inode(*ino).await.ok()??;
+        inode.is_sparse().then_some(*ino)
     }
 
     fn ino(&self) -> u64 {

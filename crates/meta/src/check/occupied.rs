@@ -3,42 +3,61 @@
 //!
 //! Only files that seem to have holes are looked at: others cannot hold more than they say. Less they may hold, where two
 //! clients wrote the same or a target has lost what nobody had synced, and nothing comes of that.
+//!
+//! Targets may take long to answer: they are asked with no lock held and no snapshot kept, and what they hold counts if
+//! the file is then as it was before.
 
 use super::{Findings, Mend};
-use crate::contents::{is_away, layout_of, occupy};
+use crate::contents::{is_away, layout_of};
 use crate::ctx::Ctx;
-use crate::occupied::held;
-use crate::records::Inode;
+use crate::occupied::{held, lock_unchanged, set};
+use crate::patience::Patience;
 use crate::view::Tx;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use std::time::Duration;
 use strake_types::{Ino, Result};
+use strake_wire::message::meta::Problem;
 
-/// Judges a file.
-pub(super) async fn judge(
-    tx: &mut Tx<'_>,
-    inode: &mut Inode,
-    mend: Option<Mend>,
-    found: &mut Findings,
-) -> Result<()> {
-    let (ctx, ino) = (tx.ctx, inode.id());
-    if !inode.is_sparse() || inode.cut_from.is_some() || is_under_way(ctx, ino) {
-        return Ok(());
-    }
-    let Ok(layout) = layout_of(inode) else { return Ok(()) };
-    if is_away(&ctx.core, &layout.slots()) {
-        return Ok(());
+/// Files looked at at the same time.
+const PARALLEL: usize = 4;
+/// How long a target may take to say which chunks it has; how long one that took longer is not asked.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+const SILENT_MS: u64 = 60_000;
+
+/// Judges the files of a page.
+pub(super) async fn page(ctx: &Ctx, files: Vec<Ino>, mend: Option<Mend>) -> Result<Vec<Problem>> {
+    let patience = &Patience::new(LOOK_MAX, SILENT_MS);
+    let judged = stream::iter(files).map(|ino| judge(ctx, ino, mend, patience));
+    let judged: Vec<Findings> = judged.buffered(PARALLEL).try_collect().await?;
+    Ok(judged.into_iter().flat_map(|found| found.problems).collect())
+}
+
+async fn judge(ctx: &Ctx, ino: Ino, mend: Option<Mend>, patience: &Patience) -> Result<Findings> {
+    let mut found = Findings::default();
+    let before = Tx::reader(ctx).find_inode(ino).await?;
+    let Some(inode) = before.filter(|inode| inode.is_sparse()) else { return Ok(found) };
+    // A file without a layout is found by itself.
+    let Ok(layout) = layout_of(&inode) else { return Ok(found) };
+    let waits = inode.cut_from.is_some() || is_under_way(ctx, ino);
+    if waits || is_away(&ctx.core, &layout.slots()) {
+        return Ok(found);
     }
     // Of targets that do not answer their chunks are told as not looked at.
-    let Ok(held) = held(ctx, inode).await else { return Ok(()) };
-    if held <= inode.occupied || is_under_way(ctx, ino) {
-        return Ok(());
+    let Ok(held) = held(ctx, &inode, patience).await else { return Ok(found) };
+    if held <= inode.occupied {
+        return Ok(found);
+    }
+    let lock = lock_unchanged(ctx, ino, Some(&inode)).await?;
+    if lock.is_none() || is_under_way(ctx, ino) {
+        return Ok(found);
+    }
+    if mend.is_some() {
+        set(ctx, ino, held).await?;
     }
     let said = inode.occupied;
-    if mend.is_some() {
-        occupy(tx, inode, held);
-    }
     let detail = format!("it says that it occupies {said} bytes, and targets hold {held}");
-    found.add("wrong-occupied", inode.ino, detail, mend.is_some());
-    Ok(())
+    found.add("wrong-occupied", ino.0, detail, mend.is_some());
+    Ok(found)
 }
 
 /// Somebody writes to it, or it is counted soon, or it is not known yet which files are to be.

@@ -1,8 +1,17 @@
 use super::bytes_between;
 use crate::tests::world::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strake_types::{Layout, Timestamp};
 use strake_wire::message::meta::{ClientRef, MetaOp, Publish};
-use strake_wire::message::storage::ChunkList;
+use strake_wire::message::storage::{ChunkList, StorageOp};
+
+/// A file that was made long and is open for writing.
+async fn long_file(root: &User<'_>, name: &str) -> u64 {
+    let ino = root.file(1, name).await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    root.truncate(ino, 1 << 20).await.unwrap();
+    ino
+}
 
 /// What went into a hole did not count, and a file that was made long first and filled then had no block at all.
 #[tokio::test]
@@ -54,6 +63,47 @@ async fn what_a_living_client_tells_after_another_is_lost_counts_once() {
     assert!(root.publish(publish).await.unwrap().occupied >= 150);
     root.close(ino).await.unwrap();
     world.until(async || root.getattr(ino).await.unwrap().occupied == 150).await;
+}
+
+/// Of this one its targets do not say what they have.
+static UNKNOWN: AtomicU64 = AtomicU64::new(0);
+
+/// The first that failed ended each turn, and each turn began with it: no file behind it was ever counted.
+#[tokio::test]
+async fn a_file_that_cannot_be_counted_holds_up_no_other() {
+    let world = World::new().await;
+    let root = world.root();
+    let (a, b) = (long_file(&root, "a").await, long_file(&root, "b").await);
+    let (first, second) = (a.min(b), a.max(b));
+    UNKNOWN.store(first, Ordering::SeqCst);
+    *world.storage.refuses.lock() = Some(|op| {
+        let unknown = UNKNOWN.load(Ordering::SeqCst);
+        matches!(op, StorageOp::Chunks(of) if of.ino == unknown)
+    });
+    for ino in [first, second] {
+        world.put_chunk(ino, 3, 50_000).await;
+        root.close(ino).await.unwrap();
+    }
+    let is_counted = async |ino| root.getattr(ino).await.unwrap().occupied == 50_000;
+    world.until(async || is_counted(second).await).await;
+    assert!(!is_counted(first).await);
+    *world.storage.refuses.lock() = None;
+    // It is tried again after a second.
+    world.clock.advance_ms(2_000);
+    world.until(async || is_counted(first).await).await;
+}
+
+#[tokio::test]
+async fn a_block_that_is_shown_for_a_write_that_failed_goes_when_the_file_is_counted() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = long_file(&root, "f").await;
+    let mtime = Some(Timestamp { seconds: 99, nanos: 9 }.into());
+    let told = root.publish(Publish { ino, mtime, ..Publish::default() }).await.unwrap();
+    assert!(told.occupied > 0, "whoever has written it may only have filled a hole");
+    root.close(ino).await.unwrap();
+    world.until(async || root.getattr(ino).await.unwrap().occupied == 0).await;
+    assert_eq!(root.stat().await.bytes, 0);
 }
 
 #[tokio::test]

@@ -1,0 +1,77 @@
+//! How long targets are waited for by who asks them about many files.
+
+use crate::core::Core;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::time::Duration;
+use strake_types::{Error, ErrorKind, Result, TargetId};
+use tokio::time::timeout;
+
+/// How long a target is waited for. One that was waited for in vain is not asked for a while: otherwise it would be waited
+/// for with each of its files, and the files of others would wait, too.
+pub(crate) struct Patience {
+    /// For one answer.
+    wait: Duration,
+    /// Until one is asked again that has not answered.
+    pause_ms: u64,
+    /// Until when those are not, by the server's clock in milliseconds.
+    silent: Mutex<HashMap<TargetId, u64>>,
+}
+
+impl Patience {
+    /// Each answer is waited for so long; after one that does not come its target is not asked for so long.
+    pub fn new(wait: Duration, pause_ms: u64) -> Self {
+        Self { wait, pause_ms, silent: Mutex::default() }
+    }
+
+    /// What a target answers; TimedOut if it does not, or has not answered others.
+    pub async fn ask<T>(
+        &self,
+        core: &Core,
+        target: TargetId,
+        asked: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let silent = || Error::with(ErrorKind::TimedOut, format!("target {target} is silent"));
+        let until_ms = self.silent.lock().get(&target).copied();
+        if until_ms.is_some_and(|until_ms| core.monotonic_ms() < until_ms) {
+            return Err(silent());
+        }
+        let Ok(answer) = timeout(self.wait, asked).await else {
+            let until_ms = core.monotonic_ms() + self.pause_ms;
+            self.silent.lock().insert(target, until_ms);
+            return Err(silent());
+        };
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::world::*;
+    use std::future::pending;
+
+    /// Each of its files waited for a target that said nothing.
+    #[tokio::test]
+    async fn a_target_that_says_nothing_is_waited_for_once_in_a_while() {
+        let world = World::new().await;
+        let core = world.server.core();
+        let patience = Patience::new(Duration::from_millis(1), 1_000);
+        let ask = async |target: u32, asked: &mut bool| {
+            let answer = async {
+                *asked = true;
+                Ok::<(), Error>(())
+            };
+            patience.ask(&core, TargetId(target), answer).await
+        };
+        let (mut first, mut others, mut later) = (false, false, false);
+        let none = patience.ask(&core, TargetId(11), pending::<Result<()>>()).await;
+        assert_eq!(kind(none), ErrorKind::TimedOut);
+        assert_eq!(kind(ask(11, &mut first).await), ErrorKind::TimedOut);
+        assert!(!first, "it is not asked");
+        ask(12, &mut others).await.unwrap();
+        world.clock.advance_ms(1_001);
+        ask(11, &mut later).await.unwrap();
+        assert!(others && later);
+    }
+}

@@ -14,7 +14,8 @@ use strake::node::moving::{self, Import};
 use strake_engine::kv::dump::{self, Progress, Step};
 use strake_engine::kv::{DatabaseOptions, EngineKind, Outcome, Part, Transaction, open_database};
 use strake_tests::cluster::{
-    Mount, Process, free_port, mount_memory, mount_of, mount_volume, run, signal, strake, take_away,
+    Mount, Process, eventually, free_port, mount_memory, mount_of, mount_volume, run, signal,
+    strake, take_away,
 };
 use strake_tests::etcd::EtcdServer;
 use strake_tests::postgres::{PASSWORD, PostgresServer};
@@ -165,6 +166,12 @@ fn fill(root: &Path) {
     }
     fs::rename(root.join("dir0/small0"), root.join("dir1/renamed")).unwrap();
     fs::remove_file(root.join("dir0/small1")).unwrap();
+    // What a file with holes occupies is counted after it was closed: the block with its last bytes.
+    for dir in 0..5 {
+        let sparse = root.join(format!("dir{dir}/sparse"));
+        let counted = || sparse.metadata().unwrap().blocks() == 6;
+        eventually(Duration::from_secs(60), "a file with holes is counted", counted);
+    }
 }
 
 /// Everything that can be seen of what is below a directory.

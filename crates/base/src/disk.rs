@@ -1,15 +1,19 @@
-//! Files on one disk, real, simulated, slower than it is, or one that stops answering.
+//! Files on one disk, real, simulated, slower than it is, or one that stops answering; and whether it answers.
 //!
 //! A [`Disk`] is a directory. What is written is visible at once, survives the death of the process,
 //! and is lost or torn by a power loss until [`DiskFile::sync`] (for contents) or
 //! [`Disk::sync_directory`] (for names) has returned.
 
+mod counted;
 mod held;
+mod probe;
 mod real;
 pub mod sim;
 mod slow;
 
+pub use counted::{Calls, CountedDisk};
 pub use held::HeldDisk;
+pub use probe::{Probe, Prober};
 pub use real::RealDisk;
 pub use slow::{SlowDisk, TokenBucket};
 
@@ -39,10 +43,10 @@ pub trait Disk: Send + Sync + 'static {
     fn birth(&self, name: &str) -> io::Result<u64>;
     /// The directory, for messages.
     fn path(&self) -> String;
-    /// Reads the beginning of a file from the disk itself, past all memory: whether it comes back says whether the disk answers,
-    /// also by an error. False if that cannot be done there, as by default.
-    fn probe(&self, _name: &str) -> io::Result<bool> {
-        Ok(false)
+    /// What can be asked whether the disk answers, by reading a file of this name that is for nothing else. Nothing is asked, nor made,
+    /// yet. `None`, as by default: there is no disk of this machine behind it.
+    fn probe(&self, _name: &str) -> Option<Box<dyn Probe>> {
+        None
     }
 }
 

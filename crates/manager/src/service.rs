@@ -538,7 +538,8 @@ impl ManagerService for Manager {
             let detail = "an operation this manager does not know (from a newer release?)";
             return Err(Error::with(ErrorKind::NotSupported, detail));
         };
-        self.answer(op).await
+        let reply = self.answer(op).await?;
+        Ok(ManagerReply { hears_hangs: true, ..reply })
     }
 }
 

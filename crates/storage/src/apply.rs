@@ -3,7 +3,6 @@
 use crate::gate::{Gate, Pass};
 use crate::tag::{Tag, plain, plain_error};
 use crate::target::{Target, check_parts, in_chunk};
-use crate::watch::Work;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -78,16 +77,8 @@ impl Shelf {
         self.pass.as_ref().map(Pass::gate)
     }
 
-    fn run<T: Send + 'static>(
+    async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
-    ) -> impl Future<Output = Result<T>> {
-        self.run_as(Work::Short, work)
-    }
-
-    async fn run_as<T: Send + 'static>(
-        &self,
-        kind: Work,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
         let pass = self.pass.clone();
@@ -96,12 +87,12 @@ impl Shelf {
             drop(pass);
             done
         };
-        self.target.run_attempt(self.attempt, kind, work).await
+        self.target.run_attempt(self.attempt, work).await
     }
 
     /// Makes everything on the target durable.
     pub async fn sync(&self) -> Result<()> {
-        self.run_as(Work::Sync, |s| s.sync()).await
+        self.run(|s| s.sync()).await
     }
 
     fn in_chunk(&self, range: msg::Range) -> Result<(ChunkId, u64, u64)> {
@@ -171,7 +162,9 @@ impl Shelf {
 
     /// Reserves room, or nothing if less would be left than is kept for what is under way to the target.
     pub async fn reserve(&self, range: msg::Range) -> Result<()> {
-        let _one_at_a_time = self.target.reserving.lock().await;
+        // The caller may hold the epoch.
+        let turn = self.target.reserving.lock();
+        let _one_at_a_time = self.target.while_disk_answers(turn).await?;
         let bytes = self.reservations_take(vec![range]).await?;
         if bytes > 0 && !self.target.may_reserve(bytes) {
             let detail = format!("target {} is short of room", self.target.id);
@@ -214,7 +207,7 @@ impl Shelf {
                     Some(len) => s.set_len(chunk, len),
                     None => s.delete_range(chunk.volume, chunk.ino, only),
                 };
-                self.run_as(Work::Walk, cut).await
+                self.run(cut).await
             }
             StorageOp::Lose(lost) => {
                 let chunk = self.tag.mark(lost.chunk.into())?;
@@ -234,8 +227,7 @@ impl Shelf {
         let bytes = payload.len() as u64;
         let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
         let (chunk, offset, _) = self.in_chunk(range)?;
-        let kind = if sync { Work::Sync } else { Work::Short };
-        self.run_as(kind, move |s| {
+        self.run(move |s| {
             s.write(chunk, offset, &payload, write.crc)?;
             if sync { s.sync() } else { Ok(()) }
         })
@@ -296,7 +288,7 @@ impl Shelf {
             s.delete_range(volume, ino, gone)?;
             last.map_or(Ok(()), |(chunk, len)| s.truncate(chunk, len))
         };
-        self.run_as(Work::Walk, cut).await
+        self.run(cut).await
     }
 
     /// Bytes of a chunk: from memory at once where the kernel has them; else by a thread that may
@@ -311,7 +303,11 @@ impl Shelf {
         let cached = self.target.store.read_cached(chunk, offset, len).map_err(plain_error)?;
         let (data, crc) = match cached {
             Some(cached) => cached,
-            None => self.run_as(Work::Read, move |s| s.read(chunk, offset, len)).await?,
+            None => {
+                // Who is told meanwhile that the disk does not answer asks another member. A change is under way until it has ended.
+                let read = Box::pin(self.run(move |s| s.read(chunk, offset, len)));
+                self.target.while_disk_answers(read).await??
+            }
         };
         self.target.bytes_read.increment(data.len() as u64);
         Ok((data, crc))
@@ -356,7 +352,7 @@ impl Shelf {
             max => LISTED_CHUNKS_MAX.min(max as usize),
         };
         let list = move |s: &ChunkStore| s.chunks_of(volume, ino, indices, limit);
-        let (found, next) = self.run_as(Work::Walk, list).await?;
+        let (found, next) = self.run(list).await?;
         let index = |index| plain(ChunkId { volume, ino, index }).index.0;
         plain_answer(StorageAnswer::Chunks(msg::ChunkList {
             indices: found.iter().map(|c| index(c.index)).collect(),
@@ -372,7 +368,7 @@ impl Shelf {
         // The cursor is one of the store: between its pages, other groups' chunks are passed over.
         let after = from.after.map(ChunkId::from);
         let list = move |s: &ChunkStore| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX);
-        let page = self.run_as(Work::Walk, list).await?;
+        let page = self.run(list).await?;
         plain_answer(StorageAnswer::Digests(msg::DigestPage {
             chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
             digests: page.chunks.iter().map(|c| c.digest).collect(),

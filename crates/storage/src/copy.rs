@@ -6,7 +6,6 @@ use crate::order::Order;
 use crate::server::{StorageServer, Way};
 use crate::tag::Tag;
 use crate::target::{Target, in_chunk};
-use crate::watch::Work;
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_engine::chunk::ChunkStore;
@@ -61,7 +60,7 @@ impl StorageServer {
                 drop(passes);
                 cloned
             };
-            to.run_attempt(running.attempt(), Work::Walk, clone).await?;
+            to.run_attempt(running.attempt(), clone).await?;
             let gate = self.gates.of(to.id, from_group);
             self.check_unused(Some(&gate), to, from_group)?;
             running.succeed();

@@ -3,7 +3,7 @@
 use crate::attempts::Attempts;
 use crate::room::Room;
 use crate::tag::plain_error;
-use crate::watch::{Watch, Work};
+use crate::watch::Watch;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -91,7 +91,7 @@ pub(crate) struct Target {
     room: Room,
     queue_depth: Gauge,
     /// Whether its disk answers.
-    pub watch: Arc<Watch>,
+    pub watch: Watch,
 }
 
 impl Target {
@@ -108,6 +108,7 @@ impl Target {
         let bytes = |dir: &'static str| counter!("strake_storage_bytes_total", "dir" => dir, "target" => target.clone());
         Self {
             id,
+            watch: Watch::of(&store),
             store,
             attempts: Attempts::default(),
             gate: Arc::new(Semaphore::new(DEPTH_MAX)),
@@ -120,7 +121,6 @@ impl Target {
             bytes_written: bytes("write"),
             room: Room::default(),
             queue_depth: gauge!("strake_storage_queue_depth", "target" => target.clone()),
-            watch: Arc::default(),
         }
     }
 
@@ -176,7 +176,7 @@ impl Target {
     /// Looks whether its disk answers, several times a second.
     pub fn watch_disk(&self) {
         let before = self.watch.silent();
-        let probes = self.watch.look(tokio::time::Instant::now());
+        self.watch.look(tokio::time::Instant::now());
         match (before, self.watch.silent()) {
             (None, Some(_)) => tracing::error!("{}", self.silence("nothing new is asked of it")),
             (Some(_), None) => {
@@ -184,13 +184,6 @@ impl Target {
                 tracing::warn!("target {} ({path}): its disk answers again", self.id);
             }
             _ => {}
-        }
-        if probes {
-            let (store, begun) = (self.store.clone(), self.watch.begin(Work::Probe));
-            task::blocking(move || match store.probe() {
-                true => drop(begun),
-                false => begun.end_in_vain(),
-            });
         }
     }
 
@@ -208,37 +201,23 @@ impl Target {
 
     /// Runs `work` on a thread that may wait for the disk, when it is its turn. It runs to its end
     /// even if the caller stops waiting. Fails with `Unavailable` before it has begun where the disk does not answer.
-    pub fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
-    ) -> impl Future<Output = Result<T>> {
-        self.run_as(Work::Walk, work)
-    }
-
-    /// As [`Target::run`], for work that says something of the disk.
-    pub async fn run_as<T: Send + 'static>(
-        self: &Arc<Self>,
-        kind: Work,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
         let _queued = Queued::new(&self.queue_depth);
         let turn = self.turn().await?;
-        let (store, begun) = (self.store.clone(), self.watch.begin(kind));
+        let store = self.store.clone();
         let done = task::blocking(move || {
             let result = work(&store);
-            drop((begun, turn));
+            drop(turn);
             result
         });
-        let failed = |e| {
+        let done = done.await.map_err(|e| {
             let detail = format!("target {}: the operation was abandoned: {e}", self.id);
             Error::with(ErrorKind::Io, detail)
-        };
-        let done = match kind {
-            // Whoever is told meanwhile that the disk does not answer asks another member. A change is under way until it has ended.
-            Work::Read => self.while_disk_answers(done).await?,
-            _ => done.await,
-        };
-        done.map_err(failed)?.map_err(plain_error)
+        })?;
+        done.map_err(plain_error)
     }
 
     /// Waits for a turn, in order.
@@ -260,11 +239,10 @@ impl Target {
         }
     }
 
-    /// As [`Target::run_as`], unless its client has given this up when it is its turn.
+    /// As [`Target::run`], unless its client has given this up when it is its turn.
     pub async fn run_attempt<T: Send + 'static>(
         self: &Arc<Self>,
         attempt: Option<Attempt>,
-        kind: Work,
         work: impl FnOnce(&ChunkStore) -> chunk::Result<T> + Send + 'static,
     ) -> Result<T> {
         let target = self.clone();
@@ -274,7 +252,7 @@ impl Target {
             Ok(()) => work(store).map(Ok),
             Err(given_up) => Ok(Err(given_up)),
         };
-        self.run_as(kind, work).await?
+        self.run(work).await?
     }
 }
 

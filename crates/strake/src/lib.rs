@@ -69,6 +69,10 @@ use strake_fuse::prefetch;
 /// Names under which the program acts as the helper of `mount -t strake`.
 const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
 
+/// Threads that may wait at once. A target keeps up to 33 of them for as long as its disk answers nothing, and all others are to go on; 512
+/// are for everything else. There are only as many as are needed.
+const WAITING_THREADS_MAX: usize = 512 + 33 * verbs::up::TARGETS_MAX;
+
 /// Runs the program with the arguments of this process.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -121,6 +125,7 @@ fn run(cli: Cli) -> Outcome<u8> {
         open_as_many_files_as_allowed();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(WAITING_THREADS_MAX)
         .enable_all()
         .build()
         .context(|| "starting the program's threads".into())?;

@@ -1,6 +1,6 @@
 //! A disk that stops answering when it is told to, as one whose cable is loose. For tests.
 
-use super::{Disk, DiskFile};
+use super::{Disk, DiskFile, Probe};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -126,10 +126,27 @@ impl Disk for HeldDisk {
         self.inner.path()
     }
 
-    fn probe(&self, name: &str) -> io::Result<bool> {
-        self.hold.pass();
-        // As if it were a real one, whatever it is.
-        self.inner.probe(name).map(|_| true)
+    fn probe(&self, name: &str) -> Option<Box<dyn Probe>> {
+        let (inner, hold) = (self.inner.probe(name), self.hold.clone());
+        Some(Box::new(HeldProbe { inner, hold, began: false }))
+    }
+}
+
+/// What asks a [`HeldDisk`], as if it were a real one, whatever it is.
+struct HeldProbe {
+    inner: Option<Box<dyn Probe>>,
+    hold: Arc<Hold>,
+    began: bool,
+}
+
+impl Probe for HeldProbe {
+    /// The first question, which makes what is read, is answered in any case.
+    fn ask(&mut self) -> io::Result<bool> {
+        if std::mem::replace(&mut self.began, true) {
+            self.hold.pass();
+        }
+        let asked = self.inner.as_mut().map_or(Ok(true), |inner| inner.ask());
+        asked.map(|_| true)
     }
 }
 

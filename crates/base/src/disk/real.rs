@@ -1,7 +1,7 @@
 //! A directory of the machine's own file system.
 
-use super::{Disk, DiskFile};
-use crate::aligned::{ALIGNMENT, AlignedBuffer};
+use super::probe::RealProbe;
+use super::{Disk, DiskFile, Probe};
 use crate::descriptor;
 use crate::random::mixed;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
@@ -23,7 +23,7 @@ const LARGE_BYTES: usize = 128 << 10;
 pub struct RealDisk {
     path: PathBuf,
     /// Kept open so that names are resolved in this directory even if it is moved, and to sync it.
-    directory: File,
+    directory: Arc<File>,
 }
 
 impl RealDisk {
@@ -34,7 +34,7 @@ impl RealDisk {
         if !directory.metadata()?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Self { path, directory })
+        Ok(Self { path, directory: Arc::new(directory) })
     }
 }
 
@@ -44,7 +44,7 @@ impl Disk for RealDisk {
         if create {
             flags |= OFlags::CREATE;
         }
-        let file = rustix::fs::openat(&self.directory, name, flags, Mode::from_raw_mode(0o600))?;
+        let file = rustix::fs::openat(&*self.directory, name, flags, Mode::from_raw_mode(0o600))?;
         Ok(Arc::new(RealFile::new(file.into())))
     }
 
@@ -54,11 +54,11 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(&*self.directory, name, AtFlags::empty())?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.directory, from, &self.directory, to)?)
+        Ok(rustix::fs::renameat(&*self.directory, from, &*self.directory, to)?)
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -73,7 +73,7 @@ impl Disk for RealDisk {
     }
 
     fn space(&self) -> io::Result<(u64, u64)> {
-        let stat = rustix::fs::fstatvfs(&self.directory)?;
+        let stat = rustix::fs::fstatvfs(&*self.directory)?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
     }
 
@@ -85,7 +85,7 @@ impl Disk for RealDisk {
         // Not the device: its number may be another one after the host has started anew. A file system
         // that knows no time of birth answers zeros.
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let stat = rustix::fs::statx(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        let stat = rustix::fs::statx(&*self.directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
         let born = stat.stx_btime;
         Ok([born.tv_sec.cast_unsigned(), u64::from(born.tv_nsec)]
             .iter()
@@ -96,19 +96,8 @@ impl Disk for RealDisk {
         self.path.display().to_string()
     }
 
-    fn probe(&self, name: &str) -> io::Result<bool> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::DIRECT;
-        let file: File = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
-            Ok(file) => file.into(),
-            // Not every file system can.
-            Err(rustix::io::Errno::INVAL) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
-        let mut block = AlignedBuffer::new(ALIGNMENT);
-        match file.read_at(&mut block, 0) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
-            read => read.map(|_| true),
-        }
+    fn probe(&self, name: &str) -> Option<Box<dyn Probe>> {
+        Some(Box::new(RealProbe::new(self.directory.clone(), name)))
     }
 }
 
@@ -213,16 +202,6 @@ impl DiskFile for RealFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Whether past all memory or not is for the file system to say: on some it cannot be.
-    #[test]
-    fn a_disk_is_probed_by_a_file_that_is_there() {
-        let directory = tempfile::tempdir().unwrap();
-        let disk = RealDisk::new(directory.path()).unwrap();
-        disk.open("file", true).unwrap().write_all_at(&[1; 8192], 0).unwrap();
-        disk.probe("file").unwrap();
-        assert_eq!(disk.probe("other").unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
 
     #[test]
     fn large_reads_give_the_same_bytes() {

@@ -10,6 +10,7 @@
 //! | `log-0`, `log-1` | the intent log: edits that are acknowledged and not yet in the map |
 //! | `reserve` | room kept back for the map |
 //! | `boot` | a number that changes when what was acknowledged may be lost |
+//! | `probe` | nothing: it is read to learn whether the disk answers |
 //!
 //! **A write** goes to free places of the data files (never over anything that is in use), then an
 //! edit that names them goes to the log, then to the map in memory; then it is acknowledged. All of
@@ -80,7 +81,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use store::Store;
-use strake_base::disk::Disk;
+use strake_base::disk::{Calls, CountedDisk, Disk, Probe};
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 /// Unit of space and of checksums.
@@ -89,11 +90,15 @@ pub const BLOCK_BYTES: u64 = 4096;
 const SEGMENT_BLOCKS: u64 = (1 << 30) / BLOCK_BYTES;
 /// Blocks of a leaf of a chunk's map.
 const LEAF_BLOCKS: u64 = 256;
+/// The file that is read to learn whether the disk answers.
+const PROBE_FILE: &str = "probe";
 
 /// The contents of chunks on one target. All calls but [`ChunkStore::read_cached`] may block on the
 /// disk.
 pub struct ChunkStore {
     store: Arc<Store>,
+    /// What is asked of its disk.
+    calls: Arc<Calls>,
     /// Makes checkpoints in the background.
     worker: Option<JoinHandle<()>>,
 }
@@ -108,6 +113,8 @@ impl ChunkStore {
     /// Opens a target, with an exclusive lock, after whatever has happened to it.
     pub fn open(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Self> {
         let background = options.background;
+        let disk = Arc::new(CountedDisk::new(disk));
+        let calls = disk.calls();
         let store = open::open(disk, options)?;
         let weak = Arc::downgrade(&store);
         let worker = std::thread::Builder::new().name("checkpoint".to_owned());
@@ -116,7 +123,7 @@ impl ChunkStore {
             false => None,
         };
         match worker.transpose() {
-            Ok(worker) => Ok(Self { store, worker }),
+            Ok(worker) => Ok(Self { store, calls, worker }),
             Err(error) => Err(ChunkError::io(&store.target, &error)),
         }
     }
@@ -281,10 +288,14 @@ impl ChunkStore {
         &self.store.target
     }
 
-    /// Returns when the disk has answered something that is in no memory, be it an error; false if it cannot be asked for
-    /// that ([`Disk::probe`]).
-    pub fn probe(&self) -> bool {
-        self.store.disk.probe(table::FILE).unwrap_or(true)
+    /// The calls to its disk.
+    pub fn calls(&self) -> Arc<Calls> {
+        self.calls.clone()
+    }
+
+    /// What can be asked whether its disk answers ([`Disk::probe`]). It outlives the store, and holds nothing of it.
+    pub fn probe(&self) -> Option<Box<dyn Probe>> {
+        self.store.disk.probe(PROBE_FILE)
     }
 
     /// State of the target.

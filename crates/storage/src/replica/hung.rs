@@ -2,34 +2,65 @@
 //!
 //! What it said of itself in a heartbeat could come late, when the disk answers again and it serves readers. So, as a member that
 //! leaves, it answers nobody any more in the present epoch, and then reports that, of this epoch: nothing else is said by a copy
-//! of the report that comes later. The manager takes it out if another one in sync serves; else it goes on in a new epoch.
+//! of the report that comes later. The manager takes it out if another one in sync serves; else it goes on in a new epoch, and
+//! offers to go again after a pause that becomes longer each time: each offer costs an epoch.
 
 use super::Replica;
 use super::resync::Report;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind};
+use strake_wire::message::manager::{GetMap, ManagerOp};
 use tokio::time::{Instant, timeout};
 
 /// How long it waits for what it has acknowledged alone, before others go on without it.
 const EARLY_WAIT: Duration = Duration::from_secs(2);
 /// How long for the manager.
 const REPORT_WAIT: Duration = Duration::from_secs(5);
-/// Pause before it offers to go again: the manager was away, or needs it.
+/// Pause before it says the same again, which the manager may not have heard; and the first one before it offers to go in another
+/// epoch, as the manager needed it.
 const PAUSE: Duration = Duration::from_secs(5);
+/// The longest of these.
+const PAUSE_MAX: Duration = Duration::from_secs(120);
+
+/// When a member has offered to go.
+#[derive(Default)]
+pub(super) struct Offers {
+    last: Option<Duration>,
+    /// Until it does so in another epoch.
+    pause: Duration,
+}
+
+impl Offers {
+    /// True if it is time to, `again` in the same epoch.
+    fn is_due(&mut self, again: bool, now: Duration) -> bool {
+        let pause = if again { PAUSE } else { self.pause };
+        if self.last.is_some_and(|last| now < last + pause) {
+            return false;
+        }
+        self.last = Some(now);
+        if !again {
+            self.pause = (self.pause * 2).clamp(PAUSE, PAUSE_MAX);
+        }
+        true
+    }
+
+    /// The last one was not made, for the manager is away: the next one need not wait for longer.
+    fn not_made(&mut self) {
+        self.pause = PAUSE;
+    }
+}
 
 impl Replica {
     /// True if it is time to give up, or to say so again.
     pub fn must_give_up(&self) -> bool {
-        if self.hangs_in().is_none() {
-            return false;
-        }
-        let now = self.common.clock.monotonic();
+        let epoch = self.hangs_in();
         let mut state = self.state.lock();
-        if state.gives_up_at.is_some_and(|before| now < before + PAUSE) {
+        let Some(epoch) = epoch else {
+            state.offers = Offers::default();
             return false;
-        }
-        state.gives_up_at = Some(now);
-        true
+        };
+        let again = state.gave_up >= Some(epoch);
+        state.offers.is_due(again, self.common.clock.monotonic())
     }
 
     /// The epoch in which this member is in sync beside others, if its disk has not answered for so long that the manager knows of
@@ -52,9 +83,14 @@ impl Replica {
         // Should the manager be away, nobody would take our place before it is back.
         let known = timeout(REPORT_WAIT, self.common.map.refresh()).await;
         if !matches!(known, Ok(Ok(_))) {
-            return;
+            return self.state.lock().offers.not_made();
         }
+        let heard = self.is_heard_as_primary().await;
         let Some(epoch) = self.hangs_in() else { return };
+        if !heard && self.view().is_ok_and(|view| view.in_sync.first() == Some(&self.me())) {
+            let (group, me) = (self.group, self.me());
+            return tracing::debug!("group {group}: the manager would not let {me} go");
+        }
         // Every answer is checked against this at its very end.
         let reign = {
             let mut state = self.state.lock();
@@ -81,6 +117,15 @@ impl Replica {
         }
     }
 
+    /// True if the manager says that it takes out a primary by its own word. One of an earlier release would let the group keep one
+    /// that answers nobody.
+    async fn is_heard_as_primary(&self) -> bool {
+        let known_epoch = self.common.map.current().epoch;
+        let asked = ManagerOp::GetMap(GetMap { known_epoch, ..GetMap::default() });
+        let said = timeout(REPORT_WAIT, self.common.map.ask_manager(asked)).await;
+        said.is_ok_and(|said| said.is_ok_and(|reply| reply.hears_hangs))
+    }
+
     /// Waits until this member answers nobody any more in an epoch because its disk does not answer: an error that says so. What it has
     /// under way goes on, and who waits for that asks whoever leads next.
     pub(super) async fn given_up(&self, epoch: u64) -> Error {
@@ -92,6 +137,36 @@ impl Replica {
                 return self.error(ErrorKind::NotCurrent, "its disk does not answer");
             }
             progress.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the disks of all members hang, the manager needs each that offers to go: a new epoch every five seconds, for each member.
+    #[test]
+    fn members_that_are_needed_begin_fewer_and_fewer_epochs() {
+        let mut offers = Offers::default();
+        let second = Duration::from_secs;
+        let made = |offers: &mut Offers, seconds: std::ops::Range<u64>| {
+            seconds.filter(|&nth| offers.is_due(false, second(nth))).count()
+        };
+        assert_eq!(made(&mut offers, 0..1), 1, "the first one at once");
+        assert_eq!(made(&mut offers, 1..300), 6);
+        assert_eq!(made(&mut offers, 300..3_900), 30);
+        // What the manager may not have heard is said again soon: that begins no epoch.
+        assert!(!offers.is_due(false, second(3_901)));
+        assert!(offers.is_due(true, second(3_910)));
+    }
+
+    #[test]
+    fn an_offer_that_the_manager_was_not_there_for_is_made_again_soon() {
+        let mut offers = Offers::default();
+        for nth in 0..100 {
+            assert!(offers.is_due(false, PAUSE * nth), "{nth}");
+            offers.not_made();
         }
     }
 }

@@ -95,13 +95,14 @@ impl Replica {
         else {
             return self.check_answers(reign).await.map(|()| false);
         };
-        // In whole blocks: one that is damaged and changed in part is mended first.
-        let _held = self.ranges.take(area.in_blocks(), true).await;
-        // Reservations one after the other: several that ask at once would all be told of the same room.
+        // Reservations one after the other: several that ask at once would all be told of the same room. The range only then, so that
+        // nobody has one while he waits for the reservations of others.
         let _turn = match message.op {
             StorageOp::Allocate(_) => Some(self.reserving.lock().await),
             _ => None,
         };
+        // In whole blocks: one that is damaged and changed in part is mended first.
+        let _held = self.ranges.take(area.in_blocks(), true).await;
         // Its client may have given it up while others had the range, or may be fenced since: whoever changes
         // the range after this one then knew.
         running.check()?;

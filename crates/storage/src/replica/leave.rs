@@ -35,7 +35,7 @@ impl Replica {
             return;
         }
         let Some(epoch) = may_go() else { return };
-        if *self.adopted.read().await != epoch {
+        if !self.hold_epoch().await.is_ok_and(|adopted| *adopted == epoch) {
             return;
         }
         // Every answer is checked against this at its very end.

@@ -42,6 +42,7 @@ use crate::target::Target;
 use bytes::Bytes;
 pub(crate) use errand::{MetBy, Outcome};
 pub(crate) use healing::Healing;
+use hung::Offers;
 use left::Left;
 use parking_lot::Mutex;
 use ranges::{Area, Ranges};
@@ -172,7 +173,7 @@ struct State {
     /// The epoch from which it has resigned because its disk did not answer,
     gave_up: Option<u64>,
     /// and when it last began to say so.
-    gives_up_at: Option<Duration>,
+    offers: Offers,
     /// When it said last that it leaves.
     let_go_at: Option<Duration>,
     /// To whom we have promised to act in no epoch without them, and until when.

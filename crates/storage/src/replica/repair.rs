@@ -370,7 +370,7 @@ impl Replica {
 
     /// Changes our copy alone, unless another reign has begun: then somebody else's newer bytes may be there.
     pub(super) async fn change_own(&self, reign: u64, op: StorageOp, data: Bytes) -> Result<()> {
-        let _gate = self.adopted.read().await;
+        let _gate = self.hold_epoch().await?;
         self.change_inside(reign, op, data).await
     }
 
@@ -381,7 +381,7 @@ impl Replica {
         op: StorageOp,
         data: Bytes,
     ) -> Result<()> {
-        let gate = self.adopted.read().await;
+        let gate = self.hold_epoch().await?;
         if *gate != errand.epoch {
             return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
         }

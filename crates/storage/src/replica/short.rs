@@ -138,7 +138,7 @@ impl Replica {
     /// True if a member that was short takes a change without room, or has some again. One of an older release
     /// does not say so.
     async fn ask_for_reserved(&self, member: TargetId, wanted: &msg::Settle) -> Result<bool> {
-        let epoch = *self.adopted.read().await;
+        let epoch = *self.hold_epoch().await?;
         let done = self.ask_about(member, epoch, wanted).await?;
         Ok(done.reserved || !done.short)
     }
@@ -219,7 +219,7 @@ impl Replica {
 
     /// True if a member that was short is so now; who does not answer is no longer known to be.
     async fn ask_for_room(&self, member: TargetId) -> bool {
-        let epoch = *self.adopted.read().await;
+        let Ok(epoch) = self.hold_epoch().await.map(|adopted| *adopted) else { return false };
         self.short.note(member, false);
         let asked = self.ask(member, epoch, StorageOp::Settle(msg::Settle::default())).await;
         asked.is_ok() && self.short.since(member).is_some()

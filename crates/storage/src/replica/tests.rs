@@ -55,6 +55,10 @@ struct Manager {
     thinks: Mutex<bool>,
     /// It takes this member out when it hears that somebody waits.
     given_up: Mutex<Option<u32>>,
+    /// It needs each member whose disk hangs: they go on, in a new epoch.
+    needs: Mutex<bool>,
+    /// It is of a release that takes no note of a primary whose disk hangs.
+    older: AtomicBool,
 }
 
 impl Manager {
@@ -122,8 +126,13 @@ impl ManagerService for Manager {
                     *ignored += 1;
                     return Ok(ManagerAnswer::Epoch(0).into());
                 }
+                let needed = report.hangs && *self.needs.lock();
                 if self.map.lock().groups[0].epoch == report.epoch {
-                    self.decide(|group| reported(group, &report));
+                    self.decide(|group| {
+                        if !needed {
+                            reported(group, &report)
+                        }
+                    });
                 }
                 ManagerAnswer::Epoch(0)
             }
@@ -146,7 +155,8 @@ impl ManagerService for Manager {
             }
             other => panic!("{other:?}"),
         };
-        Ok(ManagerReply { answer: Some(answer), ..ManagerReply::default() })
+        let hears_hangs = !self.older.load(Ordering::Relaxed);
+        Ok(ManagerReply { answer: Some(answer), hears_hangs, ..ManagerReply::default() })
     }
 }
 
@@ -336,6 +346,8 @@ impl Bench {
             used: Mutex::default(),
             thinks: Mutex::default(),
             given_up: Mutex::default(),
+            needs: Mutex::default(),
+            older: AtomicBool::default(),
         });
         let (net, servers) = (Arc::<Net>::default(), Lives::default());
         servers.lock().resize_with(MEMBERS as usize + 1, || None);
@@ -501,8 +513,9 @@ impl Bench {
         self.until(async || self.read_from(target, block).await.ok()).await
     }
 
+    /// Half a minute: what hangs is given up only after seconds, and machines are slow.
     async fn until<T>(&self, mut what: impl AsyncFnMut() -> Option<T>) -> T {
-        for _ in 0..2_000 {
+        for _ in 0..6_000 {
             match what().await {
                 Some(value) => return value,
                 None => tokio::time::sleep(Duration::from_millis(5)).await,

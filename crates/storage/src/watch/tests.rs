@@ -1,113 +1,124 @@
 //! When a disk hangs, and when it is only slow.
 
 use super::*;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use strake_base::disk::Probe;
 
 const TICK: Duration = Duration::from_millis(200);
 
+/// A probe that is answered when the bench says so.
+struct Told(Receiver<()>);
+
+impl Probe for Told {
+    fn ask(&mut self) -> io::Result<bool> {
+        Ok(self.0.recv().is_ok())
+    }
+}
+
 /// A watch, and the time by it.
 struct Bench {
-    watch: Arc<Watch>,
+    watch: Watch,
+    calls: Arc<Calls>,
     now: Instant,
-    probed: u32,
+    answers: Sender<()>,
 }
 
 impl Bench {
+    /// Of a disk that has answered a first probe.
     fn new() -> Self {
-        let now = Instant::now();
-        Self { watch: Arc::new(Watch::since(now)), now, probed: 0 }
+        let bench = Self::unanswered();
+        bench.answer();
+        bench
     }
 
-    /// Something that does not end before the bench does.
-    fn begin(&self, work: Work) -> u64 {
-        let under_way = self.watch.begin_at(work, self.now);
-        let id = under_way.id;
-        std::mem::forget(under_way);
-        id
+    fn unanswered() -> Self {
+        let (answers, told) = channel();
+        let prober = Prober::start(Box::new(Told(told)), "here").unwrap();
+        Self::with(Some(prober), answers)
     }
 
-    fn end(&self, id: u64) {
-        self.watch.end_at(id, true, self.now);
+    fn with(prober: Option<Prober>, answers: Sender<()>) -> Self {
+        let (calls, now) = (Arc::<Calls>::default(), Instant::now());
+        let watch = Watch::since(calls.clone(), prober, now);
+        Self { watch, calls, now, answers }
     }
 
-    /// So much time goes by, in which a disk that `answers` ends each probe at once.
+    fn is_probing(&self) -> bool {
+        self.watch.state.lock().probing.is_some()
+    }
+
+    /// The probe under way is answered, which is seen at the next look.
+    fn answer(&self) {
+        let answered = || self.watch.state.lock().prober.as_ref().unwrap().answers();
+        let before = answered();
+        self.answers.send(()).unwrap();
+        while answered() == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// So much time goes by, in which a disk that `answers` answers each probe at once. True if it was said to hang.
     fn pass(&mut self, seconds: u64, answers: bool) -> bool {
         let mut hung = false;
         for _ in 0..seconds * 5 {
             self.now += TICK;
-            if self.watch.look(self.now) {
-                self.probed += 1;
-                let id = self.begin(Work::Probe);
-                if answers {
-                    self.end(id);
-                }
+            self.watch.look(self.now);
+            if answers && self.is_probing() {
+                self.answer();
             }
-            hung |= self.watch.silent().is_some();
+            hung |= self.hangs();
         }
         hung
+    }
+
+    fn hangs(&self) -> bool {
+        self.watch.silent().is_some()
     }
 }
 
 #[test]
-fn a_disk_hangs_whose_reads_do_not_end_and_no_more_once_one_does() {
+fn a_disk_hangs_when_neither_a_probe_nor_any_call_has_been_answered_for_long() {
     let mut bench = Bench::new();
-    let reads = [bench.begin(Work::Read), bench.begin(Work::Read)];
-    assert!(!bench.pass(7, false));
+    bench.calls.begin();
+    assert!(!bench.pass(21, false), "it is probed after two seconds");
     assert!(bench.pass(2, false));
     assert!(!bench.watch.has_hung(bench.now), "the manager does not know it yet");
     bench.pass(3, false);
     assert!(bench.watch.has_hung(bench.now));
-    bench.end(reads[0]);
-    bench.pass(1, false);
-    assert_eq!(bench.watch.silent(), None);
-    assert!(!bench.watch.has_hung(bench.now));
-    assert!(bench.pass(9, false), "the other one waits on");
 }
 
+/// A checkpoint of a large target, or one call of a client, took more than a minute on a disk that was well.
 #[test]
-fn a_disk_to_which_is_only_written_hangs_when_it_does_not_answer_its_probe() {
-    for work in [Work::Short, Work::Sync, Work::Walk] {
-        let mut bench = Bench::new();
-        bench.begin(work);
-        assert!(bench.pass(12, false), "{work:?}");
-        assert_eq!(bench.probed, 1, "one at a time");
+fn a_disk_that_answers_its_probes_does_not_hang_whatever_waits_for_it() {
+    let mut bench = Bench::new();
+    for _ in 0..100 {
+        bench.calls.begin();
+    }
+    assert!(!bench.pass(3_600, true));
+}
+
+/// Behind a deep queue, or a limit, a probe may wait for minutes, as everything does.
+#[test]
+fn a_disk_that_ends_one_call_after_the_other_does_not_hang_though_its_probe_waits() {
+    let mut bench = Bench::new();
+    bench.calls.begin();
+    for _ in 0..20 {
+        bench.calls.begin();
+        assert!(!bench.pass(19, false));
+        assert!(bench.is_probing());
+        bench.calls.end();
     }
 }
 
-/// A fsync that takes most of a minute behind much that was written, and all writes wait for it.
+/// One that could not be probed was taken for one that had not answered its probe.
 #[test]
-fn a_disk_that_is_only_slow_does_not_hang() {
-    let mut bench = Bench::new();
-    let sync = bench.begin(Work::Sync);
-    let write = bench.begin(Work::Short);
-    assert!(!bench.pass(50, true), "nobody reads, and it is probed");
-    assert!(bench.probed > 10);
-    bench.end(sync);
-    bench.end(write);
-    bench.begin(Work::Walk);
-    assert!(!bench.pass(600, true), "there is much to do");
-    let mut bench = Bench::new();
-    bench.begin(Work::Sync);
-    for _ in 0..10 {
-        let read = bench.begin(Work::Read);
-        let other = bench.begin(Work::Read);
-        assert!(!bench.pass(6, false), "one after the other ends");
-        bench.end(read);
-        bench.end(other);
-    }
-}
-
-#[test]
-fn what_takes_longer_than_anybody_waits_hangs_although_reads_go_on() {
-    for (work, seconds) in [(Work::Short, 60), (Work::Read, 60), (Work::Sync, 100)] {
-        let mut bench = Bench::new();
-        bench.begin(work);
-        let mut hung_after = 0;
-        while hung_after <= seconds && !bench.pass(1, true) {
-            let read = bench.begin(Work::Read);
-            bench.end(read);
-            hung_after += 1;
-        }
-        assert_eq!(hung_after, seconds, "{work:?}");
+fn a_disk_that_cannot_be_probed_never_hangs() {
+    let mut benches = [Bench::with(None, channel().0), Bench::unanswered()];
+    for bench in &mut benches {
+        bench.calls.begin();
+        assert!(!bench.pass(3_600, false));
+        assert!(!bench.is_probing());
     }
 }
 
@@ -115,32 +126,47 @@ fn what_takes_longer_than_anybody_waits_hangs_although_reads_go_on() {
 #[test]
 fn time_in_which_the_process_stood_still_counts_for_nothing() {
     let mut bench = Bench::new();
-    bench.begin(Work::Read);
-    bench.pass(1, false);
+    bench.calls.begin();
+    bench.pass(10, false);
     bench.now += Duration::from_secs(3_600);
-    assert!(!bench.pass(7, false));
-    assert!(bench.pass(2, false));
+    assert!(!bench.pass(19, false));
+    assert!(bench.pass(3, false));
+    let mut bench = Bench::new();
+    bench.calls.begin();
+    for _ in 0..100 {
+        bench.now += 2 * STOOD_STILL;
+        assert!(!bench.pass(1, false), "it hardly runs");
+    }
 }
 
-/// While the disk tries to read a bad sector.
+/// It was let in after each answer, and thrown out again.
 #[test]
-fn one_read_that_takes_long_says_nothing_as_long_as_the_disk_answers_its_probes() {
+fn a_disk_that_hung_answers_again_when_it_has_for_a_while() {
     let mut bench = Bench::new();
-    bench.begin(Work::Read);
-    assert!(!bench.pass(50, true));
-    let mut bench = Bench::new();
-    bench.begin(Work::Read);
-    let probe = bench.watch.begin_at(Work::Probe, bench.now);
-    probe.end_in_vain();
-    assert!(bench.pass(9, false), "it cannot be probed");
+    bench.calls.begin();
+    assert!(bench.pass(23, false));
+    for _ in 0..5 {
+        bench.answer();
+        assert!(bench.pass(15, false));
+        assert!(bench.hangs(), "one answer now and then");
+        assert!(bench.is_probing(), "though nobody asks it");
+    }
+    bench.calls.end();
+    bench.answer();
+    bench.pass(8, true);
+    assert!(bench.hangs());
+    bench.pass(4, true);
+    assert!(!bench.hangs() && !bench.watch.has_hung(bench.now));
+    assert!(!bench.pass(100, true));
 }
 
 #[test]
 fn a_disk_of_which_nothing_is_asked_is_left_alone() {
     let mut bench = Bench::new();
-    assert!(!bench.pass(100, false));
-    let read = bench.begin(Work::Read);
-    bench.end(read);
-    assert!(!bench.pass(100, false));
-    assert_eq!(bench.probed, 0);
+    for _ in 0..10 {
+        assert!(!bench.pass(100, false));
+        bench.calls.begin();
+        bench.calls.end();
+    }
+    assert!(!bench.is_probing());
 }

@@ -392,6 +392,9 @@ pub struct ManagerReply {
     /// what the answer renews, too, so that who follows need not wait for it. 0: it does not end so.
     #[prost(uint64, tag = "4")]
     pub lead: u64,
+    /// It takes note of a primary that answers nobody any more because its disk hangs ([`Resynced::hangs`]).
+    #[prost(bool, tag = "5")]
+    pub hears_hangs: bool,
 }
 
 impl From<ManagerAnswer> for ManagerReply {

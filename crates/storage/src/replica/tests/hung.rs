@@ -9,6 +9,7 @@ const SHORT: Limits = Limits {
     silence: Duration::from_millis(300),
     probe_after: Duration::from_millis(100),
     said_after: Duration::from_millis(100),
+    recovery: Duration::from_secs(3_600),
 };
 
 impl Bench {
@@ -21,14 +22,21 @@ impl Bench {
         disk
     }
 
-    /// It answers again, and the manager lets the member join: no more can be told it from one that was away.
-    async fn go_on(&self, member: u32, disk: &HeldDisk) {
-        self.server(member).local(TargetId(member)).unwrap().watch.set_limits(Limits::default());
+    /// It answers again.
+    async fn let_go_on(&self, member: u32, disk: &HeldDisk) {
+        let target = self.server(member).local(TargetId(member)).unwrap();
+        let silence = Limits::default().silence;
+        target.watch.set_limits(Limits { silence, recovery: Duration::from_secs(1), ..SHORT });
         disk.go_on();
         self.until(async || {
             self.server(member).silent_ms(TargetId(member)).is_none().then_some(())
         })
         .await;
+    }
+
+    /// The same, and the manager lets the member join: no more can be told it from one that was away.
+    async fn go_on(&self, member: u32, disk: &HeldDisk) {
+        self.let_go_on(member, disk).await;
         self.manager.let_join(member);
         self.until_in_sync(&[1, 2, 3]).await;
     }
@@ -113,8 +121,48 @@ async fn a_member_alone_in_sync_stays_when_its_disk_hangs() {
     assert!(refused.detail.contains("target 1 ("), "{refused}");
     tokio::time::sleep(SHORT.said_after * 3).await;
     assert_eq!(bench.manager.in_sync(), [1]);
-    bench.server(1).local(target).unwrap().watch.set_limits(Limits::default());
-    disk.go_on();
+    bench.let_go_on(1, &disk).await;
     write.await.unwrap().unwrap();
     assert_eq!(bench.read(1, 0).await, 3);
+}
+
+/// Each of them took itself out of each epoch after five seconds, for ever, and all of these were stored.
+#[tokio::test]
+async fn members_that_all_hang_stay_in_sync_and_serve_when_their_disks_answer() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    *bench.manager.needs.lock() = true;
+    let epoch = || bench.manager.map.lock().groups[0].epoch;
+    let before = epoch();
+    let disks = [1, 2, 3].map(|member| (member, bench.hold(member)));
+    for member in 1..=MEMBERS {
+        let reader = bench.clone();
+        tokio::spawn(async move { reader.read_from(member, 0).await });
+        bench.until(async || bench.server(member).silent_ms(TargetId(member))).await;
+    }
+    bench.until(async || (epoch() > before).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    for (member, disk) in &disks {
+        bench.let_go_on(*member, disk).await;
+    }
+    bench.write(0, 2).await;
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 0).await, 2, "{member}");
+    }
+}
+
+/// It answered nobody any more, and the manager left it where it was: nobody served the group, also when the disk did again.
+#[tokio::test]
+async fn a_primary_goes_only_if_the_manager_says_that_it_hears_of_it() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.manager.older.store(true, Ordering::Relaxed);
+    let disk = bench.hold(1);
+    let write = bench.begin_write(1, 0, 2);
+    bench.until(async || bench.server(1).silent_ms(TargetId(1))).await;
+    tokio::time::sleep(SHORT.said_after * 5).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    bench.let_go_on(1, &disk).await;
+    write.await.unwrap().unwrap();
+    assert_eq!(bench.read(1, 0).await, 2);
 }

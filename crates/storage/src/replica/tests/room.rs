@@ -392,3 +392,21 @@ async fn many_writers_at_once_fill_a_small_member_and_it_stays() {
     }
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
 }
+
+/// It had its range first, and readers of that waited for the reservations of others, and for their members.
+#[tokio::test]
+async fn a_reservation_that_waits_for_others_keeps_no_reader_waiting() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    let server = bench.server(1);
+    let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
+    let others = replica.reserving.lock().await;
+    let reserver = {
+        let (bench, allocate) = (bench.clone(), StorageOp::Allocate(blocks(0, 0, 8)));
+        tokio::spawn(async move { bench.change(allocate, Bytes::new()).await })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(bench.read_from(1, 0).await.unwrap(), 1);
+    drop(others);
+    reserver.await.unwrap().unwrap();
+}

@@ -171,13 +171,14 @@ impl Gen {
         let orders = self.list(Self::order);
         let scrubs = self.list(Self::scrub_order);
         let recopies = self.list(Self::recopy_order);
-        let lead = self.u64();
+        let (lead, hears_hangs) = (self.u64(), self.bool());
         let reply = |answer| mgr::ManagerReply {
             answer: Some(answer),
             orders: orders.clone(),
             scrubs: scrubs.clone(),
             recopies: recopies.clone(),
             lead,
+            hears_hangs,
         };
         answers.into_iter().map(reply).collect()
     }

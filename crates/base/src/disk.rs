@@ -43,10 +43,10 @@ pub trait Disk: Send + Sync + 'static {
     fn birth(&self, name: &str) -> io::Result<u64>;
     /// The directory, for messages.
     fn path(&self) -> String;
-    /// What can be asked whether the disk answers, by reading a file of this name that is for nothing else. Nothing is asked, nor made,
-    /// yet. `None`, as by default: there is no disk of this machine behind it.
-    fn probe(&self, _name: &str) -> Option<Box<dyn Probe>> {
-        None
+    /// What can be asked whether the disk answers, by reading a file of this name that is for nothing else, and made if it is missing.
+    /// `None`, as by default: nothing can be read there past all memory.
+    fn probe(&self, _name: &str) -> io::Result<Option<Box<dyn Probe>>> {
+        Ok(None)
     }
 }
 

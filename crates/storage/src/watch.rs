@@ -92,14 +92,14 @@ struct Hang {
 impl Watch {
     /// Watches the disk of a store.
     pub fn of(store: &ChunkStore) -> Self {
-        let start = |probe| match Prober::start(probe, store.path()) {
+        let start = |probe| match Prober::start(probe) {
             Ok(prober) => Some(prober),
             Err(error) => {
                 tracing::warn!("{}: no thread to probe its disk: {error}", store.path());
                 None
             }
         };
-        Self::since(store.calls(), store.probe().and_then(start), Instant::now())
+        Self::since(store.calls(), store.take_probe().and_then(start), Instant::now())
     }
 
     fn since(calls: Arc<Calls>, prober: Option<Prober>, now: Instant) -> Self {
@@ -200,8 +200,7 @@ impl State {
             None => return,
         };
         let answers = prober.answers();
-        // Before the first one it is not known whether it can be asked.
-        let is_due = answers > 0 && now.saturating_duration_since(since) >= self.limits.probe_after;
+        let is_due = now.saturating_duration_since(since) >= self.limits.probe_after;
         if is_due && prober.ask() {
             self.probing = Some((answers, now));
         }

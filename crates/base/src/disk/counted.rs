@@ -101,7 +101,7 @@ impl Disk for CountedDisk {
         self.inner.path()
     }
 
-    fn probe(&self, name: &str) -> Option<Box<dyn Probe>> {
+    fn probe(&self, name: &str) -> io::Result<Option<Box<dyn Probe>>> {
         self.inner.probe(name)
     }
 }

@@ -126,9 +126,10 @@ impl Disk for HeldDisk {
         self.inner.path()
     }
 
-    fn probe(&self, name: &str) -> Option<Box<dyn Probe>> {
-        let (inner, hold) = (self.inner.probe(name), self.hold.clone());
-        Some(Box::new(HeldProbe { inner, hold, began: false }))
+    fn probe(&self, name: &str) -> io::Result<Option<Box<dyn Probe>>> {
+        self.hold.pass();
+        let (inner, hold) = (self.inner.probe(name)?, self.hold.clone());
+        Ok(Some(Box::new(HeldProbe { inner, hold })))
     }
 }
 
@@ -136,17 +137,14 @@ impl Disk for HeldDisk {
 struct HeldProbe {
     inner: Option<Box<dyn Probe>>,
     hold: Arc<Hold>,
-    began: bool,
 }
 
 impl Probe for HeldProbe {
-    /// The first question, which makes what is read, is answered in any case.
-    fn ask(&mut self) -> io::Result<bool> {
-        if std::mem::replace(&mut self.began, true) {
-            self.hold.pass();
+    fn ask(&mut self) {
+        self.hold.pass();
+        if let Some(inner) = &mut self.inner {
+            inner.ask();
         }
-        let asked = self.inner.as_mut().map_or(Ok(true), |inner| inner.ask());
-        asked.map(|_| true)
     }
 }
 

@@ -16,9 +16,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// Asks a disk for something that is in no memory.
 pub trait Probe: Send {
-    /// Returns when the disk has answered, be it with an error. The first time it also makes what it reads, and fails if it
-    /// cannot; false: past memory nothing can be read there.
-    fn ask(&mut self) -> io::Result<bool>;
+    /// Returns when the disk has answered, be it with an error.
+    fn ask(&mut self);
 }
 
 /// A thread of its own that asks a disk when it is told to, so that nobody else is waited for. It ends when this is dropped and
@@ -29,29 +28,14 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Begins with a first question. Where that cannot be asked, there will never be an answer. `shown` is the disk, for the log.
-    pub fn start(mut probe: Box<dyn Probe>, shown: &str) -> io::Result<Self> {
+    /// Asks nothing yet.
+    pub fn start(mut probe: Box<dyn Probe>) -> io::Result<Self> {
         let (asks, asked) = sync_channel(1);
         let answers = Arc::<AtomicU64>::default();
-        let (counted, shown) = (answers.clone(), shown.to_owned());
+        let counted = answers.clone();
         let work = move || {
-            match probe.ask() {
-                Ok(true) => {}
-                Ok(false) => {
-                    return tracing::debug!(
-                        "{shown}: nothing can be read past memory: whether its disk hangs is not known"
-                    );
-                }
-                Err(error) => {
-                    return tracing::warn!(
-                        "{shown}: there is no file to probe the disk by ({error}): whether it hangs is not known"
-                    );
-                }
-            }
-            counted.fetch_add(1, Ordering::Release);
             while let Ok(()) = asked.recv() {
-                // An error is an answer, too.
-                let _answered = probe.ask();
+                probe.ask();
                 counted.fetch_add(1, Ordering::Release);
             }
         };
@@ -59,7 +43,7 @@ impl Prober {
         Ok(Self { asks, answers })
     }
 
-    /// How often the disk has answered; 0: it was not heard yet that it can be asked.
+    /// How often the disk has answered.
     pub fn answers(&self) -> u64 {
         self.answers.load(Ordering::Acquire)
     }
@@ -72,78 +56,74 @@ impl Prober {
 
 /// A file of a directory of the machine's own file system.
 pub(super) struct RealProbe {
-    directory: Arc<File>,
-    name: String,
-    /// Opened once.
-    file: Option<File>,
+    file: File,
     block: AlignedBuffer,
 }
 
 impl RealProbe {
-    pub(super) fn new(directory: Arc<File>, name: &str) -> Self {
-        let (name, block) = (name.to_owned(), AlignedBuffer::new(ALIGNMENT));
-        Self { directory, name, file: None, block }
-    }
-
-    fn open(&self, flags: OFlags) -> Result<File, Errno> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mode = Mode::from_raw_mode(0o600);
-        rustix::fs::openat(&*self.directory, self.name.as_str(), flags, mode).map(File::from)
-    }
-
-    /// The file, past memory, and without a time of access to be written.
-    fn open_direct(&self) -> Result<File, Errno> {
-        let direct = OFlags::RDONLY | OFlags::DIRECT;
-        match self.open(direct | OFlags::NOATIME) {
-            // It belongs to somebody else.
-            Err(Errno::PERM) => self.open(direct),
-            opened => opened,
-        }
-    }
-
-    /// The file, made if it is not there as it should be; `None`: past memory nothing can be read there.
-    fn opened(&self) -> io::Result<Option<File>> {
+    /// Makes the file if it is not there as it should be, and reads it; `None`: past memory nothing can be read there.
+    pub(super) fn open(directory: &File, name: &str) -> io::Result<Option<Self>> {
         let is_whole = |file: &File| Ok::<_, io::Error>(file.metadata()?.len() == ALIGNMENT as u64);
-        match self.open_direct() {
-            Ok(file) if is_whole(&file)? => return Ok(Some(file)),
-            Ok(_) | Err(Errno::NOENT) => self.make()?,
-            Err(Errno::INVAL) => return Ok(None),
-            Err(error) => return Err(error.into()),
+        let mut opened = open_direct(directory, name);
+        let is_there = match &opened {
+            Ok(file) => is_whole(file)?,
+            Err(error) => *error != Errno::NOENT,
+        };
+        if !is_there {
+            make(directory, name)?;
+            opened = open_direct(directory, name);
         }
-        match self.open_direct() {
-            Err(Errno::INVAL) => Ok(None),
-            opened => Ok(Some(opened?)),
+        let file = match opened {
+            Err(Errno::INVAL) => return Ok(None),
+            opened => opened?,
+        };
+        let mut probe = Self { file, block: AlignedBuffer::new(ALIGNMENT) };
+        match probe.read() {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+            read => read.map(|_| Some(probe)),
         }
     }
 
-    fn make(&self) -> io::Result<()> {
-        let file = self.open(OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
-        let made = file.write_all_at(&contents(), 0).and_then(|()| file.sync_all());
-        if made.is_err() {
-            // There is no room, perhaps. The next start tries again.
-            let name = self.name.as_str();
-            let _gone = rustix::fs::unlinkat(&*self.directory, name, AtFlags::empty());
-        }
-        made
+    fn read(&mut self) -> io::Result<usize> {
+        self.file.read_at(&mut self.block, 0)
     }
+}
+
+impl Probe for RealProbe {
+    fn ask(&mut self) {
+        // An error is an answer, too.
+        let _answered = self.read();
+    }
+}
+
+fn open(directory: &File, name: &str, flags: OFlags) -> Result<File, Errno> {
+    let (flags, mode) = (flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::from_raw_mode(0o600));
+    rustix::fs::openat(directory, name, flags, mode).map(File::from)
+}
+
+/// Past memory, and without a time of access to be written.
+fn open_direct(directory: &File, name: &str) -> Result<File, Errno> {
+    let direct = OFlags::RDONLY | OFlags::DIRECT;
+    match open(directory, name, direct | OFlags::NOATIME) {
+        // It belongs to somebody else.
+        Err(Errno::PERM) => open(directory, name, direct),
+        opened => opened,
+    }
+}
+
+fn make(directory: &File, name: &str) -> io::Result<()> {
+    let file = open(directory, name, OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC)?;
+    let made = file.write_all_at(&contents(), 0).and_then(|()| file.sync_all());
+    if made.is_err() {
+        // There is no room, perhaps. The next start tries again.
+        let _gone = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+    }
+    made
 }
 
 /// What no file system compresses, or knows without its disk.
 fn contents() -> Vec<u8> {
     (0..ALIGNMENT as u64 / 8).flat_map(|nth| mixed(nth).to_le_bytes()).collect()
-}
-
-impl Probe for RealProbe {
-    fn ask(&mut self) -> io::Result<bool> {
-        if self.file.is_none() {
-            self.file = self.opened()?;
-        }
-        let Some(file) = &self.file else { return Ok(false) };
-        match file.read_at(&mut self.block, 0) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
-            read => read.map(|_| true),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -157,44 +137,40 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("probe");
         let disk = RealDisk::new(directory.path()).unwrap();
-        if !disk.probe("probe").unwrap().ask().unwrap() {
-            return;
-        }
+        let Some(mut probe) = disk.probe("probe").unwrap() else { return };
         assert_eq!(std::fs::read(&path).unwrap(), contents());
-        let written = std::fs::metadata(&path).unwrap().modified().unwrap();
-        let mut again = disk.probe("probe").unwrap();
-        assert!(again.ask().unwrap() && again.ask().unwrap());
-        assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), written);
+        let written = || std::fs::metadata(&path).unwrap().modified().unwrap();
+        let made = written();
+        probe.ask();
+        disk.probe("probe").unwrap().unwrap().ask();
+        assert_eq!(written(), made);
         // Of a start that was cut off.
         std::fs::write(&path, "half").unwrap();
-        assert!(disk.probe("probe").unwrap().ask().unwrap());
+        assert!(disk.probe("probe").unwrap().is_some());
         assert_eq!(std::fs::read(&path).unwrap(), contents());
     }
 
     #[test]
-    fn where_the_file_cannot_be_made_there_is_an_error_and_no_answer() {
+    fn where_the_file_cannot_be_made_there_is_no_probe() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("probe")).unwrap();
         let disk = RealDisk::new(directory.path()).unwrap();
-        assert!(!matches!(disk.probe("probe").unwrap().ask(), Ok(true)));
+        assert!(!matches!(disk.probe("probe"), Ok(Some(_))));
     }
 
     #[test]
     fn a_prober_has_an_answer_more_when_the_disk_has_answered() {
         let directory = tempfile::tempdir().unwrap();
         let disk = HeldDisk::new(Arc::new(RealDisk::new(directory.path()).unwrap()));
-        let prober = Prober::start(disk.probe("probe").unwrap(), "here").unwrap();
-        let until = |answers| {
-            while prober.answers() < answers {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        };
-        until(1);
+        let prober = Prober::start(disk.probe("probe").unwrap().unwrap()).unwrap();
         disk.hold();
         assert!(prober.ask());
         disk.until_waited_for(1);
-        assert_eq!(prober.answers(), 1);
+        assert_eq!(prober.answers(), 0);
         disk.go_on();
-        until(2);
+        while prober.answers() == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(prober.answers(), 1);
     }
 }

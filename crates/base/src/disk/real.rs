@@ -23,7 +23,7 @@ const LARGE_BYTES: usize = 128 << 10;
 pub struct RealDisk {
     path: PathBuf,
     /// Kept open so that names are resolved in this directory even if it is moved, and to sync it.
-    directory: Arc<File>,
+    directory: File,
 }
 
 impl RealDisk {
@@ -34,7 +34,7 @@ impl RealDisk {
         if !directory.metadata()?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Self { path, directory: Arc::new(directory) })
+        Ok(Self { path, directory })
     }
 }
 
@@ -44,7 +44,7 @@ impl Disk for RealDisk {
         if create {
             flags |= OFlags::CREATE;
         }
-        let file = rustix::fs::openat(&*self.directory, name, flags, Mode::from_raw_mode(0o600))?;
+        let file = rustix::fs::openat(&self.directory, name, flags, Mode::from_raw_mode(0o600))?;
         Ok(Arc::new(RealFile::new(file.into())))
     }
 
@@ -54,11 +54,11 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&*self.directory, name, AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&*self.directory, from, &*self.directory, to)?)
+        Ok(rustix::fs::renameat(&self.directory, from, &self.directory, to)?)
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -73,7 +73,7 @@ impl Disk for RealDisk {
     }
 
     fn space(&self) -> io::Result<(u64, u64)> {
-        let stat = rustix::fs::fstatvfs(&*self.directory)?;
+        let stat = rustix::fs::fstatvfs(&self.directory)?;
         Ok((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
     }
 
@@ -85,7 +85,7 @@ impl Disk for RealDisk {
         // Not the device: its number may be another one after the host has started anew. A file system
         // that knows no time of birth answers zeros.
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let stat = rustix::fs::statx(&*self.directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
+        let stat = rustix::fs::statx(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
         let born = stat.stx_btime;
         Ok([born.tv_sec.cast_unsigned(), u64::from(born.tv_nsec)]
             .iter()
@@ -96,8 +96,9 @@ impl Disk for RealDisk {
         self.path.display().to_string()
     }
 
-    fn probe(&self, name: &str) -> Option<Box<dyn Probe>> {
-        Some(Box::new(RealProbe::new(self.directory.clone(), name)))
+    fn probe(&self, name: &str) -> io::Result<Option<Box<dyn Probe>>> {
+        let probe = RealProbe::open(&self.directory, name)?;
+        Ok(probe.map(|probe| Box::new(probe) as Box<dyn Probe>))
     }
 }
 

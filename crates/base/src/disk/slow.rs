@@ -114,7 +114,7 @@ impl Disk for SlowDisk {
     }
 
     /// It asks the disk below, which is no slower for it.
-    fn probe(&self, name: &str) -> Option<Box<dyn Probe>> {
+    fn probe(&self, name: &str) -> io::Result<Option<Box<dyn Probe>>> {
         self.inner.probe(name)
     }
 }

@@ -76,6 +76,7 @@ pub use sums::{BlockSums, Difference, SumsError, difference};
 
 use bytes::Bytes;
 use leaf::Block;
+use parking_lot::Mutex;
 use read::Wait;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -97,8 +98,10 @@ const PROBE_FILE: &str = "probe";
 /// disk.
 pub struct ChunkStore {
     store: Arc<Store>,
-    /// What is asked of its disk.
+    /// What is asked of its disk,
     calls: Arc<Calls>,
+    /// and whether it answers, until somebody watches it.
+    probe: Mutex<Option<Box<dyn Probe>>>,
     /// Makes checkpoints in the background.
     worker: Option<JoinHandle<()>>,
 }
@@ -116,6 +119,12 @@ impl ChunkStore {
         let disk = Arc::new(CountedDisk::new(disk));
         let calls = disk.calls();
         let store = open::open(disk, options)?;
+        let probe = store.disk.probe(PROBE_FILE).unwrap_or_else(|error| {
+            let target_dir = &store.target;
+            tracing::warn!(%target_dir, %error, "no file to probe the disk by: whether it hangs is not known");
+            None
+        });
+        let probe = Mutex::new(probe);
         let weak = Arc::downgrade(&store);
         let worker = std::thread::Builder::new().name("checkpoint".to_owned());
         let worker = match background {
@@ -123,7 +132,7 @@ impl ChunkStore {
             false => None,
         };
         match worker.transpose() {
-            Ok(worker) => Ok(Self { store, calls, worker }),
+            Ok(worker) => Ok(Self { store, calls, probe, worker }),
             Err(error) => Err(ChunkError::io(&store.target, &error)),
         }
     }
@@ -293,9 +302,9 @@ impl ChunkStore {
         self.calls.clone()
     }
 
-    /// What can be asked whether its disk answers ([`Disk::probe`]). It outlives the store, and holds nothing of it.
-    pub fn probe(&self) -> Option<Box<dyn Probe>> {
-        self.store.disk.probe(PROBE_FILE)
+    /// What can be asked whether its disk answers ([`Disk::probe`]), for the first who asks for it. It holds nothing of the store.
+    pub fn take_probe(&self) -> Option<Box<dyn Probe>> {
+        self.probe.lock().take()
     }
 
     /// State of the target.

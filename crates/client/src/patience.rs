@@ -163,8 +163,8 @@ impl<'a> Patience<'a> {
     /// Somebody who may be at work is waited for as long as he is heard of. If he is lost then, the time counts from that on,
     /// and he is asked anew as soon as he is heard of again: what he was asked before may be lost with him.
     async fn work_is_over(&mut self, worker: Worker) -> Error {
-        if self.volume.is_heard_of(worker) && !self.work_left().is_zero() {
-            let lost = self.volume.until_heard_of(worker, false);
+        if worker.is_heard_of(self.volume.map()) && !self.work_left().is_zero() {
+            let lost = worker.until_heard_of(self.volume.map(), false);
             if tokio::time::timeout(self.work_left(), lost).await.is_err() {
                 return self.time_is_over().await;
             }
@@ -172,10 +172,10 @@ impl<'a> Patience<'a> {
         }
         let volume = self.volume;
         let is_back = async {
-            match volume.is_heard_of(worker) {
+            match worker.is_heard_of(volume.map()) {
                 // For too long.
                 true => std::future::pending().await,
-                false => volume.until_heard_of(worker, true).await,
+                false => worker.until_heard_of(volume.map(), true).await,
             }
         };
         tokio::select! {
@@ -221,7 +221,7 @@ impl<'a> Patience<'a> {
         let may_work = error.kind == ErrorKind::NotCurrent || lasted >= ATTEMPT_TIME_MIN;
         if may_work
             && !self.work_left().is_zero()
-            && self.works.is_some_and(|worker| self.volume.is_heard_of(worker))
+            && self.works.is_some_and(|worker| worker.is_heard_of(self.volume.map()))
         {
             self.started = now;
         }

@@ -1,8 +1,8 @@
 //! Servers that may have to work on an operation for long: who they are, and whether the manager hears of them.
 
-use crate::volume::Volume;
 use std::time::Duration;
 use strake_types::{GroupId, VolumeId};
+use strake_wire::map::MapView;
 use strake_wire::message::meta::MetaOp;
 use strake_wire::message::storage::StorageOp;
 
@@ -35,27 +35,25 @@ impl Worker {
         };
         works.then_some(Self::Metadata(share))
     }
-}
 
-impl Volume {
     /// True if the map shows that somebody is heard of.
-    pub(crate) fn is_heard_of(&self, worker: Worker) -> bool {
-        let map = self.map().current();
-        match worker {
-            Worker::Target(group) => self.map().primary_of(group).is_ok_and(|(primary, _)| {
-                map.targets.iter().any(|target| target.id == primary.0 && target.up)
+    pub(crate) fn is_heard_of(self, map: &MapView) -> bool {
+        let current = map.current();
+        match self {
+            Self::Target(group) => map.primary_of(group).is_ok_and(|(primary, _)| {
+                current.targets.iter().any(|target| target.id == primary.0 && target.up)
             }),
-            Worker::Metadata(share) => map.volume(share).is_some_and(|share| {
-                map.servers.iter().any(|server| server.id == share.meta_server && server.up)
+            Self::Metadata(share) => current.volume(share).is_some_and(|share| {
+                current.servers.iter().any(|server| server.id == share.meta_server && server.up)
             }),
         }
     }
 
     /// Waits until the map shows that somebody is heard of (`heard`) or is not, and has it fetched meanwhile.
-    pub(crate) async fn until_heard_of(&self, worker: Worker, heard: bool) {
-        let mut maps = self.map().watch();
-        while self.is_heard_of(worker) != heard {
-            self.map().hurry();
+    pub(crate) async fn until_heard_of(self, map: &MapView, heard: bool) {
+        let mut maps = map.watch();
+        while self.is_heard_of(map) != heard {
+            map.hurry();
             let again = tokio::time::timeout(FETCH, maps.changed()).await;
             debug_assert!(!matches!(again, Ok(Err(_))), "the map is there as long as the volume");
         }

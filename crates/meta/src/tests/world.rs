@@ -182,9 +182,9 @@ fn census_of(chunks: &Chunks, target: u32) -> CensusPage {
     }
 }
 
-#[async_trait]
-impl StorageService for FakeStorage {
-    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+impl FakeStorage {
+    /// Says nothing, refuses or waits, as a test wants it.
+    async fn let_in(&self, request: &StorageRequest) -> Result<()> {
         let target_away = self.target_away.load(Ordering::SeqCst);
         if self.away.load(Ordering::SeqCst) || request.target == target_away {
             return Err(ErrorKind::Unavailable.into());
@@ -200,6 +200,14 @@ impl StorageService for FakeStorage {
             self.at_gate.fetch_add(1, Ordering::SeqCst);
             drop(self.gate.lock().await);
         }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl StorageService for FakeStorage {
+    async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
+        self.let_in(&request).await?;
         let right = self.key.verify(&request.capability, 0)?;
         assert!(right.rights.allow(Rights::READ_WRITE));
         if matches!(request.op, Some(StorageOp::Sync(_)))

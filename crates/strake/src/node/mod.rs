@@ -109,6 +109,9 @@ pub struct NodeOptions {
     pub scrub_every: Option<Duration>,
 }
 
+/// The lock on the home directory; it is held until what a failed start has made is taken away.
+type Lock = Arc<dyn Send + Sync>;
+
 /// A running server.
 pub struct Node {
     map: Arc<MapView>,
@@ -125,18 +128,27 @@ pub struct Node {
     lease: Arc<Lease>,
     front: Front,
     _expiry: Option<Owned<()>>,
-    /// The lock on the home directory.
-    _lock: Box<dyn Send + Sync>,
+    _lock: Lock,
 }
 
 impl Node {
     /// Starts a server; returns when it serves. What a failed start has made is taken away again.
     pub async fn start(options: NodeOptions) -> Outcome<Node> {
         let founds = options.roles.manager && options.join.is_empty();
-        let fresh = Fresh::look(&options.home, &options.targets, founds);
-        let mut has_database = false;
-        let started = Self::start_on(options, &mut has_database).await;
-        match started.is_err() && !has_database {
+        let (home, targets) = (&options.home, &options.targets);
+        let around = Fresh::around(home, targets);
+        let lock = match lock_home(home) {
+            Ok(lock) => Lock::from(lock),
+            Err(failure) => {
+                // What is there by now may be that of the start that has the lock.
+                around.keep();
+                return Err(failure);
+            }
+        };
+        let fresh = Fresh::look(around, home, targets, founds);
+        let mut stays = false;
+        let started = Self::start_on(options, lock.clone(), &mut stays).await;
+        match started.is_err() && !stays {
             true => fresh.take_away(),
             // What is in a database cannot be taken away, and only this home knows whose it is.
             false => fresh.keep(),
@@ -144,9 +156,8 @@ impl Node {
         started
     }
 
-    async fn start_on(mut options: NodeOptions, has_database: &mut bool) -> Outcome<Node> {
+    async fn start_on(mut options: NodeOptions, lock: Lock, stays: &mut bool) -> Outcome<Node> {
         let home = options.home.clone();
-        let lock = lock_home(&home)?;
         let is_blank = !home.join(identity::NAME).exists();
         let mut identity = identity::Node::read(&home)?;
         added::leave_to_flags(&mut identity, &options.targets);
@@ -169,7 +180,7 @@ impl Node {
             true => Some(open_store(&options, &mut identity).await?),
             false => None,
         };
-        *has_database = with_meta && !identity.store.is_empty();
+        *stays = with_meta && !identity.store.is_empty();
         let mut own_manager = match others.is_none() || identity.has_joined() {
             true => managers::start(&options, store.as_ref(), &identity).await?,
             // It has no number yet.
@@ -293,7 +304,7 @@ struct Parts {
     targets: Vec<Target>,
     /// Absent: nothing is served yet.
     front: Option<Front>,
-    lock: Box<dyn Send + Sync>,
+    lock: Lock,
 }
 
 impl Parts {

@@ -44,7 +44,7 @@ use strake_engine::kv::Store;
 use strake_manager::Candidate;
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Here, Scrubs, StorageServer};
-use strake_types::{ServerId, TargetId};
+use strake_types::{Error, ErrorKind, ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
@@ -150,7 +150,8 @@ impl Node {
         let started = Self::start_on(options, lock.clone(), &mut stays).await;
         match started.is_err() && !stays {
             true => fresh.take_away(),
-            // What is in a database cannot be taken away, and only this home knows whose it is.
+            // What is in a database cannot be taken away, and only this home knows whose it is. And by what is in node.json the
+            // manager knows a server again that it may have entered.
             false => fresh.keep(),
         }
         started
@@ -203,7 +204,7 @@ impl Node {
         // From here on the server may be known to the manager: remember the uuids first.
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
-        let (joined, life) = join(&*manager, &options, &identity, &targets).await?;
+        let (joined, life) = join(&*manager, &options, &identity, &targets, stays).await?;
         // Whatever happens next, the cluster knows this server from now on.
         identity.cluster = joined.cluster.clone();
         identity.server = joined.server;
@@ -509,12 +510,14 @@ async fn open_store(
     meta_store::open(home, identity, wanted, &options.name, makes).await
 }
 
-/// Enters the cluster, in a life that has a number from now on.
+/// Enters the cluster, in a life that has a number from now on. `stays`: it may be known there, although this or what follows
+/// fails.
 async fn join(
     manager: &dyn ManagerService,
     options: &NodeOptions,
     identity: &identity::Node,
     targets: &[Target],
+    stays: &mut bool,
 ) -> Outcome<(Joined, u64)> {
     let life = SystemRandom.number().context(|| "random numbers".into())?.max(1);
     let request = Join {
@@ -532,7 +535,19 @@ async fn join(
         old_disks: options.old_disks,
         life,
     };
-    Ok((strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await?, life))
+    let joined = strake_wire::member::join(manager, &request, JOIN_WAIT_MS).await;
+    // What a new cluster knows goes with its metadata.
+    let founds = options.roles.manager && options.join.is_empty();
+    *stays |= !founds && may_be_known(&joined, &request);
+    Ok((joined?, life))
+}
+
+/// Whether the manager may have entered a server, by what came of that. By its targets it knows one again, and refuses none
+/// that it has entered itself; to one that has none it may say that its address is in use.
+fn may_be_known(joined: &Result<Joined, Error>, request: &Join) -> bool {
+    let refused = [ErrorKind::Busy, ErrorKind::Invalid, ErrorKind::WrongPeer];
+    let is_refused = joined.as_ref().is_err_and(|error| refused.contains(&error.kind));
+    !is_refused || request.targets.is_empty()
 }
 
 /// Targets of which another one has taken the place, and where.
@@ -564,4 +579,26 @@ fn merge_records(identity: &identity::Node, targets: &[Target]) -> Vec<identity:
         !targets.iter().any(|t| t.uuid == record.uuid || t.path == record.path)
     };
     here.chain(identity.targets.iter().filter(absent).cloned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::manager::TargetSpec;
+
+    /// The manager had stored its first Join, but the answer was lost: its node.json was removed, and the next start was refused
+    /// as a newcomer that takes the address of another server, for ever.
+    #[test]
+    fn a_server_that_the_manager_may_have_entered_remembers_by_what_it_is_known() {
+        let with_targets = Join { targets: vec![TargetSpec::default()], ..Join::default() };
+        let failed = |kind: ErrorKind| Err(Error::from(kind));
+        assert!(may_be_known(&Ok(Joined::default()), &with_targets), "what follows may fail");
+        for kind in [ErrorKind::Unavailable, ErrorKind::TimedOut, ErrorKind::Io] {
+            assert!(may_be_known(&failed(kind), &with_targets), "{kind:?}");
+        }
+        for kind in [ErrorKind::Busy, ErrorKind::Invalid, ErrorKind::WrongPeer] {
+            assert!(!may_be_known(&failed(kind), &with_targets), "{kind:?}");
+            assert!(may_be_known(&failed(kind), &Join::default()), "{kind:?}");
+        }
+    }
 }

@@ -144,9 +144,10 @@ impl Job {
         }
     }
 
-    /// Closes what there is of a copy that ends early. By the source's time of change the next one knows that all of it is good.
+    /// Closes what there is of a copy that ends early. By the source's time of change the next one knows that all of it is good,
+    /// also after a loss of power: it is synced before, or has no such mark.
     async fn leave(&self, task: &Task, partial: &Name, to: &Contents, end: u64) -> Result<()> {
-        self.close(partial, to, Ok(()), false).await?;
+        self.close(partial, to, Ok(()), true).await?;
         if end > 0 {
             let left = Inode::of_contents(to).await.map_err(|error| partial.about(error))?;
             // Only its owner may. Where it is somebody else's, the end of it is not relied on.

@@ -3,8 +3,8 @@
 //! The name carries length and time of change of the source: a partial copy of an older source is
 //! never continued. Blocks are begun in order, none before all that lie a window earlier are done (holes that are skipped count),
 //! so everything but the last window of what is there has been written; and of what is left, the
-//! last block is compared with the source. A copy that was asked to stop has written all of it, and given it the source's time of
-//! change: it is good to its end.
+//! last block is compared with the source. A copy that was asked to stop has written and synced all of it, and given it
+//! the source's time of change: it is good to its end.
 
 use crate::info::Info;
 use bytes::Bytes;

@@ -60,7 +60,6 @@ mod waits;
 use clap::Parser;
 use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
-use log::LogFlags;
 use rustix::process::{Resource, Rlimit};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -118,8 +117,8 @@ fn open_as_many_files_as_allowed() {
 
 fn run(cli: Cli) -> Outcome<u8> {
     let is_long_running = cli.is_long_running();
-    let log = LogFlags { log_level: cli.log_level() };
-    log.start(if is_long_running { "info" } else { "warn" })?;
+    let otherwise = if is_long_running { "info" } else { "warn" };
+    log::start(cli.log_level().as_deref(), cli.log.is_typed(), otherwise)?;
     // Not where other programs are started, which may not be ready for it.
     if is_long_running {
         open_as_many_files_as_allowed();

@@ -7,26 +7,51 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+/// What says the same in the environment.
+const VARIABLE: &str = "STRAKE_LOG";
+
 /// The flag that says how much is logged.
 #[derive(Args, Clone, Debug)]
 pub struct LogFlags {
     /// How much to log: error, warn, info, debug, trace, off, or a filter like strake_meta=debug,info
-    #[arg(long, global = true, value_name = "LEVEL", env = "STRAKE_LOG", help_heading = "General")]
+    #[arg(long, global = true, value_name = "LEVEL", env = VARIABLE, help_heading = "General")]
     pub log_level: Option<String>,
 }
 
 impl LogFlags {
-    /// Starts logging to stderr, at `otherwise` where no level was given.
-    pub fn start(&self, otherwise: &str) -> Outcome {
-        let filter = filter(self.log_level.as_deref().unwrap_or(otherwise))?;
-        let no_color = std::env::var_os("NO_COLOR");
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_ansi(has_colors(std::io::stderr().is_terminal(), no_color.as_deref()))
-            .with_writer(std::io::stderr);
-        // Already set only where several verbs run in one test process: the first one counts.
-        let _set = subscriber.try_init();
-        Ok(())
+    /// True if it was given on the command line, and not by the environment.
+    pub fn is_typed(&self) -> bool {
+        let of_environment = std::env::var(VARIABLE).ok();
+        self.log_level.is_some() && self.log_level != of_environment
+    }
+}
+
+/// Starts logging to stderr, at `otherwise` where no level is `wanted`.
+pub fn start(wanted: Option<&str>, is_typed: bool, otherwise: &str) -> Outcome {
+    let (filter, wrong) = chosen(wanted, is_typed, otherwise)?;
+    let no_color = std::env::var_os("NO_COLOR");
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(has_colors(std::io::stderr().is_terminal(), no_color.as_deref()))
+        .with_writer(std::io::stderr);
+    // Already set only where several verbs run in one test process: the first one counts.
+    let _set = subscriber.try_init();
+    if let Some(failure) = wrong {
+        tracing::warn!("{}, as {VARIABLE} or a file says; logging at {otherwise}", failure.cause);
+    }
+    Ok(())
+}
+
+/// What is logged, and what is wrong with what was wanted. Only what was typed is refused: a setting that stays where it is must
+/// not keep a server from starting.
+fn chosen(
+    wanted: Option<&str>,
+    is_typed: bool,
+    otherwise: &str,
+) -> Outcome<(EnvFilter, Option<Failure>)> {
+    match filter(wanted.unwrap_or(otherwise)) {
+        Err(failure) if !is_typed => Ok((filter(otherwise)?, Some(failure))),
+        filter => Ok((filter?, None)),
     }
 }
 
@@ -68,6 +93,18 @@ mod tests {
             assert!(failure.code == USAGE && failure.cause.contains(wanted), "{failure}");
             assert!(failure.next.is_some_and(|next| next.contains("info")));
         }
+    }
+
+    /// A server did not start any more whose environment or file names a part of the program, as was accepted before.
+    #[test]
+    fn a_level_that_does_not_exist_is_passed_over_where_nobody_typed_it() {
+        for wanted in ["strake_meta", "inof"] {
+            let (filter, wrong) = chosen(Some(wanted), false, "info").unwrap();
+            assert!(filter.to_string() == "info" && wrong.is_some(), "{wanted}");
+            assert!(chosen(Some(wanted), true, "info").is_err(), "{wanted}");
+        }
+        let (filter, wrong) = chosen(Some("debug"), false, "info").unwrap();
+        assert!(filter.to_string() == "debug" && wrong.is_none());
     }
 
     /// Lines of the log had colours in any terminal.

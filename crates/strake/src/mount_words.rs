@@ -102,12 +102,17 @@ fn set<T: for<'a> From<&'a str>>(place: &mut Option<T>, value: &str) -> Result<(
     Ok(())
 }
 
+/// Too little is raised and not refused: a line in /etc/fstab is to mount as it did before.
 fn memory(wanted: &mut Wanted, value: &str) -> Result<(), String> {
-    wanted.volume.memory_bytes = parse_memory(value)?;
+    let bytes = size::parse(value)?;
+    if bytes < MEMORY_BYTES_MIN {
+        tracing::warn!("memory={value} is too little; {} is used", size::short(MEMORY_BYTES_MIN));
+    }
+    wanted.volume.memory_bytes = bytes.max(MEMORY_BYTES_MIN);
     Ok(())
 }
 
-/// Reads how much memory a mount may use.
+/// Reads how much memory a mount may use, from a flag.
 pub fn parse_memory(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         ..MEMORY_BYTES_MIN => Err(format!("at least {} is needed", size::short(MEMORY_BYTES_MIN))),
@@ -150,6 +155,16 @@ mod tests {
         assert_eq!(left_by_remount(&lists), ["memory", "uid", "wait"]);
     }
 
+    /// A mount with `memory=16M` in /etc/fstab was refused after an update.
+    #[test]
+    fn an_option_for_less_memory_than_is_needed_gives_what_is_needed() {
+        for option in ["memory=1", "memory=16M", "memory=32M"] {
+            let wanted = applied(&[option]).unwrap();
+            assert_eq!(wanted.volume.memory_bytes, MEMORY_BYTES_MIN, "{option}");
+        }
+        parse_memory("16M").unwrap_err();
+    }
+
     #[test]
     fn a_wrong_option_is_told_with_all_that_there_are() {
         let unknown = applied(&["ro,nonsense"]).unwrap_err();
@@ -160,7 +175,7 @@ mod tests {
         for form in known_options() {
             assert!(unknown.cause.contains(form) && help().contains(form), "{form}");
         }
-        let bad = ["wait", "wait=long", "no_tls=1", "memory=much", "memory=1", "uid=me", "dirsync"];
+        let bad = ["wait", "wait=long", "no_tls=1", "memory=much", "uid=me", "dirsync"];
         for bad in bad {
             let failure = applied(&[bad]).unwrap_err();
             assert!(failure.cause.contains(&format!("{bad:?}")), "{failure}");

@@ -1,14 +1,15 @@
 //! The probes of `strake doctor`: every metadata server and every target is really used.
 
-use super::{Report, millis};
+use super::{ANSWER_SECONDS_MAX, Report, millis};
 use crate::{cluster, output};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use futures::future::join_all;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strake_client::{OpenFlags, Volume};
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Credentials, GroupId, Ino, Result};
+use strake_types::{Credentials, Error, ErrorKind, GroupId, Ino, Result};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
 
@@ -16,6 +17,10 @@ use strake_wire::message::manager::ClusterMap;
 const PROBE_BYTES: usize = 128 << 10;
 /// Volumes that are opened beside those in which something is made.
 const OTHERS_MAX: usize = 1_000;
+/// Of these, so many at once.
+const OTHERS_AT_ONCE: usize = 16;
+/// Of a metadata server with so many volumes that cannot be opened, no others are tried.
+const FAILURES_MAX: usize = 3;
 /// A clock that is off by more than this shows in times of files, and in `make`.
 const SKEW_MS_MAX: i64 = 1_000;
 
@@ -56,25 +61,58 @@ pub async fn meta_and_clock(view: &Arc<MapView>, map: &ClusterMap, report: &mut 
 
 /// Opens the other volumes that are served, too, and leaves them: one may be out of reach by itself.
 pub async fn other_volumes(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
-    let probed: BTreeSet<String> = volumes_to_probe(map).into_iter().map(|probe| probe.1).collect();
-    let served = cluster::served_volume_names(map);
-    let others = served.into_iter().filter(|name| !probed.contains(name));
-    let mut opened = 0;
-    for name in others.take(OTHERS_MAX) {
-        match open(view, &name).await {
-            Ok(volume) => {
-                cluster::leave_volume(&volume).await;
+    let others = volumes_to_open(map);
+    let (mut opened, mut left) = (0, others.len().saturating_sub(OTHERS_MAX) as u64);
+    let mut failures: BTreeMap<u32, usize> = BTreeMap::new();
+    let others: Vec<(u32, String)> = others.into_iter().take(OTHERS_MAX).collect();
+    for some in others.chunks(OTHERS_AT_ONCE) {
+        let has_failed = |server: &u32| failures.get(server).is_some_and(|&n| n >= FAILURES_MAX);
+        let asked: Vec<_> = some.iter().filter(|(server, _)| !has_failed(server)).collect();
+        left += (some.len() - asked.len()) as u64;
+        let answers = join_all(asked.iter().map(|(_, name)| open_other(view, name))).await;
+        for ((server, name), answer) in asked.into_iter().zip(answers) {
+            let Err(error) = answer else {
                 opened += 1;
-            }
-            Err(error) => {
-                let mend = "strake status; the log of its metadata server says more";
-                report.bad("volume", format!("volume {name}: {error}"), mend);
-            }
+                continue;
+            };
+            *failures.entry(*server).or_default() += 1;
+            let mend = "strake status; the log of its metadata server says more";
+            report.bad("volume", format!("volume {name}: {error}"), mend);
         }
     }
     if opened > 0 {
         report.ok("volume", format!("opened {}", output::count(opened, "other", "others")));
     }
+    if left > 0 {
+        let about = format!("{} not looked at", output::count(left, "other was", "others were"));
+        report.ok("volume", about);
+    }
+}
+
+/// The volumes that are served and not probed, with the server of the metadata of each.
+fn volumes_to_open(map: &ClusterMap) -> Vec<(u32, String)> {
+    let probed: BTreeSet<String> = volumes_to_probe(map).into_iter().map(|probe| probe.1).collect();
+    let served: BTreeSet<String> = cluster::served_volume_names(map).into_iter().collect();
+    let living = map.living().map(|v| (v.meta_server, v.spec.name.clone()));
+    living.filter(|(_, name)| served.contains(name) && !probed.contains(name)).collect()
+}
+
+/// Does not wait as long as others do: with many volumes that would take hours.
+async fn open_other(view: &Arc<MapView>, name: &str) -> Result<()> {
+    let limit = Duration::from_secs(ANSWER_SECONDS_MAX);
+    match tokio::time::timeout(limit, open_and_leave(view, name)).await {
+        Ok(done) => done,
+        Err(_) => {
+            let detail = format!("no answer within {ANSWER_SECONDS_MAX} s");
+            Err(Error::with(ErrorKind::TimedOut, detail))
+        }
+    }
+}
+
+async fn open_and_leave(view: &Arc<MapView>, name: &str) -> Result<()> {
+    let volume = open(view, name).await?;
+    cluster::leave_volume(&volume).await;
+    Ok(())
 }
 
 async fn probe_meta(view: &Arc<MapView>, name: &str) -> Result<i64> {
@@ -98,7 +136,7 @@ fn now_ms() -> i64 {
 
 async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {
     let opened = cluster::open_volume(view.clone(), name, "doctor").await;
-    opened.map_err(|f| strake_types::Error::with(strake_types::ErrorKind::Io, f.cause))
+    opened.map_err(|f| Error::with(ErrorKind::Io, f.cause))
 }
 
 /// Writes to, syncs, reads and empties each target.

@@ -3,7 +3,7 @@
 use crate::contents::{finish_cut_of, layout_of, occupied_max, occupy};
 use crate::core::Core;
 use crate::ctx::Ctx;
-use crate::occupied::{bytes_between, chunks_in};
+use crate::occupied::{bytes_between, chunks_in, set};
 use crate::records::Inode;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
@@ -75,6 +75,9 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino, silent: &Silent) -> Result<()> {
         let added = lists.iter().map(|list| bytes_between(list, &layout, inode.length, length));
         let added = added.fold(0, u64::saturating_add);
         under_locks(ctx, &Extend { ino, length, added }).await?;
+    } else if inode.seems_empty() {
+        // What it wrote into holes is not known to be there until it is counted, and no server need live so long.
+        set(ctx, ino, 1).await?;
     }
     settled
 }

@@ -101,7 +101,11 @@ async fn recount(ctx: &Ctx, ino: Ino, patience: &Patience, stop: &Stop) -> Resul
         };
         bytes = Some(counted).filter(|bytes| *bytes != inode.occupied);
     }
-    let Some(_lock) = lock_unchanged(ctx, ino, before.as_deref()).await? else { return Ok(()) };
+    let Some(_lock) = lock_unchanged(ctx, ino, before.as_deref()).await? else {
+        // Somebody writes again and again: it is not counted as often.
+        ctx.volume.uncounted.failed(ino, ctx.core.monotonic_ms());
+        return Ok(());
+    };
     if let Some(bytes) = bytes {
         set(ctx, ino, bytes).await?;
     }

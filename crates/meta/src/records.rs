@@ -139,6 +139,11 @@ impl Inode {
         self.is_file() && !self.inline && self.nlink > 0 && self.occupied < self.length
     }
 
+    /// True for a file with a length that says that it occupies nothing: it has no contents, or nobody has told of them.
+    pub fn seems_empty(&self) -> bool {
+        self.is_sparse() && self.occupied == 0
+    }
+
     /// Number of guard shards of a directory.
     pub fn shards(&self) -> u16 {
         (self.more_shards.min(u32::from(u8::MAX)) + 1) as u16

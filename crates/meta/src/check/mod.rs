@@ -126,12 +126,12 @@ async fn page(
     {
         checked.next = last.clone();
     }
-    let (mut reader, mut sparse, mut bytes) = (Tx::reader(ctx), Vec::new(), 0);
+    let (mut reader, mut empty, mut bytes) = (Tx::reader(ctx), Vec::new(), 0);
     for (nth, key) in found.into_iter().enumerate() {
         let problems = match Subject::of(&key) {
             Some(subject) => {
                 let problems = look(ctx, &mut reader, &subject, mend).await?;
-                sparse.extend(subject.sparse(&mut reader).await);
+                empty.extend(subject.seems_empty(&mut reader).await);
                 problems
             }
             None => {
@@ -149,7 +149,7 @@ async fn page(
         }
     }
     drop(reader);
-    checked.problems.extend(occupied::page(ctx, sparse, mend).await?);
+    checked.problems.extend(occupied::page(ctx, empty, mend).await?);
     Ok(checked)
 }
 
@@ -212,12 +212,12 @@ impl Subject {
         }
     }
 
-    /// A file that seems to have holes.
-    async fn sparse(&self, reader: &mut Tx<'_>) -> Option<Ino> {
+    /// A file that says that it occupies nothing.
+    async fn seems_empty(&self, reader: &mut Tx<'_>) -> Option<Ino> {
         let Subject::Inode(ino) = self else { return None };
         // One that cannot be read is found by itself.
         let inode = reader.find_inode(*ino).await.ok()??;
-        inode.is_sparse().then_some(*ino)
+        inode.seems_empty().then_some(*ino)
     }
 
     fn ino(&self) -> u64 {

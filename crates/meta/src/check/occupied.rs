@@ -1,8 +1,8 @@
 //! What a file says that it occupies, against what its targets hold. A program that is told that a file occupies nothing
 //! takes it for a hole.
 //!
-//! Only files that seem to have holes are looked at: others cannot hold more than they say. Less they may hold, where two
-//! clients wrote the same or a target has lost what nobody had synced, and nothing comes of that.
+//! Only files that say so are looked at. What others say may be less than the truth, too: what was written into holes is
+//! counted in the background, and a restart forgets what waits for that. Nothing comes of that but a wrong `du`.
 //!
 //! Targets may take long to answer: they are asked with no lock held and no snapshot kept, and what they hold counts if
 //! the file is then as it was before.
@@ -35,7 +35,7 @@ pub(super) async fn page(ctx: &Ctx, files: Vec<Ino>, mend: Option<Mend>) -> Resu
 async fn judge(ctx: &Ctx, ino: Ino, mend: Option<Mend>, patience: &Patience) -> Result<Findings> {
     let mut found = Findings::default();
     let before = Tx::reader(ctx).find_inode(ino).await?;
-    let Some(inode) = before.filter(|inode| inode.is_sparse()) else { return Ok(found) };
+    let Some(inode) = before.filter(|inode| inode.seems_empty()) else { return Ok(found) };
     // A file without a layout is found by itself.
     let Ok(layout) = layout_of(&inode) else { return Ok(found) };
     let waits = inode.cut_from.is_some() || is_under_way(ctx, ino);
@@ -44,7 +44,7 @@ async fn judge(ctx: &Ctx, ino: Ino, mend: Option<Mend>, patience: &Patience) -> 
     }
     // Of targets that do not answer their chunks are told as not looked at.
     let Ok(held) = held(ctx, &inode, patience).await else { return Ok(found) };
-    if held <= inode.occupied {
+    if held == 0 {
         return Ok(found);
     }
     let lock = lock_unchanged(ctx, ino, Some(&inode)).await?;
@@ -54,8 +54,7 @@ async fn judge(ctx: &Ctx, ino: Ino, mend: Option<Mend>, patience: &Patience) -> 
     if mend.is_some() {
         set(ctx, ino, held).await?;
     }
-    let said = inode.occupied;
-    let detail = format!("it says that it occupies {said} bytes, and targets hold {held}");
+    let detail = format!("it says that it occupies nothing, and targets hold {held} bytes");
     found.add("wrong-occupied", ino.0, detail, mend.is_some());
     Ok(found)
 }

@@ -46,6 +46,40 @@ async fn what_a_lost_client_had_written_is_counted_as_occupied() {
     world.until(async || root.getattr(ino).await.unwrap().occupied == 110).await;
 }
 
+/// What waits to be counted is known only while the server lives: after a restart it occupied nothing for ever.
+#[tokio::test]
+async fn what_a_lost_client_has_written_into_a_hole_shows_a_block_also_after_a_restart() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    let writer = root.clone().at(session);
+    writer.open(ino, BOTH).await.unwrap();
+    writer.truncate(ino, 1 << 20).await.unwrap();
+    world.put_chunk(ino, 3, 50_000).await;
+    // How long it is the targets say, and not what it occupies.
+    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(of) if of.from == 0));
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    let occupied = async |world: &World| world.root().at(0).getattr(ino).await.unwrap().occupied;
+    world.until(async || occupied(&world).await > 0).await;
+    let world = world.restarted().await;
+    assert!(occupied(&world).await > 0, "no program takes it for a hole");
+}
+
+/// What was given back was taken off what had not been counted: nothing was left, and `tar -S` stored zeros.
+#[tokio::test]
+async fn a_file_with_contents_in_a_hole_shows_a_block_when_more_is_given_back_than_was_counted() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = long_file(&root, "f").await;
+    world.put_chunk(ino, 3, 50_000).await;
+    let mtime = Some(Timestamp { seconds: 99, nanos: 9 }.into());
+    let publish = Publish { ino, mtime, occupied_delta: -4096, ..Publish::default() };
+    assert!(root.publish(publish).await.unwrap().occupied > 0);
+    root.close(ino).await.unwrap();
+    world.until(async || root.getattr(ino).await.unwrap().occupied == 50_000).await;
+}
+
 /// It is on the targets when what the lost one had written is counted, and told after that.
 #[tokio::test]
 async fn what_a_living_client_tells_after_another_is_lost_counts_once() {

@@ -41,9 +41,9 @@ impl Mutation for Publish {
         if !changed.inline {
             let occupied = changed.occupied.saturating_add_signed(self.occupied_delta);
             let occupied = occupied.min(contents::occupied_max(changed.length));
-            // What was written into holes clients do not count. A program that sees no block at all takes all for zeros.
-            let wrote = self.mtime.is_some() && self.occupied_delta >= 0;
-            let least = u64::from(wrote && changed.length > 0);
+            // What was written into holes clients do not count, also where they have given back more. A program that sees no
+            // block at all takes all for zeros.
+            let least = u64::from(self.mtime.is_some() && changed.length > 0);
             contents::occupy(tx, &mut changed, occupied.max(least));
             contents::note_sparse(tx.ctx, &changed);
         }

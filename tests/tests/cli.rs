@@ -6,7 +6,10 @@ use std::hash::{DefaultHasher, Hasher};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use strake_tests::cluster::{Process, free_port, is_mounted, run, signal, strake, succeed};
+use std::time::Duration;
+use strake_tests::cluster::{
+    Process, eventually, free_port, is_mounted, run, signal, strake, succeed,
+};
 use tempfile::TempDir;
 
 /// Files that a refused command may touch: its log, and the lock of a directory.
@@ -482,6 +485,11 @@ fn a_server_whose_first_directory_is_away_does_not_come_back_as_a_new_one() {
     std::fs::rename(at("away"), at("second")).unwrap();
     start("2.log", &[]).stop();
     std::fs::rename(at("second"), at("away")).unwrap();
+    // Its address is its own until it counts as down.
+    eventually(Duration::from_secs(60), "the second server is down", || {
+        let list = succeed(["server", "list", "--json", "--cluster", &cluster.address]);
+        list.contains("\"up\": false") || list.contains("\"up\":false")
+    });
     let _meant = start("3.log", &["--new-server"]);
     assert_eq!(servers(), 2);
 }

@@ -13,6 +13,7 @@ use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, Inode, Raw};
+use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Reign;
@@ -223,13 +224,16 @@ pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
     }
     let bytes = inline_bytes(&mut tx, &inode).await?;
     drop(tx);
-    if !bytes.is_empty() {
-        // Should this server stop half-way, what it has written to chunks must not be seen.
-        finish_cut_of(ctx, &inode).await?;
-        under_locks(ctx, &MarkMoving { ino }).await?;
-        write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
+    if bytes.is_empty() {
+        return under_locks(ctx, &MovedOut { ino }).await;
     }
-    under_locks(ctx, &MovedOut { ino }).await
+    // Should this server stop half-way, what it has written to chunks must not be seen.
+    finish_cut_of(ctx, &inode).await?;
+    under_locks(ctx, &MarkMoving { ino }).await?;
+    write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
+    under_locks(ctx, &MovedOut { ino }).await?;
+    // Without power it would have stopped half-way after all, and clients would go on with chunks that are gone.
+    ctx.volume.kv.sync().await.map_err(store_error)
 }
 
 /// Chunks of an inline file are about to be written.

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 pub const REQUIRED: &[&str] = &[
     "answer-from-memory",
     "answer-from-store",
-    "answered-name-judged",
     "appends-judged",
     "change-made-before",
     "fault-add-disk",
@@ -19,7 +18,6 @@ pub const REQUIRED: &[&str] = &[
     "fault-evict",
     "fault-flip",
     "fault-full",
-    "fault-head-power",
     "fault-join",
     "fault-jump",
     "fault-kill",
@@ -31,7 +29,6 @@ pub const REQUIRED: &[&str] = &[
     "fault-partition",
     "fault-pause",
     "fault-power",
-    "fault-power-after-answer",
     "fault-restart",
     "fault-roll",
     "fault-scrub",
@@ -48,7 +45,6 @@ pub const REQUIRED: &[&str] = &[
     "read-bounded-by-write",
     "session-fenced",
     "session-over-by-silence",
-    "synced-name-judged",
     "volume-taken-over",
 ];
 

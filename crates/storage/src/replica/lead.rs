@@ -501,12 +501,7 @@ impl Replica {
                 Err(error) => error,
             };
             let silent = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);
-            let counts = self.required().contains(&member);
-            if !silent || !counts {
-                // What is damaged may be mended yet. Whoever fails otherwise answers nobody in this epoch.
-                if counts && error.kind != ErrorKind::Corrupt {
-                    self.missed(epoch, member, &error).await;
-                }
+            if !silent || !self.required().contains(&member) {
                 return Err(error);
             }
             self.look_again(pause).await;

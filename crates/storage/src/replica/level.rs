@@ -7,7 +7,7 @@ use super::ranges::Area;
 use std::ops::Range;
 use strake_engine::chunk::{BlockSums, difference};
 use strake_types::limits::CHUNK_BYTES_MAX;
-use strake_types::{ChunkId, Result, TargetId};
+use strake_types::{ChunkId, Result};
 
 impl Replica {
     /// A change has failed, perhaps half-way: whatever our copy is now in its area, all copies become. Waits for
@@ -64,30 +64,12 @@ impl Replica {
         ranges: &[Range<u64>],
     ) -> Result<()> {
         let ours = self.shelf.sums(chunk).await?.unwrap_or_else(BlockSums::empty);
-        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await;
-        let theirs = self.needed(errand.epoch, errand.member, theirs).await?;
+        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
         let theirs = theirs.unwrap_or_else(BlockSums::empty);
         // No longer than the change would have made it, even if others have made ours longer meanwhile.
         let end = ranges.last().map_or(0, |range| range.end);
         let len = theirs.chunk_len().max(end);
         let difference = difference(&ours.within(ranges, len), &theirs.within(ranges, len));
         self.send_difference(errand, chunk, difference).await.map(drop)
-    }
-
-    /// What a member answers that has to be made equal. One that counts and fails for good is missed, as when it takes no
-    /// change: all would wait for it as long as the epoch lasts. It is never blamed for what fails here.
-    pub(super) async fn needed<T>(
-        &self,
-        epoch: u64,
-        member: TargetId,
-        answer: Result<T>,
-    ) -> Result<T> {
-        match answer {
-            Err(error) if self.required().contains(&member) => {
-                self.missed(epoch, member, &error).await;
-                Err(error)
-            }
-            answer => answer,
-        }
     }
 }

@@ -146,7 +146,7 @@ impl Replica {
             let op = StorageOp::Chunks(of);
             let answer = match member == self.me() {
                 true => self.shelf.look(op).await?.0,
-                false => self.needed(epoch, member, self.ask(member, epoch, op).await).await?,
+                false => self.ask(member, epoch, op).await?,
             };
             let StorageAnswer::Chunks(page) = answer else { return Err(self.nonsense(member)) };
             pages.add(page);
@@ -159,8 +159,7 @@ impl Replica {
     /// meanwhile. Returns the bytes sent.
     pub(super) async fn equalise(&self, errand: Errand, chunk: ChunkId) -> Result<u64> {
         let ours = self.shelf.sums(chunk).await?;
-        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await;
-        let theirs = self.needed(errand.epoch, errand.member, theirs).await?;
+        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
         let cut = |length| StorageOp::Cut(msg::Cut { chunk: chunk.into(), length });
         let (ours, theirs) = match (ours, theirs) {
             (None, None) => return Ok(0),
@@ -220,14 +219,7 @@ impl Replica {
                 Ok((data, _)) if data.is_empty() => {}
                 Ok((data, crc)) => {
                     let write = msg::Write { chunk: chunk.into(), offset: at, crc, durable: false };
-                    let sent = self.mend(errand, StorageOp::Write(write), data).await;
-                    if let Err(error) = &sent
-                        && error.kind == ErrorKind::Corrupt
-                    {
-                        // Its last block is damaged, of which this is a part: that is all we have of it.
-                        self.missed(errand.epoch, errand.member, error).await;
-                    }
-                    sent?;
+                    self.mend(errand, StorageOp::Write(write), data).await?;
                 }
                 Err(error) if error.kind == ErrorKind::Corrupt => {
                     self.send_damaged(errand, chunk, at..at + len).await?;

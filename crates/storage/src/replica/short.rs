@@ -183,8 +183,13 @@ impl Replica {
         if !moves && !said.reserved && (said.short || said.tight) {
             return Ok(false);
         }
-        // It may have been the last of its room: then it is missed.
-        self.mend(errand, op, Bytes::new()).await.map(|()| true)
+        let reserved = self.mend(errand, op, Bytes::new()).await;
+        let counts = self.required().contains(&errand.member);
+        if let (true, Err(error)) = (counts, &reserved) {
+            // It may have been the last of its room: then it answers nobody in this epoch.
+            self.missed(errand.epoch, errand.member, error).await;
+        }
+        reserved.map(|()| true)
     }
 
     /// Tells the primary whether what it is about to write, or to reserve, takes room here, and whether there is some.

@@ -180,9 +180,6 @@ fn reported(group: &mut Group, report: &Resynced) {
     group.vouchers = vouchers.map(voucher).to_vec();
 }
 
-/// A member at which some operations fail, which these are, and how.
-type Fails = (u32, fn(&StorageOp) -> bool, ErrorKind);
-
 /// Which members reach which; 0 is the client.
 #[derive(Default)]
 struct Net {
@@ -199,7 +196,6 @@ struct Net {
     sums_wait: Mutex<Option<u64>>,
     /// and so many have.
     sums_asked: AtomicU64,
-    fails: Mutex<Option<Fails>>,
 }
 
 /// A member while it runs. Its tasks are in a runtime of its own, with which they end at once.
@@ -232,14 +228,6 @@ impl Link {
         }
     }
 
-    fn check_op(&self, op: Option<&StorageOp>) -> Result<()> {
-        let fails = *self.net.fails.lock();
-        match fails.zip(op) {
-            Some(((to, fails, kind), op)) if to == self.to && fails(op) => Err(kind.into()),
-            _ => Ok(()),
-        }
-    }
-
     fn check(&self) -> Result<()> {
         match self.net.cut.lock().contains(&(self.from, self.to)) {
             true => Err(ErrorKind::Unavailable.into()),
@@ -260,7 +248,6 @@ impl StorageService for Link {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.await_sums(request.op.as_ref()).await;
-        self.check_op(request.op.as_ref())?;
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
             self.net.syncs.fetch_add(1, Ordering::Relaxed);
         }

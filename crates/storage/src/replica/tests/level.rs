@@ -110,33 +110,3 @@ async fn what_a_failed_change_leaves_also_a_member_gets_that_is_joining() {
     }
     assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
 }
-
-/// It was asked again and again, and nobody could touch what the change had touched for as long as the reign lasted.
-#[tokio::test]
-async fn a_member_that_cannot_be_made_equal_after_a_failed_change_is_taken_out() {
-    let is_sums: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Sums(_));
-    let is_write: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Write(_));
-    let persistent = [
-        (is_sums, ErrorKind::Io),
-        (is_sums, ErrorKind::Corrupt),
-        (is_write, ErrorKind::NoSpace),
-        (is_write, ErrorKind::Poisoned),
-        (is_write, ErrorKind::Corrupt),
-    ];
-    for (which, kind) in persistent {
-        let bench = Bench::start().await;
-        bench.write(0, 1).await;
-        *bench.net.fails.lock() = Some((3, which, kind));
-        let error = bench.fail_behind(1, 2).await.unwrap_err();
-        assert_ne!(
-            error.kind,
-            ErrorKind::NotCurrent,
-            "it is over, and not still under way: {error}"
-        );
-        assert_eq!(bench.manager.in_sync(), [1, 2], "{kind:?}");
-        bench.write(1, 3).await;
-        for member in [1, 2] {
-            assert_eq!(bench.read(member, 1).await, 3, "{kind:?} at {member}");
-        }
-    }
-}

@@ -62,6 +62,8 @@ impl Callers {
             Arc::new(LocalStorage { service, options: self.options.clone() })
         };
         local.storage = local.storage.map(bounded);
+        local.meta =
+            local.meta.map(|service| -> Arc<dyn MetaService> { Arc::new(LocalMeta { service }) });
         self.local.write().insert(server, local);
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -184,6 +186,20 @@ fn timeout_factor(request: &storage::StorageRequest) -> u32 {
             LONG_CALL_FACTOR
         }
         _ => 1,
+    }
+}
+
+/// The metadata server of this process. For whom nobody waits any more it goes on, as it would on another server: a change
+/// that is dropped half-way lets its locks go, and may be made all the same by a store that is asked already.
+struct LocalMeta {
+    service: Arc<dyn MetaService>,
+}
+
+#[async_trait]
+impl MetaService for LocalMeta {
+    async fn call(&self, request: meta::MetaRequest) -> Result<meta::MetaReply> {
+        let service = self.service.clone();
+        task::to_the_end(async move { service.call(request).await }).await
     }
 }
 

@@ -26,15 +26,6 @@ pub(crate) enum Tell {
     WithTheBytes,
 }
 
-/// Tells something to the end, although its caller may go away: told again by somebody else, bytes occupied would count
-/// twice.
-pub(super) fn to_the_end<T: Send + 'static>(
-    tells: impl Future<Output = Result<T>> + Send + 'static,
-) -> impl Future<Output = Result<T>> + Send {
-    let told = task::spawn(tells);
-    async move { told.await.unwrap_or_else(|_| Err(ErrorKind::Interrupted.into())) }
-}
-
 impl Volume {
     /// Sends and publishes what was written, as at `close(2)`: other mounts that open the file from
     /// now on see it. Reports a failure of earlier writes once, and leaves it to be reported by

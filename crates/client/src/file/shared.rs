@@ -5,7 +5,6 @@
 //! recalls. It stays so until the last handle of this mount is gone. An append locks the end of the file first.
 
 use super::Life;
-use super::flush::to_the_end;
 use super::open::{OpenFile, TellBy};
 use super::state::FileState;
 use super::write::At;
@@ -209,7 +208,8 @@ impl Volume {
             return Ok(());
         }
         let (volume, state) = (Arc::clone(self), Arc::clone(&file.state));
-        to_the_end(async move { volume.write_back(&state, false).await }).await?;
+        // Told again by somebody else, bytes occupied would count twice.
+        task::to_the_end(async move { volume.write_back(&state, false).await }).await?;
         file.take_failure(TellBy::Write)
     }
 

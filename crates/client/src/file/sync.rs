@@ -6,7 +6,7 @@
 
 use super::Life;
 use super::allocate::REQUESTS_MAX;
-use super::flush::{Tell, to_the_end};
+use super::flush::Tell;
 use super::open::{OpenFile, TellBy};
 use super::state::{FileState, Unpublished};
 use crate::metrics::Op;
@@ -84,7 +84,8 @@ impl Volume {
     pub async fn sync_written(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
         let _timer = self.count(Op::Fsync);
         let (volume, state) = (Arc::clone(self), Arc::clone(&file.state));
-        let synced = to_the_end(async move { volume.sync_file(&state).await }).await;
+        // Told again by somebody else, bytes occupied would count twice.
+        let synced = task::to_the_end(async move { volume.sync_file(&state).await }).await;
         let failed = file.take_failure(TellBy::Write);
         failed.and(synced)
     }

@@ -275,15 +275,20 @@ async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew
     }
 }
 
+/// A cut of an open file that gets no answer in time.
+async fn cut_in_vain(fake: &Fake, volume: &Arc<Volume>, file: &Arc<OpenFile>) {
+    fake.fail("setattr", ErrorKind::TimedOut);
+    let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(file)).await;
+    assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+}
+
 /// It was answered before the cut was given up, and the answer came after that.
 #[tokio::test]
 async fn an_open_of_before_a_cut_was_given_up_says_nothing_of_the_cut() {
     let (fake, volume) = cluster().await;
     let file = create(&volume, "cut").await;
     let before = volume.now();
-    fake.fail("setattr", ErrorKind::TimedOut);
-    let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
-    assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+    cut_in_vain(&fake, &volume, &file).await;
     let (after, right) = (volume.now(), Bytes::from_static(b"right"));
     let mut core = file.state.core();
     for (asked, in_doubt) in [(before, true), (after, false)] {
@@ -299,9 +304,7 @@ async fn a_cut_that_was_given_up_is_told_with_the_next_open_whatever_else_is_und
     let file = create(&volume, "cut").await;
     let session = volume.session(file.ino());
     let older = session.begin_mutation();
-    fake.fail("setattr", ErrorKind::TimedOut);
-    let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
-    assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+    cut_in_vain(&fake, &volume, &file).await;
     let given_up = session.stamp().given_up;
     assert!(given_up.len() == 1 && !fake.knows_given_up(&given_up));
     fake.take_log();
@@ -322,9 +325,7 @@ async fn a_cut_is_in_doubt_until_the_server_is_told_that_it_was_given_up_whateve
         let file = create(&volume, "cut").await;
         let session = volume.session(file.ino());
         let older = session.begin_mutation();
-        fake.fail("setattr", ErrorKind::TimedOut);
-        let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
-        assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
+        cut_in_vain(&fake, &volume, &file).await;
         let given_up = session.stamp().given_up;
         for _ in 0..1_000 {
             let other = session.begin_mutation();

@@ -447,19 +447,24 @@ async fn damaged_payloads_impossible_ranges_and_unknown_targets_are_refused() {
     );
 }
 
-/// All targets of a server were walked over every second for what was to be cleared away from one of them.
-#[tokio::test]
-async fn before_it_is_time_only_targets_are_walked_over_from_which_something_is_to_go() {
-    let dir = tempfile::tempdir().unwrap();
+/// A server of the targets 1 and 2, each alone in its group 0 or 1.
+fn server_of_two_targets(dir: &tempfile::TempDir) -> StorageServer {
     let target = |name: &str| {
         std::fs::create_dir(dir.path().join(name)).unwrap();
-        (TargetId(name.parse().unwrap()), store(&dir, name))
+        (TargetId(name.parse().unwrap()), store(dir, name))
     };
     let group = |id| Group { id: id - 1, epoch: 1, members: vec![id], ..Group::default() };
     let map = ClusterMap { epoch: 1, groups: vec![group(1), group(2)], ..ClusterMap::default() };
     let view = MapView::fixed(Callers::new(CallerOptions::default()), map);
     let stores = vec![target("1"), target("2")];
-    let server = StorageServer::with_clock(stores, key(), view, Arc::new(FixedClock));
+    StorageServer::with_clock(stores, key(), view, Arc::new(FixedClock))
+}
+
+/// All targets of a server were walked over every second for what was to be cleared away from one of them.
+#[tokio::test]
+async fn before_it_is_time_only_targets_are_walked_over_from_which_something_is_to_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server_of_two_targets(&dir);
     let to_clear = || server.to_clear().iter().map(|target| target.id.0).collect::<Vec<_>>();
     for id in [1, 2] {
         server.gates.of(TargetId(id), GroupId(id - 1)).fill();

@@ -170,16 +170,21 @@ async fn a_fenced_client_cannot_come_back_after_a_restart() {
     world.until(async || root.set_lock(mine).await.is_ok()).await;
 }
 
+/// A client locks a file and writes to it, and tells nobody. Its session, and how long the file is.
+async fn untold_under_a_lock(world: &World, ino: u64) -> (u64, u64) {
+    let session = world.open_session(0, &[]).await.session;
+    let writer = world.root().at(session);
+    writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
+    (session, world.write_untold(&writer, ino).await)
+}
+
 /// Who got the lock once saw the file grow.
 #[tokio::test]
 async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
     let world = World::new().await;
     let root = world.root();
     let ino = root.file(1, "f").await.unwrap();
-    let session = world.open_session(0, &[]).await.session;
-    let writer = root.clone().at(session);
-    writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
-    let length = world.write_untold(&writer, ino).await;
+    let (session, length) = untold_under_a_lock(&world, ino).await;
     evict_unsettled(&world, session).await;
     let mine = Lock { ino, owner: 2, ..WHOLE };
     assert_eq!(
@@ -244,10 +249,7 @@ async fn what_a_lost_client_had_written_is_waited_for_where_a_group_has_no_membe
     let world = World::new().await;
     let root = world.root();
     let ino = root.file(1, "f").await.unwrap();
-    let session = world.open_session(0, &[]).await.session;
-    let writer = root.clone().at(session);
-    writer.set_lock(Lock { ino, ..WHOLE }).await.unwrap();
-    let length = world.write_untold(&writer, ino).await;
+    let (session, length) = untold_under_a_lock(&world, ino).await;
     let groups = world.manager.map.lock().groups.clone();
     let deserted = groups.iter().map(|group| Group { members: Vec::new(), ..group.clone() });
     world.set_groups(deserted.collect()).await;

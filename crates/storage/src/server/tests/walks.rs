@@ -13,16 +13,7 @@ fn counted(server: &StorageServer, target: u32) -> u64 {
 #[tokio::test]
 async fn a_target_whose_disk_hangs_does_not_hold_up_the_walks_over_others() {
     let dir = tempfile::tempdir().unwrap();
-    let target = |name: &str| {
-        std::fs::create_dir(dir.path().join(name)).unwrap();
-        (TargetId(name.parse().unwrap()), store(&dir, name))
-    };
-    let group = |id| Group { id: id - 1, epoch: 1, members: vec![id], ..Group::default() };
-    let map = ClusterMap { epoch: 1, groups: vec![group(1), group(2)], ..ClusterMap::default() };
-    let view = MapView::fixed(Callers::new(CallerOptions::default()), map);
-    let stores = vec![target("1"), target("2")];
-    let clock = Arc::new(FixedClock);
-    let server = Arc::new(StorageServer::with_clock(stores, key(), view, clock));
+    let server = Arc::new(server_of_two_targets(&dir));
     let data = bytes(1, 4_096);
     let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data), durable: false };
     let capability = key().mint(&capability(Rights::READ_WRITE));

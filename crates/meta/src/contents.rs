@@ -169,7 +169,11 @@ async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
             let layout = layout_of(inode)?;
             delete_chunks(&ctx.core, ctx.volume.reign(), inode.id(), &layout).await?;
         }
-        false => cut_chunks(ctx, inode, from).await?,
+        false => {
+            // A loss of power that takes the length back shall find what was cut off, and not zeros.
+            ctx.volume.kv.sync().await.map_err(store_error)?;
+            cut_chunks(ctx, inode, from).await?;
+        }
     }
     under_locks(ctx, &ClearCut { ino: inode.id() }).await
 }

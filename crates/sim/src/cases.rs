@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 pub const REQUIRED: &[&str] = &[
     "answer-from-memory",
     "answer-from-store",
+    "answered-name-judged",
     "appends-judged",
     "change-made-before",
     "fault-add-disk",
@@ -18,6 +19,7 @@ pub const REQUIRED: &[&str] = &[
     "fault-evict",
     "fault-flip",
     "fault-full",
+    "fault-head-power",
     "fault-join",
     "fault-jump",
     "fault-kill",
@@ -29,6 +31,7 @@ pub const REQUIRED: &[&str] = &[
     "fault-partition",
     "fault-pause",
     "fault-power",
+    "fault-power-after-answer",
     "fault-restart",
     "fault-roll",
     "fault-scrub",
@@ -45,6 +48,7 @@ pub const REQUIRED: &[&str] = &[
     "read-bounded-by-write",
     "session-fenced",
     "session-over-by-silence",
+    "synced-name-judged",
     "volume-taken-over",
 ];
 

@@ -44,9 +44,6 @@ fn a_rule_that_is_broken_is_noticed() {
         "settled-is-everywhere",
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_strake-sim"));
-        if rule == "fsync-reaches-journal" {
-            command.env("STRAKE_SIM_HEAD_POWER", "1");
-        }
         command.args(["--broken", rule, "--from", "1", "--seeds", "100", "--jobs", "1"]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

@@ -183,6 +183,25 @@ async fn chunks_are_deleted_when_the_unlink_is_on_disk() {
     assert!(world.storage.chunks.lock().is_empty());
 }
 
+/// Or a loss of power would give the length back, with zeros.
+#[tokio::test]
+async fn chunks_are_cut_when_the_new_length_is_on_disk() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    kv.fails.store(true, Ordering::SeqCst);
+    root.truncate(ino, 3).await.unwrap_err();
+    assert!(kv.failed.load(Ordering::SeqCst) > 0);
+    let len = || world.storage.chunks.lock().values().map(|chunk| chunk.len()).sum::<usize>();
+    assert_eq!(len(), 8);
+    kv.fails.store(false, Ordering::SeqCst);
+    root.truncate(ino, 3).await.unwrap();
+    assert_eq!(len(), 3);
+}
+
 #[tokio::test]
 async fn a_deleted_volume_is_emptied_on_disk() {
     let world = World::new().await;

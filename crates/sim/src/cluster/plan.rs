@@ -64,9 +64,6 @@ pub enum Trouble {
     HeadPower,
 }
 
-/// A variable that asks for heads that lose power just after an answer.
-const HEAD_POWER: &str = "STRAKE_SIM_HEAD_POWER";
-
 /// All kinds of trouble.
 const ALL: [Trouble; 21] = [
     Trouble::Kill,
@@ -309,11 +306,9 @@ impl Plan {
         }
     }
 
-    /// A head that has names in a store of its own, and may lose power, does, where that is asked for: unless something is
-    /// in the plan that goes `alone`. Some of these runs fail for now (docs/design/0041), so it is not asked for by itself.
+    /// A head that has names in a store of its own, and may lose power, does: unless something is in the plan that goes `alone`.
     fn cut_head(&mut self, alone: bool) {
-        let asked = std::env::var_os(HEAD_POWER).is_some();
-        if asked && self.metas == 1 && self.head_loses().is_some() && !alone {
+        if self.metas == 1 && self.head_loses().is_some() && !alone {
             self.troubles.extend([Trouble::HeadPower; 2]);
         }
     }

@@ -336,7 +336,8 @@ impl Synced {
             self.sync(mount, at, open, losses, Item::keep_all).await?;
         }
         mount.call("flush it", mount.volume.flush(open)).await?;
-        self.told(at, losses, self.always && self.inline, Item::keep_fill);
+        // It moves out of the inode while somebody may have the file open who was killed.
+        self.told(at, losses, self.always && open.attr().inline, Item::keep_fill);
         Ok(())
     }
 

@@ -231,9 +231,11 @@ pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
     if bytes.is_empty() {
         return under_locks(ctx, &MovedOut { ino }).await;
     }
-    // Should this server stop half-way, what it has written to chunks must not be seen.
+    // Should this server stop half-way, what it has written to chunks must not be seen. The mark must not go with the power
+    // and leave them: nobody would look for chunks of such a file.
     finish_cut_of(ctx, &inode).await?;
     under_locks(ctx, &MarkMoving { ino }).await?;
+    ctx.volume.kv.sync().await.map_err(store_error)?;
     write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
     under_locks(ctx, &MovedOut { ino }).await?;
     // Without power it would have stopped half-way after all, and clients would go on with chunks that are gone.

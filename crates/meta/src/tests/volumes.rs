@@ -202,6 +202,23 @@ async fn chunks_are_cut_when_the_new_length_is_on_disk() {
     assert_eq!(len(), 3);
 }
 
+/// The mark could go with the power, and the chunks stayed: deleted with the file they never were, and a file that was cut
+/// short meanwhile, and grew, would have shown them.
+#[tokio::test]
+async fn what_moves_out_is_marked_on_disk_before_it_is_written_to_chunks() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    kv.fails.store(true, Ordering::SeqCst);
+    assert!(root.move_out(ino).await.is_err());
+    assert!(world.storage.chunks.lock().is_empty());
+    kv.fails.store(false, Ordering::SeqCst);
+    assert!(!root.move_out(ino).await.unwrap().inline);
+    assert_eq!(world.storage.chunks.lock().len(), 1);
+}
+
 #[tokio::test]
 async fn a_deleted_volume_is_emptied_on_disk() {
     let world = World::new().await;

@@ -175,7 +175,9 @@ async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
             cut_chunks(ctx, inode, from).await?;
         }
     }
-    under_locks(ctx, &ClearCut { ino: inode.id() }).await
+    under_locks(ctx, &ClearCut { ino: inode.id() }).await?;
+    // Before anybody writes there: a loss of power that left the mark would have that cut off, too, and no `fsync` notice.
+    ctx.volume.kv.sync().await.map_err(store_error)
 }
 
 /// The cut of an inode has been done.
@@ -364,6 +366,8 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
     let groups: Vec<u32> = failed.map(|(part, _)| part.group.0).collect();
     if !groups.is_empty() && groups.len() < parts.len() {
         under_locks(ctx, &CutLeft { ino, groups }).await?;
+        // As in `cut`: those that have done it may be written to.
+        ctx.volume.kv.sync().await.map_err(store_error)?;
     }
     done.into_iter().try_for_each(|done| done.map(drop))
 }

@@ -9,12 +9,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::memory::{MemoryKv, SyncedKv};
 use strake_engine::kv::{
     Kv, KvError, Moved, Outcome, Pair, Result as KvResult, Snapshot, Transaction, Writes, dump,
 };
 use strake_types::{ErrorKind, FileKind, VolumeId};
-use strake_wire::message::meta::{Create, Lock, MetaAnswer, MetaOp, MetaRequest, Name, Nothing};
+use strake_wire::message::meta::{
+    Create, Lock, MetaAnswer, MetaOp, MetaRequest, Name, Nothing, Publish,
+};
 use strake_wire::message::storage::StorageOp;
 use strake_wire::service::MetaService;
 
@@ -217,6 +219,46 @@ async fn what_moves_out_is_marked_on_disk_before_it_is_written_to_chunks() {
     kv.fails.store(false, Ordering::SeqCst);
     assert!(!root.move_out(ino).await.unwrap().inline);
     assert_eq!(world.storage.chunks.lock().len(), 1);
+}
+
+/// The mark of the cut was on disk, and that it was done was not: what its client had written since was cut off when it told
+/// the length, and its `fsync` succeeded.
+#[tokio::test]
+async fn what_is_written_after_a_cut_is_not_cut_off_after_a_loss_of_power() {
+    let kv = SyncedKv::new();
+    let mut world = World::on(Arc::new(kv.clone())).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    root.truncate(ino, 0).await.unwrap();
+    world.put_chunk(ino, 0, 100).await;
+    world.kv = Arc::new(kv.after_power_loss().await.unwrap());
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    let publish = Publish { ino, length_min: 100, sync: true, ..Publish::default() };
+    assert_eq!(world.root().publish(publish).await.unwrap().length, 100);
+    assert_eq!(world.storage.chunks.lock().values().map(Vec::len).sum::<usize>(), 100);
+}
+
+/// The targets that had done their part were cut once more with those that had not, and what was written there since was gone.
+#[tokio::test]
+async fn which_targets_are_left_to_cut_is_on_disk_before_others_are_written_to() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    for index in 0..3 {
+        world.put_chunk(ino, index, 65_536).await;
+    }
+    let publish = Publish { ino, length_min: 3 * 65_536, sync: true, ..Publish::default() };
+    root.publish(publish).await.unwrap();
+    world.storage.target_away.store(11, Ordering::SeqCst);
+    let committed = kv.committed.load(Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 0).await), ErrorKind::Unavailable);
+    // The new length, and which targets are left.
+    assert!(kv.synced.load(Ordering::SeqCst) >= committed + 2);
 }
 
 #[tokio::test]

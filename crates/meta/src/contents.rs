@@ -13,7 +13,6 @@ use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, Inode, Raw};
-use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Reign;
@@ -171,13 +170,13 @@ async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
         }
         false => {
             // A loss of power that takes the length back shall find what was cut off, and not zeros.
-            ctx.volume.kv.sync().await.map_err(store_error)?;
+            ctx.volume.sync().await?;
             cut_chunks(ctx, inode, from).await?;
         }
     }
     under_locks(ctx, &ClearCut { ino: inode.id() }).await?;
     // Before anybody writes there: a loss of power that left the mark would have that cut off, too, and no `fsync` notice.
-    ctx.volume.kv.sync().await.map_err(store_error)
+    ctx.volume.sync().await
 }
 
 /// The cut of an inode has been done.
@@ -237,11 +236,11 @@ pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
     // and leave them: nobody would look for chunks of such a file.
     finish_cut_of(ctx, &inode).await?;
     under_locks(ctx, &MarkMoving { ino }).await?;
-    ctx.volume.kv.sync().await.map_err(store_error)?;
+    ctx.volume.sync().await?;
     write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
     under_locks(ctx, &MovedOut { ino }).await?;
     // Without power it would have stopped half-way after all, and clients would go on with chunks that are gone.
-    ctx.volume.kv.sync().await.map_err(store_error)
+    ctx.volume.sync().await
 }
 
 /// Chunks of an inline file are about to be written.
@@ -367,7 +366,7 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
     if !groups.is_empty() && groups.len() < parts.len() {
         under_locks(ctx, &CutLeft { ino, groups }).await?;
         // As in `cut`: those that have done it may be written to.
-        ctx.volume.kv.sync().await.map_err(store_error)?;
+        ctx.volume.sync().await?;
     }
     done.into_iter().try_for_each(|done| done.map(drop))
 }

@@ -53,7 +53,7 @@ impl Volume {
             return Err(Error::with(ErrorKind::NoSpace, "inode numbers are used up"));
         }
         // None is given to another file when the power is lost: who has the first one open would write into it.
-        self.kv.sync().await.map_err(store_error)?;
+        self.sync().await?;
         let mut block = self.inodes.lock();
         (block.next, block.end) = (next, next + BLOCK);
         Ok(())

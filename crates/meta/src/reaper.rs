@@ -104,7 +104,7 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
         left += later.len();
         if !found.is_empty() && !strake_base::is_broken("deletions-wait-for-journal") {
             // A name that a power loss gives back must not lead to a file without its chunks.
-            volume.kv.sync().await.map_err(store_error)?;
+            volume.sync().await?;
         }
         let works = found.into_iter().map(|(queued_ms, ino)| {
             let work = Work { queued_ms, ino: Ino(ino), stop };

@@ -19,7 +19,6 @@ use crate::reach::Reach;
 use crate::reaper;
 use crate::recopy::Jobs;
 use crate::stop::Stop;
-use crate::stored::store_error;
 use crate::txn::{Mutation, mutate};
 use crate::upkeep;
 use async_trait::async_trait;
@@ -141,7 +140,7 @@ impl MetaServer {
             let clean = all_done && volume.counts.is_exact() && volume.loans.are_over();
             let stored = async {
                 upkeep::store_counts(&volume, clean).await?;
-                volume.kv.sync().await.map_err(store_error)
+                volume.sync().await
             };
             let stored = stored.await;
             // Who serves it now counts for himself.

@@ -135,7 +135,7 @@ async fn durable(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     let asked = op.wants_sync() && !strake_base::is_broken("fsync-reaches-journal");
     let always = ctx.settings.sync_always && !strake_base::is_broken("sync-always-is-heeded");
     match always || asked {
-        true => ctx.volume.kv.sync().await.map_err(store_error),
+        true => ctx.volume.sync().await,
         false => Ok(()),
     }
 }

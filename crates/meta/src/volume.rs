@@ -6,6 +6,7 @@ use crate::loans::Loans;
 use crate::locks::ranges::RangeLocks;
 use crate::recopies::Recopies;
 use crate::session::Sessions;
+use crate::stored::store_error;
 use crate::uncounted::Uncounted;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
@@ -212,6 +213,11 @@ impl Volume {
             lost_due_ms: AtomicU64::new(0),
             loans: Loans::default(),
         }
+    }
+
+    /// Returns when all that was committed before is on disk.
+    pub async fn sync(&self) -> Result<()> {
+        self.kv.sync().await.map_err(store_error)
     }
 
     /// Its settings.

@@ -8,7 +8,6 @@ use crate::ledger::Begin;
 use crate::locks::inodes::Held;
 use crate::locks::ranges::{Change, Range, Waiting};
 use crate::records::{self, HeldLock, Locks};
-use crate::stored::store_error;
 use crate::txn::late;
 use crate::view::Tx;
 use bytes::Bytes;
@@ -74,7 +73,7 @@ async fn carry_out(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
         }
     }
     if ctx.settings.sync_always {
-        ctx.volume.kv.sync().await.map_err(store_error)?;
+        ctx.volume.sync().await?;
     }
     Ok(MetaAnswer::Done(Nothing {}))
 }

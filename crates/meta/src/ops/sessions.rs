@@ -45,7 +45,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let value = records::encode(&record);
     volume.put(keys::session(volume.id, id), value).await?;
     // Its id is not given to another client when the power is lost.
-    volume.kv.sync().await.map_err(store_error)?;
+    volume.sync().await?;
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session.keeping_leases(leases));
     session.is_of(op.mount);

@@ -1,7 +1,6 @@
 //! Makes what has been acknowledged durable.
 
 use crate::ctx::Ctx;
-use crate::stored::store_error;
 use strake_types::Result;
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 
@@ -9,7 +8,7 @@ use strake_wire::message::meta::{MetaAnswer, Nothing};
 /// the same time share one flush.
 pub(crate) async fn sync(ctx: &Ctx) -> Result<MetaAnswer> {
     if !strake_base::is_broken("fsync-reaches-journal") {
-        ctx.volume.kv.sync().await.map_err(store_error)?;
+        ctx.volume.sync().await?;
     }
     Ok(MetaAnswer::Done(Nothing {}))
 }

@@ -110,7 +110,7 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     }
     // What a power loss may still take back must not be believed: the layout that was left would be
     // in force again, without chunks.
-    volume.kv.sync().await.map_err(store_error)?;
+    volume.sync().await?;
     // Another one is first each time: a group that is away holds up nobody for ever.
     let first = now_ms as usize % due.len();
     due.rotate_left(first);

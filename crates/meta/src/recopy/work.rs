@@ -8,7 +8,6 @@ use crate::keys;
 use crate::ops::template::as_template;
 use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Spare};
-use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use bytes::Bytes;
@@ -124,7 +123,7 @@ async fn begin(
     }
     let spare = Spare { layout: (&begun.new).into(), ..Spare::default() };
     ctx.volume.put(keys::spare(ctx.volume.id, ino), records::encode(&spare)).await?;
-    ctx.volume.kv.sync().await.map_err(store_error)?;
+    ctx.volume.sync().await?;
     file.start();
     Ok(Ok(begun))
 }
@@ -361,7 +360,7 @@ async fn switch_when_free(
                 return match under_locks(ctx, &Switch(begun)).await {
                     Ok(()) => {
                         // Before anybody can write where it lies now: a loss of power would have it lie where it was.
-                        ctx.volume.kv.sync().await.map_err(store_error)?;
+                        ctx.volume.sync().await?;
                         Ok(Outcome::Done)
                     }
                     Err(error) if error.kind == ErrorKind::Conflict => {

@@ -139,6 +139,16 @@ impl Kv for Watched {
     }
 }
 
+/// A world on such a store, with a file `f` whose contents lie inside its inode.
+async fn small_file_on_watched() -> (Arc<Watched>, World, u64) {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    (kv, world, ino)
+}
+
 #[tokio::test]
 async fn with_sync_always_a_change_is_on_disk_before_it_is_answered() {
     let kv = Watched::new();
@@ -170,11 +180,8 @@ async fn with_sync_always_a_change_is_on_disk_before_it_is_answered() {
 /// Or a loss of power would give the name back, and not what the file had.
 #[tokio::test]
 async fn chunks_are_deleted_when_the_unlink_is_on_disk() {
-    let kv = Watched::new();
-    let world = World::on(kv.clone()).await;
+    let (kv, world, ino) = small_file_on_watched().await;
     let root = world.root();
-    let ino = root.file(1, "f").await.unwrap();
-    root.write(ino, 0, b"contents").await.unwrap();
     root.move_out(ino).await.unwrap();
     kv.fails.store(true, Ordering::SeqCst);
     root.unlink(1, "f").await.unwrap();
@@ -188,11 +195,8 @@ async fn chunks_are_deleted_when_the_unlink_is_on_disk() {
 /// Or a loss of power would give the length back, with zeros.
 #[tokio::test]
 async fn chunks_are_cut_when_the_new_length_is_on_disk() {
-    let kv = Watched::new();
-    let world = World::on(kv.clone()).await;
+    let (kv, world, ino) = small_file_on_watched().await;
     let root = world.root();
-    let ino = root.file(1, "f").await.unwrap();
-    root.write(ino, 0, b"contents").await.unwrap();
     root.move_out(ino).await.unwrap();
     kv.fails.store(true, Ordering::SeqCst);
     root.truncate(ino, 3).await.unwrap_err();
@@ -208,11 +212,8 @@ async fn chunks_are_cut_when_the_new_length_is_on_disk() {
 /// short meanwhile, and grew, would have shown them.
 #[tokio::test]
 async fn what_moves_out_is_marked_on_disk_before_it_is_written_to_chunks() {
-    let kv = Watched::new();
-    let world = World::on(kv.clone()).await;
+    let (kv, world, ino) = small_file_on_watched().await;
     let root = world.root();
-    let ino = root.file(1, "f").await.unwrap();
-    root.write(ino, 0, b"contents").await.unwrap();
     kv.fails.store(true, Ordering::SeqCst);
     assert!(root.move_out(ino).await.is_err());
     assert!(world.storage.chunks.lock().is_empty());

@@ -351,8 +351,7 @@ impl Shelf {
             0 => LISTED_CHUNKS_MAX,
             max => LISTED_CHUNKS_MAX.min(max as usize),
         };
-        let list = move |s: &ChunkStore| s.chunks_of(volume, ino, indices, limit);
-        let (found, next) = self.run(list).await?;
+        let (found, next) = self.run(move |s| s.chunks_of(volume, ino, indices, limit)).await?;
         let index = |index| plain(ChunkId { volume, ino, index }).index.0;
         plain_answer(StorageAnswer::Chunks(msg::ChunkList {
             indices: found.iter().map(|c| index(c.index)).collect(),
@@ -367,8 +366,8 @@ impl Shelf {
         let tag = self.tag;
         // The cursor is one of the store: between its pages, other groups' chunks are passed over.
         let after = from.after.map(ChunkId::from);
-        let list = move |s: &ChunkStore| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX);
-        let page = self.run(list).await?;
+        let page =
+            self.run(move |s| s.chunks_after(after, |i| tag.has(i), PAGE_CHUNKS_MAX)).await?;
         plain_answer(StorageAnswer::Digests(msg::DigestPage {
             chunks: page.chunks.iter().map(|c| plain(c.id).into()).collect(),
             digests: page.chunks.iter().map(|c| c.digest).collect(),

@@ -175,8 +175,7 @@ mod tests {
         for form in known_options() {
             assert!(unknown.cause.contains(form) && help().contains(form), "{form}");
         }
-        let bad = ["wait", "wait=long", "no_tls=1", "memory=much", "uid=me", "dirsync"];
-        for bad in bad {
+        for bad in ["wait", "wait=long", "no_tls=1", "memory=much", "uid=me", "dirsync"] {
             let failure = applied(&[bad]).unwrap_err();
             assert!(failure.cause.contains(&format!("{bad:?}")), "{failure}");
         }

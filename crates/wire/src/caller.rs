@@ -1,6 +1,7 @@
 //! The address book: whoever wants a server's service asks here and need not know where it runs.
 //!
-//! A service in the same process is handed out as it is, only what it does on targets has limits. Any other is a
+//! A service in the same process is called without a message. What it does on targets has limits all the same, and what it has
+//! begun goes on without its caller ([`LocalStorage`], [`LocalMeta`]). Any other is a
 //! [`RemoteMeta`], [`RemoteStorage`] or [`RemoteManager`], which send the call over the lanes of a pooled
 //! peer. A lane connects when it is first used, so nothing here waits.
 

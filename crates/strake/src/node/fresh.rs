@@ -99,6 +99,7 @@ mod tests {
         fresh.take_away();
         assert!(target.join("log").exists() && home.join(meta_store::META).exists());
     }
+
     /// Of two starts on the same empty directory at the same time, the second one removed what the first one was making.
     #[test]
     fn a_start_that_fails_leaves_what_another_one_made_before_the_directory_was_its_own() {

@@ -52,6 +52,20 @@ impl Default for Limits {
     }
 }
 
+#[cfg(test)]
+impl Limits {
+    /// For a disk that is held: it hangs soon, and does not end to by itself.
+    pub const HELD: Self = Self {
+        silence: Duration::from_millis(300),
+        probe_after: Duration::from_millis(100),
+        said_after: Duration::from_millis(100),
+        recovery: Duration::from_secs(3_600),
+    };
+    /// For the same disk when it goes on: soon it hangs no more.
+    pub const LET_GO: Self =
+        Self { silence: SILENCE_MAX, recovery: Duration::from_secs(1), ..Self::HELD };
+}
+
 /// What is known of one disk.
 pub(crate) struct Watch {
     /// For how many ms it has hung, else 0: whoever begins something looks here.

@@ -4,19 +4,11 @@ use super::*;
 use crate::watch::Limits;
 use tokio::task::JoinHandle;
 
-/// Of a disk that answers nothing at all.
-const SHORT: Limits = Limits {
-    silence: Duration::from_millis(300),
-    probe_after: Duration::from_millis(100),
-    said_after: Duration::from_millis(100),
-    recovery: Duration::from_secs(3_600),
-};
-
 impl Bench {
     /// From now on the disk of a member answers nothing.
     fn hold(&self, member: u32) -> Arc<HeldDisk> {
         let target = self.server(member).local(TargetId(member)).unwrap();
-        target.watch.set_limits(SHORT);
+        target.watch.set_limits(Limits::HELD);
         let disk = self.disks.lock()[&member].clone();
         disk.hold();
         disk
@@ -25,8 +17,7 @@ impl Bench {
     /// It answers again.
     async fn let_go_on(&self, member: u32, disk: &HeldDisk) {
         let target = self.server(member).local(TargetId(member)).unwrap();
-        let silence = Limits::default().silence;
-        target.watch.set_limits(Limits { silence, recovery: Duration::from_secs(1), ..SHORT });
+        target.watch.set_limits(Limits::LET_GO);
         disk.go_on();
         self.until(async || {
             self.server(member).silent_ms(TargetId(member)).is_none().then_some(())
@@ -119,7 +110,7 @@ async fn a_member_alone_in_sync_stays_when_its_disk_hangs() {
     let refused = bench.until(async || bench.read_from(1, 1).await.err()).await;
     assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
     assert!(refused.detail.contains("target 1 ("), "{refused}");
-    tokio::time::sleep(SHORT.said_after * 3).await;
+    tokio::time::sleep(Limits::HELD.said_after * 3).await;
     assert_eq!(bench.manager.in_sync(), [1]);
     bench.let_go_on(1, &disk).await;
     write.await.unwrap().unwrap();
@@ -160,7 +151,7 @@ async fn a_primary_goes_only_if_the_manager_says_that_it_hears_of_it() {
     let disk = bench.hold(1);
     let write = bench.begin_write(1, 0, 2);
     bench.until(async || bench.server(1).silent_ms(TargetId(1))).await;
-    tokio::time::sleep(SHORT.said_after * 5).await;
+    tokio::time::sleep(Limits::HELD.said_after * 5).await;
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
     bench.let_go_on(1, &disk).await;
     write.await.unwrap().unwrap();

@@ -48,24 +48,14 @@ async fn watch(server: &Arc<StorageServer>, hangs: bool) {
     }
 }
 
-/// Of a disk that answers nothing at all.
-const SHORT: Limits = Limits {
-    silence: Duration::from_millis(300),
-    probe_after: Duration::from_millis(100),
-    said_after: Duration::from_millis(100),
-    recovery: Duration::from_secs(3_600),
-};
-
 /// From now on the disk answers nothing, which is noticed soon.
 fn hold(server: &Arc<StorageServer>, disk: &HeldDisk) {
-    server.local(TargetId(1)).unwrap().watch.set_limits(SHORT);
+    server.local(TargetId(1)).unwrap().watch.set_limits(Limits::HELD);
     disk.hold();
 }
 
 async fn go_on(server: &Arc<StorageServer>, disk: &HeldDisk) {
-    let silence = Limits::default().silence;
-    let limits = Limits { silence, recovery: Duration::from_secs(1), ..SHORT };
-    server.local(TargetId(1)).unwrap().watch.set_limits(limits);
+    server.local(TargetId(1)).unwrap().watch.set_limits(Limits::LET_GO);
     disk.go_on();
     watch(server, false).await;
 }

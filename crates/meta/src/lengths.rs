@@ -1,53 +1,36 @@
 //! How long a file is whose client is lost: as long as what its storage servers have of it.
 
 use crate::contents::{finish_cut_of, layout_of, occupied_max, occupy};
-use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::occupied::{bytes_between, chunks_in, set};
+use crate::patience::Patience;
 use crate::records::Inode;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
-use crate::volume::Reign;
 use futures::future::join_all;
-use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
+use strake_types::{ChunkIndex, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{ChunkList, ChunkPages};
-use tokio::time::timeout;
 
-/// How long a group may take to say what it has of a file. Whoever settles lengths waits longer, so that what the others
+/// How long a target may take to say what it has of a file. Whoever settles lengths waits longer, so that what the others
 /// have said counts before that.
-const GROUP_WAIT: Duration = Duration::from_secs(4);
+const TARGET_WAIT: Duration = Duration::from_secs(4);
+/// How long one that took longer is not asked: with many files it is waited for once.
+const SILENT_MS: u64 = 60_000;
 
-/// Groups that have said nothing: for many files each of them is waited for once.
-#[derive(Default)]
-pub(crate) struct Silent(Mutex<BTreeSet<GroupId>>);
-
-impl Silent {
-    /// What a group answers. One that is known to be silent is not asked.
-    async fn ask<T>(&self, group: GroupId, asked: impl Future<Output = Result<T>>) -> Result<T> {
-        let silent = || Error::with(ErrorKind::TimedOut, format!("group {group} is silent"));
-        if self.0.lock().contains(&group) {
-            return Err(silent());
-        }
-        let answered = timeout(GROUP_WAIT, asked).await;
-        if answered.is_err() {
-            self.0.lock().insert(group);
-        }
-        answered.map_err(|_| silent())?
-    }
+/// How long targets are waited for by who settles the lengths of many files.
+pub(crate) fn patience() -> Patience {
+    Patience::new(TARGET_WAIT, SILENT_MS)
 }
 
 /// A client that had the file open is lost: what its storage servers have of the file counts, even
 /// if the client could not tell the length any more. Fails if a group does not say what it has; what others say
 /// counts all the same.
-pub(crate) async fn settle(ctx: &Ctx, ino: Ino, silent: &Silent) -> Result<()> {
-    let (core, volume) = (&ctx.core, ctx.volume.id);
-    let _held = core.locks.lock(volume, &[ino]).await;
+pub(crate) async fn settle(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<()> {
+    let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
     let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(()) };
     if inode.inline || !inode.is_file() || inode.nlink == 0 {
         return Ok(());
@@ -56,11 +39,10 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino, silent: &Silent) -> Result<()> {
     // Its writer may have told of some bytes only. What it occupies is counted when no other one writes to it.
     ctx.volume.uncounted.note(ino);
     let (layout, mut length, mut settled) = (layout_of(&inode)?, inode.length, Ok(()));
-    let (reign, mut lists) = (ctx.volume.reign(), Vec::new());
+    let mut lists = Vec::new();
     let groups = Placement::new(layout.clone()).groups().into_iter();
     // All at once: one that says nothing does not hold up what others have.
-    let asked =
-        groups.map(|group| silent.ask(group, found_in(core, reign, &inode, &layout, group)));
+    let asked = groups.map(|group| ask(ctx, group, &inode, &layout, patience));
     for found in join_all(asked).await {
         match found {
             Ok(list) => {
@@ -82,18 +64,24 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino, silent: &Silent) -> Result<()> {
     settled
 }
 
-/// What one of its groups has of a file at its end and behind it: chunks before that make it no longer than it is.
-async fn found_in(
-    core: &Core,
-    reign: Reign,
+/// What one of its groups has of a file, if its primary says so in time.
+async fn ask(
+    ctx: &Ctx,
+    group: GroupId,
     inode: &Inode,
     layout: &Layout,
-    group: GroupId,
+    patience: &Patience,
 ) -> Result<ChunkList> {
+    let (target, _) = ctx.core.map.primary_of(group)?;
+    patience.ask(&ctx.core, target, found_in(ctx, group, inode, layout)).await
+}
+
+/// What one of its groups has of a file at its end and behind it: chunks before that make it no longer than it is.
+async fn found_in(ctx: &Ctx, group: GroupId, inode: &Inode, layout: &Layout) -> Result<ChunkList> {
     let from = layout.chunk_at(inode.length).0;
-    let mut pages = ChunkPages::of(reign.volume.0, inode.ino, from..=u64::MAX);
+    let mut pages = ChunkPages::of(ctx.volume.id.0, inode.ino, from..=u64::MAX);
     while let Some(of) = pages.wanted() {
-        pages.add(chunks_in(core, reign, group, of).await?);
+        pages.add(chunks_in(&ctx.core, ctx.volume.reign(), group, of).await?);
     }
     Ok(pages.found())
 }

@@ -20,7 +20,8 @@
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
 //! * `lengths` — how long the files of lost clients are.
-//! * `occupied`, `uncounted`, `patience` — how much files occupy where no client can tell; who is asked for it how long.
+//! * `occupied`, `uncounted` — how much files occupy where no client can tell.
+//! * `patience` — how long targets are waited for by who asks them about many files.
 //! * `hearing` — since when clients are heard: who could not be heard is not silent.
 //! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
 //! * `stop` — how both are told to end.

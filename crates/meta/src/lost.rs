@@ -9,7 +9,7 @@
 
 use crate::core::Core;
 use crate::ctx::Ctx;
-use crate::lengths::{self, Silent};
+use crate::lengths;
 use crate::ops::sessions::end;
 use crate::recopy;
 use crate::session::Session;
@@ -88,7 +88,7 @@ async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) ->
 /// What a lost client had written counts, as far as it has arrived: its files are as long as that. Goes on where
 /// the last call has ended.
 async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
-    let (ctx, silent) = (&Ctx::own(core, volume), &Silent::default());
+    let (ctx, patience) = (&Ctx::own(core, volume), &lengths::patience());
     let mut files: BTreeSet<Ino> = volume.sessions.held(session).into_iter().collect();
     files.extend(volume.ranges.of_session(session.id).into_iter().map(|(_, ino)| ino));
     {
@@ -98,7 +98,7 @@ async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Re
     }
     let settled = stream::iter(files).map(|ino| async move {
         let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
-        lengths::settle(ctx, ino, silent).await.map_err(about)?;
+        lengths::settle(ctx, ino, patience).await.map_err(about)?;
         session.settling.lock().done.insert(ino);
         Ok(())
     });

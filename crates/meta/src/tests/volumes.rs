@@ -81,7 +81,7 @@ async fn settings_hold_for_what_is_made_later() {
 }
 
 /// A store that counts commits, and how many of them a sync has covered; full, or unable to sync, if it
-/// is told so.
+/// is told so. Who has made a sync goes on through a gate.
 struct Watched {
     kv: MemoryKv,
     committed: AtomicU64,
@@ -89,6 +89,9 @@ struct Watched {
     full: AtomicBool,
     fails: AtomicBool,
     failed: AtomicU64,
+    syncs: AtomicU64,
+    gate: tokio::sync::Mutex<()>,
+    at_gate: AtomicU64,
 }
 
 impl Watched {
@@ -100,6 +103,9 @@ impl Watched {
             full: AtomicBool::default(),
             fails: AtomicBool::default(),
             failed: AtomicU64::default(),
+            syncs: AtomicU64::default(),
+            gate: tokio::sync::Mutex::default(),
+            at_gate: AtomicU64::default(),
         })
     }
 }
@@ -135,6 +141,10 @@ impl Kv for Watched {
         }
         self.kv.sync().await?;
         self.synced.fetch_max(committed, Ordering::SeqCst);
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        self.at_gate.fetch_add(1, Ordering::SeqCst);
+        drop(self.gate.lock().await);
+        self.at_gate.fetch_sub(1, Ordering::SeqCst);
         Ok(())
     }
 }
@@ -186,6 +196,34 @@ async fn chunks_are_deleted_when_the_unlink_is_on_disk() {
     kv.fails.store(true, Ordering::SeqCst);
     root.unlink(1, "f").await.unwrap();
     world.until(async || kv.failed.load(Ordering::SeqCst) >= 3).await;
+    assert_eq!(world.storage.chunks.lock().len(), 1);
+    kv.fails.store(false, Ordering::SeqCst);
+    world.all_done().await;
+    assert!(world.storage.chunks.lock().is_empty());
+}
+
+/// The file was in the queue with a cut: who had found it there, and then had the journal synced, took the unlink that came
+/// after the sync for durable.
+#[tokio::test]
+async fn an_unlink_of_what_waits_to_be_cut_is_on_disk_before_chunks_are_deleted() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    world.cut_while_away(&root).await;
+    // So that it stays in the queue, and nobody begins the cut; who has begun it before comes to his end.
+    world.set_targets_up(false).await;
+    let syncs = kv.syncs.load(Ordering::SeqCst);
+    world.until(async || kv.syncs.load(Ordering::SeqCst) >= syncs + 3).await;
+    let gate = kv.gate.lock().await;
+    world.until(async || kv.at_gate.load(Ordering::SeqCst) > 0).await;
+    world.clock.advance_ms(5);
+    root.unlink(1, "f").await.unwrap();
+    world.storage.away.store(false, Ordering::SeqCst);
+    world.set_targets_up(true).await;
+    kv.fails.store(true, Ordering::SeqCst);
+    let failed = kv.failed.load(Ordering::SeqCst);
+    drop(gate);
+    world.until(async || kv.failed.load(Ordering::SeqCst) >= failed + 3).await;
     assert_eq!(world.storage.chunks.lock().len(), 1);
     kv.fails.store(false, Ordering::SeqCst);
     world.all_done().await;

@@ -197,8 +197,9 @@ impl Manager {
         Err(Error::with(ErrorKind::Conflict, "another manager changes the same cluster"))
     }
 
-    /// Goes on with what is stored.
+    /// Goes on with what is stored, when it is on disk: who has stored it may have ended before that.
     async fn reload(&self) -> Result<()> {
+        self.kv.sync().await.map_err(|e| stored(&e))?;
         let snapshot = self.kv.snapshot().await.map_err(|e| stored(&e))?;
         let found = State::load(&*snapshot).await?.ok_or_else(no_cluster)?;
         let epoch = found.cluster.epoch;

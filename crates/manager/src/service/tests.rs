@@ -1,5 +1,6 @@
 mod copies;
 mod owners;
+mod power;
 mod recopies;
 mod scrubs;
 mod used;

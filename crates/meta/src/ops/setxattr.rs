@@ -1,7 +1,7 @@
 //! Sets an extended attribute.
 
 use super::template::{
-    check_groups, template_to_change, with_directory_template, with_file_template,
+    check_groups, keep_layout, template_to_change, with_directory_template, with_file_template,
 };
 use super::xattr_space::Space;
 use crate::ctx::Ctx;
@@ -47,6 +47,13 @@ impl Mutation for SetXattr<'_> {
         let ctime = tx.ctx.now.into();
         tx.put_inode(Inode { ctime, ..changed }).await?;
         Ok(MetaAnswer::Done(Nothing {}))
+    }
+
+    async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
+        match Space::of(&self.0.name)? {
+            Space::Layout(_) => keep_layout(ctx).await,
+            _ => Ok(()),
+        }
     }
 
     fn takes_room(&self) -> bool {

@@ -388,6 +388,17 @@ async fn a_file_lies_where_it_was_copied_after_a_loss_of_power_as_well() {
     assert_eq!(layout(&left, ino).await.copies(), 2);
 }
 
+/// The same of one that was empty: it has no chunks that are copied, and may get some at once.
+#[tokio::test]
+async fn an_empty_file_lies_where_it_is_to_lie_after_a_loss_of_power_as_well() {
+    let kv = SyncedKv::new();
+    let world = World::on(Arc::new(kv.clone())).await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    let left = World::on(Arc::new(kv.after_power_loss().await.unwrap())).await;
+    assert_eq!(layout(&left, ino).await.copies(), 2);
+}
+
 #[tokio::test]
 async fn what_a_lost_client_had_open_stays_until_its_rights_are_over() {
     let world = World::new().await;

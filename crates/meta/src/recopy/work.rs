@@ -119,6 +119,10 @@ async fn begin(
     let begun = Begun { inode, old, new };
     if begun.inode.inline {
         under_locks(ctx, &Switch(&begun)).await?;
+        if begun.inode.length == 0 {
+            // As below; what lies inside the inode is made durable when it moves out.
+            ctx.volume.kv.sync().await.map_err(store_error)?;
+        }
         return Ok(Err(Outcome::Done));
     }
     let spare = Spare { layout: (&begun.new).into(), ..Spare::default() };

@@ -1,4 +1,6 @@
 use crate::tests::world::*;
+use std::sync::Arc;
+use strake_engine::kv::memory::SyncedKv;
 use strake_types::{ErrorKind, GroupId};
 use strake_wire::message::common::Template;
 use strake_wire::message::meta::{Inode, MetaAnswer, MetaOp, SetTemplate};
@@ -43,6 +45,26 @@ async fn explicit_targets_are_those_of_the_cluster() {
     assert_eq!(kind(unknown), ErrorKind::Invalid);
     let wrong = root.setxattr(file, "user.strake.layout.chunk_size", b"5").await;
     assert_eq!(kind(wrong), ErrorKind::Invalid);
+}
+
+/// Who opened it wrote where it was to lie, synced that, and found it where it was to lie before when the power came back.
+#[tokio::test]
+async fn where_a_file_is_to_lie_is_on_disk_before_anybody_can_write_there() {
+    for by_name in [false, true] {
+        let kv = SyncedKv::new();
+        let world = World::on(Arc::new(kv.clone())).await;
+        let root = world.root();
+        let ino = root.file(1, "f").await.unwrap();
+        if by_name {
+            root.setxattr(ino, "user.strake.layout.targets", b"13,11").await.unwrap();
+        } else {
+            let template = Template { list: vec![2, 0], ..Template::default() };
+            root.call(MetaOp::SetTemplate(SetTemplate { ino, template })).await.unwrap();
+        }
+        let left = World::on(Arc::new(kv.after_power_loss().await.unwrap())).await;
+        let layout = left.root().getattr(ino).await.unwrap().layout.unwrap();
+        assert_eq!(layout.list, [2, 0], "by name: {by_name}");
+    }
 }
 
 #[tokio::test]

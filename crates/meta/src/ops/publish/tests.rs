@@ -1,4 +1,7 @@
 use crate::tests::world::*;
+use std::sync::Arc;
+use strake_engine::kv::Kv;
+use strake_engine::kv::memory::SyncedKv;
 use strake_types::{ErrorKind, Timestamp};
 use strake_wire::message::meta::Publish;
 
@@ -29,11 +32,36 @@ async fn the_length_only_grows_and_the_time_is_the_writers() {
     assert_eq!(root.stat().await.bytes, 102_400);
 }
 
+/// Each `fsync` failed as long as the file stayed open: its client knows that it lies in chunks, and the server did not.
+#[tokio::test]
+async fn an_empty_file_whose_move_went_with_the_power_is_published_by_who_has_written_it() {
+    let kv = SyncedKv::new();
+    let mut world = World::on(Arc::new(kv.clone())).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    kv.sync().await.unwrap();
+    root.move_out(ino).await.unwrap();
+    world.put_chunk(ino, 0, 100).await;
+    world.kv = Arc::new(kv.after_power_loss().await.unwrap());
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    let root = world.root();
+    assert!(root.getattr(ino).await.unwrap().inline);
+    let publish = Publish { ino, length_min: 100, sync: true, ..Publish::default() };
+    let attr = root.publish(publish).await.unwrap();
+    assert!(!attr.inline && attr.length == 100);
+    assert_eq!(world.storage.chunks.lock().len(), 1);
+    root.unlink(1, "f").await.unwrap();
+    world.all_done().await;
+    assert!(world.storage.chunks.lock().is_empty());
+}
+
 #[tokio::test]
 async fn only_writers_publish_and_only_chunks() {
     let world = World::new().await;
     let root = world.root();
     let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"x").await.unwrap();
     let publish = Publish { ino, length_min: 5, ..Publish::default() };
     assert_eq!(kind(root.publish(publish).await), ErrorKind::Invalid);
     root.move_out(ino).await.unwrap();

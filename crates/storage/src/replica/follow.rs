@@ -102,7 +102,7 @@ impl Replica {
                 StorageOp::Remember(table) => {
                     self.shelf.target.attempts.take_over(&table).map(|()| done())
                 }
-                op => self.shelf.look(op).await,
+                op => self.answer_primary(request.epoch, op).await,
             };
         }
         let area = Area::checked(&op, payload.len() as u64)?;
@@ -127,15 +127,11 @@ impl Replica {
     fn note_made(&self, key: &(u64, u64), epoch: u64, made: Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         if let Err(error) = made {
-            // The disk was not asked, as it answers nothing, or something is damaged there, which the primary mends.
-            if matches!(error.kind, ErrorKind::Corrupt | ErrorKind::Unavailable)
-                && let Some(entry) = state.unsettled.get_mut(key)
-            {
-                // It comes again; nobody reads it before.
-                entry.stage = Stage::Failed;
+            let now = self.common.clock.monotonic();
+            // It stays, also where it is not waited for: should the manager need this member, nobody reads half of it.
+            if state.unsettled.get_mut(key).is_some_and(|entry| entry.fail(&error, now)) {
                 return Err(error);
             }
-            state.unsettled.remove(key);
             state.resign(epoch);
             drop(state);
             tracing::error!("group {} at target {}: {error}", self.group, self.me());
@@ -181,7 +177,8 @@ impl Replica {
                 if writes_over {
                     state.forget_overwritten(&key, &entry.area);
                 }
-                state.unsettled.insert(key, entry);
+                let damaged = state.unsettled.get(&key).and_then(|known| known.damaged);
+                state.unsettled.insert(key, Unsettled { damaged, ..entry });
                 Ok(Fate::Apply)
             }
         }

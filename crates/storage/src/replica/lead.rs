@@ -333,7 +333,9 @@ impl Replica {
                     Err(error) if error.kind == ErrorKind::Corrupt && mends < MENDS_MAX => {
                         mends += 1;
                         let errand = Errand { reign: numbered.reign, epoch, member: *member };
-                        if let Err(error) = self.mend_member(errand, message).await {
+                        if let Err(why) = self.mend_member(errand, message).await {
+                            tracing::debug!("group {}: {member} is not mended: {why}", self.group);
+                            // Not by that, which may have failed here.
                             self.missed(epoch, *member, &error).await;
                         }
                     }
@@ -415,10 +417,9 @@ impl Replica {
             !joining
         };
         tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
-        let resigned = matches!(
-            error.kind,
-            ErrorKind::NoSpace | ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::Corrupt
-        );
+        // Who meets damage may answer readers, until that lasts and it takes itself out.
+        let resigned =
+            matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Io | ErrorKind::Poisoned);
         if in_sync && resigned {
             // It answers nobody any more in this epoch; the manager takes it out by its own word.
             tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);

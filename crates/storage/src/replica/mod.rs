@@ -8,7 +8,7 @@
 //! * `recover` — what a new primary does first.
 //! * `resync` — making a joining member equal; `healing` — when and how fast, and how far it is.
 //! * `leave` — a member that is to leave.
-//! * `hung` — a member whose disk does not answer.
+//! * `hung` — a member whose disk does not answer; `failing` — one whose store fails for good.
 //! * `left` — changes that nobody waits for any more, and their bound.
 //! * `digest` — what copies of chunks are compared by.
 //! * `compare` — whether the copies of chunks are the same.
@@ -22,6 +22,7 @@
 mod compare;
 mod digest;
 mod errand;
+mod failing;
 mod follow;
 mod healing;
 mod hung;
@@ -41,6 +42,7 @@ use crate::order::Whose;
 use crate::target::Target;
 use bytes::Bytes;
 pub(crate) use errand::{MetBy, Outcome};
+use failing::Failing;
 pub(crate) use healing::Healing;
 use hung::Offers;
 use left::Left;
@@ -170,6 +172,10 @@ struct State {
     settled: (u64, u64),
     /// The epoch in which a change could not be applied here: nothing is answered in it any more, nor in an earlier one.
     resigned: Option<u64>,
+    /// When the manager was last told that.
+    resigned_said: Option<Duration>,
+    /// What the primary asks here in vain.
+    failing: Failing,
     /// The epoch from which it has resigned because its disk did not answer,
     gave_up: Option<u64>,
     /// and when it last began to say so.
@@ -189,6 +195,8 @@ struct State {
 struct Unsettled {
     area: Area,
     stage: Stage,
+    /// Since when damage is in its way.
+    damaged: Option<Duration>,
     /// Remembered as made when it is settled; should the next primary not have it, never.
     attempt: Option<Attempt>,
     /// The epoch in which it came,
@@ -202,7 +210,7 @@ struct Unsettled {
 enum Stage {
     Begun,
     Applied,
-    /// Damage is in its way, or the disk does not answer: it is to come again when that is mended.
+    /// Damage is in its way, or the disk does not answer: it is to come again when that is mended. Or this member has resigned.
     Failed,
 }
 
@@ -411,7 +419,7 @@ impl Replica {
     /// A change that comes now.
     fn entry(&self, area: Area, attempt: Option<Attempt>, epoch: u64) -> Unsettled {
         let came = self.common.clock.monotonic();
-        Unsettled { area, stage: Stage::Begun, attempt, epoch, came }
+        Unsettled { area, stage: Stage::Begun, damaged: None, attempt, epoch, came }
     }
 
     /// Asks another member what it has, whatever its standing.
@@ -482,6 +490,7 @@ impl Replica {
                 Ok(_) => {
                     replica.lead_on().await;
                     replica.let_go().await;
+                    replica.say_resigned().await;
                 }
                 Err(error) => tracing::debug!("{error}"),
             }

@@ -58,7 +58,7 @@ impl Report {
         Self { failed: true, reason, ..Self::default() }
     }
 
-    /// Our own disk does not answer, so neither do we.
+    /// Our own disk does not answer, or fails for good: we answer nobody any more.
     pub(super) fn hangs(reason: String) -> Self {
         Self { hangs: true, ..Self::failed(reason) }
     }

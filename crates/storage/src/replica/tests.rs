@@ -180,6 +180,9 @@ fn reported(group: &mut Group, report: &Resynced) {
     group.vouchers = vouchers.map(voucher).to_vec();
 }
 
+/// At which member what fails, and how.
+type Fails = (u32, fn(&StorageOp) -> bool, ErrorKind);
+
 /// Which members reach which; 0 is the client.
 #[derive(Default)]
 struct Net {
@@ -196,6 +199,10 @@ struct Net {
     sums_wait: Mutex<Option<u64>>,
     /// and so many have.
     sums_asked: AtomicU64,
+    /// What fails of what primaries ask and send,
+    fails: Mutex<Option<Fails>>,
+    /// and so often it has.
+    failed: AtomicU64,
 }
 
 /// A member while it runs. Its tasks are in a runtime of its own, with which they end at once.
@@ -228,6 +235,26 @@ impl Link {
         }
     }
 
+    /// Fails as the store of the member would, which hears of it.
+    async fn check_store(&self, request: &StorageRequest) -> Result<()> {
+        let fails = *self.net.fails.lock();
+        let Some((to, fails, kind)) = fails.filter(|_| request.forward.is_some()) else {
+            return Ok(());
+        };
+        let Some(op) = request.op.as_ref().filter(|op| to == self.to && fails(op)) else {
+            return Ok(());
+        };
+        self.net.failed.fetch_add(1, Ordering::Relaxed);
+        let error = Error::new(kind);
+        let server = self.servers.lock()[to as usize].as_ref().map(|life| life.server.clone());
+        if let Some(server) = server {
+            let target = server.local(TargetId(to)).unwrap();
+            let replica = server.replica(&target, GroupId(request.group), 0).await?;
+            replica.note_answered(request.epoch, op, Some(&error));
+        }
+        Err(error)
+    }
+
     fn check(&self) -> Result<()> {
         match self.net.cut.lock().contains(&(self.from, self.to)) {
             true => Err(ErrorKind::Unavailable.into()),
@@ -248,6 +275,7 @@ impl StorageService for Link {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.await_sums(request.op.as_ref()).await;
+        self.check_store(&request).await?;
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
             self.net.syncs.fetch_add(1, Ordering::Relaxed);
         }
@@ -509,6 +537,14 @@ impl Bench {
             }
         }
         panic!("in vain");
+    }
+
+    /// True if a member has said once that it answers nobody any more in an epoch.
+    async fn has_resigned(&self, member: u32) -> bool {
+        let server = self.server(member);
+        let target = server.local(TargetId(member)).unwrap();
+        let replica = server.replica(&target, self.group, 0).await.unwrap();
+        replica.state.lock().resigned.is_some()
     }
 
     async fn until_in_sync(&self, members: &[u32]) {

@@ -255,8 +255,8 @@ pub struct Resynced {
     /// The boot by which the member does.
     #[prost(fixed64, tag = "9")]
     pub member_boot: u64,
-    /// `failed`, and said by the member itself: its disk does not answer, so it answers nobody any more in this epoch. It may be
-    /// the primary.
+    /// `failed`, and said by the member itself: its disk does not answer, or fails for good, so it answers nobody any more in this
+    /// epoch. It may be the primary.
     #[prost(bool, tag = "10")]
     pub hangs: bool,
 }

@@ -499,3 +499,43 @@ async fn a_comparison_changes_no_copy_in_a_later_epoch_than_it_began_in() {
     bench.write(0, 2).await;
     assert_eq!(allocate().await.unwrap_err().kind, ErrorKind::StaleMap);
 }
+
+/// The primary had it taken out after 16 times, or when it could not mend it itself, while it had a lease and answered readers: also
+/// with what others had written over since.
+#[tokio::test]
+async fn a_member_that_meets_damage_is_not_taken_out_by_the_word_of_its_primary() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    let is_write: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Write(_));
+    *bench.net.fails.lock() = Some((3, is_write, ErrorKind::Corrupt));
+    let write = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write(0, 2).await }
+    });
+    bench.until(async || (bench.net.failed.load(Ordering::Relaxed) > 18).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    *bench.net.fails.lock() = None;
+    write.await.unwrap();
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
+    }
+}
+
+/// The same, of one whose damage is not mended for long: nothing would end the change.
+#[tokio::test]
+async fn a_member_whose_damage_is_not_mended_takes_itself_out_and_the_write_ends() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.damage_filled(3, 1);
+    let is_damage: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Damage(_));
+    *bench.net.fails.lock() = Some((3, is_damage, ErrorKind::Corrupt));
+    let write = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write_part(10, 2).await }
+    });
+    bench.until_in_sync(&[1, 2]).await;
+    assert!(bench.has_resigned(3).await);
+    // The primary hears of the new epoch.
+    bench.write(5, 4).await;
+    write.await.unwrap().unwrap();
+}

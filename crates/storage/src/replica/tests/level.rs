@@ -110,3 +110,49 @@ async fn what_a_failed_change_leaves_also_a_member_gets_that_is_joining() {
     }
     assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
 }
+
+/// It was asked again and again, and nobody could touch what the change had touched for as long as the reign lasted. Taken out
+/// by the word of the primary alone it would have answered readers still.
+#[tokio::test]
+async fn a_member_that_fails_for_good_while_it_is_made_equal_takes_itself_out() {
+    let is_sums: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Sums(_));
+    for kind in [ErrorKind::Io, ErrorKind::Corrupt] {
+        let bench = Arc::new(Bench::start().await);
+        bench.write(0, 1).await;
+        *bench.net.fails.lock() = Some((3, is_sums, kind));
+        let failing = tokio::spawn({
+            let bench = bench.clone();
+            async move { bench.fail_behind(1, 2).await }
+        });
+        bench.until_in_sync(&[1, 2]).await;
+        assert!(bench.has_resigned(3).await);
+        // The primary hears of the new epoch.
+        bench.write(5, 4).await;
+        let error = failing.await.unwrap().unwrap_err();
+        assert_ne!(error.kind, ErrorKind::NotCurrent, "not under way any more: {error}");
+        bench.write(1, 3).await;
+        for member in [1, 2] {
+            assert_eq!(bench.read(member, 1).await, 3, "{kind:?} at {member}");
+        }
+    }
+}
+
+/// What fails a few times only takes nobody out.
+#[tokio::test]
+async fn a_member_that_fails_for_a_moment_while_it_is_made_equal_stays() {
+    let is_sums: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Sums(_));
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    *bench.net.fails.lock() = Some((3, is_sums, ErrorKind::Io));
+    let failing = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.fail_behind(1, 2).await }
+    });
+    bench.until(async || (bench.net.failed.load(Ordering::Relaxed) > 1).then_some(())).await;
+    *bench.net.fails.lock() = None;
+    failing.await.unwrap().unwrap_err();
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 1).await, 2, "at {member}");
+    }
+}

@@ -25,6 +25,10 @@ const ATTEMPT_TIME_MIN: Duration = Duration::from_secs(5);
 /// How long a server that is heard of may be at work on an operation in all, however often it has to be asked for that:
 /// just less than a sync may take ([`strake_wire::caller`]), at whose end it was only silent.
 const WORK_TIME_MAX: Duration = Duration::from_secs(110);
+/// How long it may be at work on a sync in all. It has to say every [`WORK_TIME_MAX`] that it still is.
+const SYNC_TIME_MAX: Duration = Duration::from_secs(20 * 60);
+/// Who says only after so long that this is not done yet is at work on it: what is not ready says so sooner.
+const WORK_SAID_AFTER: Duration = Duration::from_secs(60);
 /// Only then it is looked whether a server that works is heard of.
 const LOOK_AFTER: Duration = Duration::from_millis(SILENT_MS_MAX);
 /// Nothing is late by more, unless this process stood still.
@@ -39,6 +43,8 @@ pub(crate) struct Patience<'a> {
     started: Duration,
     /// When the last attempt failed; before that, when the operation began.
     failed: Duration,
+    /// When it was said last that it is at work on a sync, or was lost; before that, when the operation began.
+    worked: Duration,
     /// How long it waits, as what was answered last asks.
     limit: Duration,
     pause_ms: u64,
@@ -62,6 +68,7 @@ impl<'a> Patience<'a> {
             began: now,
             started: now,
             failed: now,
+            worked: now,
             limit: Duration::from_millis(volume.options().operation_wait_ms),
             pause_ms: PAUSE_MS_FIRST,
             renewals: 0,
@@ -121,7 +128,19 @@ impl<'a> Patience<'a> {
 
     /// How long somebody may be at work on it yet.
     fn work_left(&self) -> Duration {
-        (self.began + WORK_TIME_MAX).saturating_sub(self.now())
+        let in_all = if self.syncs() { SYNC_TIME_MAX } else { WORK_TIME_MAX };
+        let until = (self.worked + WORK_TIME_MAX).min(self.began + in_all);
+        until.saturating_sub(self.now())
+    }
+
+    /// It is a sync of a target.
+    fn syncs(&self) -> bool {
+        matches!(self.works, Some(Worker::Syncs(_)))
+    }
+
+    /// It is a sync that is waited for by the longer limit.
+    fn syncs_for_long(&self) -> bool {
+        self.syncs() && self.worked > self.began
     }
 
     /// How long an attempt may last yet.
@@ -135,7 +154,7 @@ impl<'a> Patience<'a> {
         let work = self.works.map_or(Duration::ZERO, |_| 2 * WORK_TIME_MAX);
         if self.waited() > self.limit.max(ATTEMPT_TIME_MIN) + work + LATE_MAX {
             self.started = self.now();
-            (self.began, self.failed) = (self.started, self.started);
+            (self.began, self.failed, self.worked) = (self.started, self.started, self.started);
         }
     }
 
@@ -169,6 +188,7 @@ impl<'a> Patience<'a> {
                 return self.time_is_over().await;
             }
             self.started = self.now();
+            self.worked = self.started;
         }
         let volume = self.volume;
         let is_back = async {
@@ -200,7 +220,8 @@ impl<'a> Patience<'a> {
 
     /// The time is over.
     fn end(&self, what: impl Fn() -> String, error: &Error) -> Error {
-        let (what, waited_ms) = (what(), self.waited().as_millis());
+        let since = if self.syncs_for_long() { self.began } else { self.started };
+        let (what, waited_ms) = (what(), self.now().saturating_sub(since).as_millis());
         tracing::error!("gave up waiting for {what} after {waited_ms} ms: {error}");
         let detail =
             format!("waited {waited_ms} ms for {what} (last answer: {error}); see `strake status`");
@@ -217,6 +238,13 @@ impl<'a> Patience<'a> {
         });
         let now = self.now();
         let lasted = now.saturating_sub(std::mem::replace(&mut self.failed, now));
+        if error.kind == ErrorKind::NotCurrent && self.syncs() && lasted >= WORK_SAID_AFTER {
+            if !self.syncs_for_long() {
+                // What was said was of a shorter wait.
+                self.said = None;
+            }
+            self.worked = now;
+        }
         // It says that it is not ready, or an attempt has lasted for long: it may be at work.
         let may_work = error.kind == ErrorKind::NotCurrent || lasted >= ATTEMPT_TIME_MIN;
         if may_work
@@ -242,20 +270,25 @@ impl<'a> Patience<'a> {
         if waited_ms >= limit_ms {
             return Err(self.end(what, &error));
         }
-        if self.said.is_none() && waited_ms >= SILENT_MS_MAX.min(limit_ms / 2) {
-            let what = what();
-            tracing::warn!("waiting for {what}, up to {limit_ms} ms: {error}");
-            let wait = Wait {
-                what: format!("{what}: {error}"),
-                file: self.file,
-                since: self.started,
-                limit_ms,
-            };
-            self.said = Some(self.volume.waits.begin(wait, self.volume.clock()));
+        if self.syncs_for_long() {
+            self.say(what, &error, self.began, SYNC_TIME_MAX.as_millis() as u64);
+        } else if waited_ms >= SILENT_MS_MAX.min(limit_ms / 2) {
+            self.say(what, &error, self.started, limit_ms);
         }
         let pause_ms = self.pause_ms.min(limit_ms - waited_ms).max(1);
         self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);
         Ok(Duration::from_millis(pause_ms))
+    }
+
+    /// Says in the log, and whoever asks, that it waits.
+    fn say(&mut self, what: impl Fn() -> String, error: &Error, since: Duration, limit_ms: u64) {
+        if self.said.is_some() {
+            return;
+        }
+        let what = what();
+        tracing::warn!("waiting for {what}, up to {limit_ms} ms: {error}");
+        let wait = Wait { what: format!("{what}: {error}"), file: self.file, since, limit_ms };
+        self.said = Some(self.volume.waits.begin(wait, self.volume.clock()));
     }
 
     async fn pause(&mut self, what: impl Fn() -> String, error: Error) -> Result<()> {

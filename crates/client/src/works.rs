@@ -14,6 +14,8 @@ const FETCH: Duration = Duration::from_millis(500);
 pub(crate) enum Worker {
     /// The target to which a group's changes go.
     Target(GroupId),
+    /// The same, which is to sync: the more was written, the longer that takes.
+    Syncs(GroupId),
     /// The metadata server of a share.
     Metadata(VolumeId),
 }
@@ -21,8 +23,10 @@ pub(crate) enum Worker {
 impl Worker {
     /// Who has to change or sync what lies in a group, which waits for a disk.
     pub(crate) fn of_group(group: GroupId, op: &StorageOp) -> Option<Self> {
-        let works = op.is_change() || matches!(op, StorageOp::Sync(_));
-        works.then_some(Self::Target(group))
+        match op {
+            StorageOp::Sync(_) => Some(Self::Syncs(group)),
+            op => op.is_change().then_some(Self::Target(group)),
+        }
     }
 
     /// Who has to answer when something of a share is on disk.
@@ -40,9 +44,11 @@ impl Worker {
     pub(crate) fn is_heard_of(self, map: &MapView) -> bool {
         let current = map.current();
         match self {
-            Self::Target(group) => map.primary_of(group).is_ok_and(|(primary, _)| {
-                current.targets.iter().any(|target| target.id == primary.0 && target.up)
-            }),
+            Self::Target(group) | Self::Syncs(group) => {
+                map.primary_of(group).is_ok_and(|(primary, _)| {
+                    current.targets.iter().any(|target| target.id == primary.0 && target.up)
+                })
+            }
             Self::Metadata(share) => current.volume(share).is_some_and(|share| {
                 current.servers.iter().any(|server| server.id == share.meta_server && server.up)
             }),

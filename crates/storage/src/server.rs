@@ -10,7 +10,7 @@ use crate::apply::{Answer, Shelf, done_in, durable, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::opener::Opener;
 use crate::order::{Order, Whose};
-use crate::replica::{Common, Healing, MetBy, Outcome, Replica};
+use crate::replica::{Common, Healing, MetBy, Outcome, Replica, SYNC_WAIT};
 use crate::tag::{Tag, plain};
 use crate::target::{OpKind, Target, describe_metrics};
 use async_trait::async_trait;
@@ -351,7 +351,7 @@ impl StorageServer {
         match &way {
             Way::Several(replica) => replica.sync(order.epoch, op, order.safety.min_copies).await?,
             Way::Alone(_) if is_broken("syncs-reach-disks") => {}
-            Way::Alone(shelf) => shelf.sync().await?,
+            Way::Alone(shelf) => sync_in_time(shelf).await?,
         }
         self.check_unused(way.gate(), target, order.group)
     }
@@ -437,6 +437,15 @@ impl StorageServer {
             op => self.look(target, group, epoch, op).await,
         }
     }
+}
+
+/// Syncs a target, or says in time that it is still at work on that.
+async fn sync_in_time(shelf: &Shelf) -> Result<()> {
+    let late = |_| {
+        let detail = format!("target {}: its disk is still at work on a sync", shelf.target.id);
+        Error::with(ErrorKind::NotCurrent, detail)
+    };
+    tokio::time::timeout(SYNC_WAIT, shelf.sync()).await.map_err(late)?
 }
 
 #[async_trait]

@@ -24,6 +24,8 @@ pub(crate) enum Mood {
     Silent,
     /// After this time.
     Slow(Duration),
+    /// After this time, that it is still at work.
+    Works(Duration),
     /// With an error.
     Says(ErrorKind),
     /// It carries the next request out, and the answer is lost.
@@ -139,6 +141,10 @@ impl Pairs {
         match mood {
             Some(Mood::Silent) => std::future::pending().await,
             Some(Mood::Slow(time)) => tokio::time::sleep(time).await,
+            Some(Mood::Works(time)) => {
+                tokio::time::sleep(time).await;
+                return Err(ErrorKind::NotCurrent.into());
+            }
             Some(Mood::Says(kind)) => return Err(kind.into()),
             _ => {}
         }

@@ -65,6 +65,50 @@ async fn a_sync_is_waited_for_while_its_target_is_heard_of() {
     assert_eq!(told.expect("it ends").unwrap_err().kind, ErrorKind::TimedOut);
 }
 
+/// What a volume in a pair has to sync, of which the target says every 100 s that it is still at work.
+async fn long_sync(fake: &Arc<Fake>) -> (Arc<Volume>, Arc<OpenFile>) {
+    let volume = fake.volume_in_pair(patient(30)).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.flush(&file).await.unwrap();
+    fake.pairs.set(0, Mood::Works(Duration::from_secs(100)));
+    (volume, file)
+}
+
+/// It was given up after 110 s, and nobody was told that it waited.
+#[tokio::test(start_paused = true)]
+async fn a_sync_is_waited_for_as_long_as_its_target_says_that_it_is_at_work() {
+    let fake = Arc::new(Fake::default());
+    let (volume, file) = long_sync(&fake).await;
+    let look = async {
+        sleep(Duration::from_secs(550)).await;
+        let told = volume.waits.told(volume.clock().monotonic());
+        let limits: Vec<_> = told.iter().map(|wait| wait.limit_ms).collect();
+        assert_eq!(limits, [20 * 60_000], "{told:?}");
+        fake.pairs.heal(0);
+    };
+    let (synced, ()) = tokio::join!(volume.fsync(&file, false), look);
+    synced.unwrap();
+}
+
+/// Who has said once that it is at work might say nothing more, and who says it again and again never be done.
+#[tokio::test(start_paused = true)]
+async fn a_sync_of_which_its_target_says_nothing_more_or_the_same_for_ever_is_given_up() {
+    for (falls_silent, limit) in [(true, 330), (false, 20 * 60 + 60)] {
+        let fake = Arc::new(Fake::default());
+        let (volume, file) = long_sync(&fake).await;
+        let fall_silent = async {
+            sleep(Duration::from_secs(150)).await;
+            if falls_silent {
+                fake.pairs.set(0, Mood::Silent);
+            }
+        };
+        let both = async { tokio::join!(volume.fsync(&file, false), fall_silent).0 };
+        let told = timeout(Duration::from_secs(limit), both).await.expect("it ends");
+        assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut, "{falls_silent}");
+    }
+}
+
 /// It was given up when the mount's wait was over, and what was written was lost, although the target was only slow.
 #[tokio::test(start_paused = true)]
 async fn a_write_is_waited_for_while_its_target_is_heard_of() {

@@ -19,7 +19,7 @@ const LASTING: Duration = Duration::from_secs(3);
 /// A question that has failed and did not come again for so long is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Pause before the manager is told again.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(5);
 /// How long it is waited for.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 

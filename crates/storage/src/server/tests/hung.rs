@@ -110,3 +110,29 @@ async fn a_read_that_waits_for_a_disk_that_hangs_is_given_up() {
     go_on(&server, &disk).await;
     assert_eq!(read(&server, 0).await.unwrap(), bytes(1, 4_096));
 }
+
+/// It could not be told from one that nobody works on, and its client gave it up.
+#[tokio::test(start_paused = true)]
+async fn of_a_sync_that_takes_long_the_target_says_that_it_is_at_work_on_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    disk.hold();
+    let sync = || {
+        let file = msg::FileRef { volume: VOLUME, ino: INO };
+        call(&server, StorageOp::Sync(file), Bytes::new())
+    };
+    let time = async {
+        for _ in 0..1_000 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            tokio::task::yield_now().await;
+        }
+    };
+    let told = tokio::select! {
+        synced = sync() => synced.unwrap_err(),
+        () = time => panic!("it says nothing"),
+    };
+    assert_eq!(told.kind, ErrorKind::NotCurrent, "{told}");
+    disk.go_on();
+    sync().await.unwrap();
+}

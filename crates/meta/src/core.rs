@@ -408,7 +408,7 @@ impl Core {
 
     async fn load_sessions(&self, volume: &Volume) -> Result<()> {
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
-        let grace_ms = self.monotonic_ms() + 2 * self.options.lease_ms;
+        let grace_ms = self.monotonic_ms() + self.options.lease_ms;
         let mut found = Vec::new();
         scan(&*snapshot, &keys::prefix(Kind::Session, volume.id), |key, value| {
             let id = keys::last_id(key).ok_or_else(|| records::corrupt(key, "has no id"))?;

@@ -3,7 +3,6 @@
 use crate::ctx::Ctx;
 use crate::layout::{self, text};
 use crate::records::Inode;
-use crate::stored::store_error;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::layout::{Groups, LayoutTemplate};
@@ -54,7 +53,7 @@ impl Mutation for SetTemplate {
 /// Another layout of an empty file is on disk before anybody can write where it is to lie: a loss of power would have it lie
 /// where it was to lie before, and what was written and synced be nowhere. The caller holds its lock.
 pub(crate) async fn keep_layout(ctx: &Ctx) -> Result<()> {
-    ctx.volume.kv.sync().await.map_err(store_error)
+    ctx.volume.sync().await
 }
 
 /// Fails unless every group named exists, and groups that keep so many copies do.

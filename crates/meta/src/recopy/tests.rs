@@ -471,7 +471,7 @@ async fn a_client_that_never_came_back_after_a_restart_may_use_any_file() {
     world.open_session(0, &[]).await;
     let world = world.killed().await;
     world.open_session(world.session, &[]).await;
-    world.clock.advance_ms(50_000);
+    world.clock.advance_ms(20_000);
     world.open_session(world.session, &[]).await;
     world.clock.advance_ms(20_000);
     world.until(async || world.keys(b'S').await == 1).await;

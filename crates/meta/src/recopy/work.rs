@@ -121,7 +121,7 @@ async fn begin(
         under_locks(ctx, &Switch(&begun)).await?;
         if begun.inode.length == 0 {
             // As below; what lies inside the inode is made durable when it moves out.
-            ctx.volume.kv.sync().await.map_err(store_error)?;
+            ctx.volume.sync().await?;
         }
         return Ok(Err(Outcome::Done));
     }

@@ -137,7 +137,7 @@ async fn orphans_of_a_client_that_does_not_come_back_are_deleted_after_the_grace
     root.unlink(1, "f").await.unwrap();
     let world = world.killed().await;
     let nobody = world.root().at(0);
-    world.clock.advance_ms(59_000);
+    world.clock.advance_ms(29_000);
     nobody.getattr(ino).await.unwrap();
     world.clock.advance_ms(2_000);
     world.until(async || nobody.getattr(ino).await.is_err()).await;

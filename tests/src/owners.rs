@@ -77,7 +77,12 @@ impl Cluster {
     /// which is mounted.
     pub fn of_shares(shares: u32) -> Self {
         let database = PostgresServer::shared();
-        let mut cluster = Self::start(&database.url(&database.database()), 2);
+        Self::of_shares_on(&database.url(&database.database()), shares)
+    }
+
+    /// The same on another database.
+    pub fn of_shares_on(url: &str, shares: u32) -> Self {
+        let mut cluster = Self::start(url, 2);
         let (address, shares) = (cluster.address(), shares.to_string());
         succeed(["volume", "create", "wide", "--shares", &shares, "--cluster", &address]);
         cluster.work_in("wide");

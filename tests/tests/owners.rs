@@ -142,14 +142,35 @@ fn a_volume_of_several_shares_outlives_each_of_its_servers() {
             "each mount once, not once for each share: {list}"
         );
         for nth in [0, 1, 0] {
-            let mut next = cluster.metas[nth].next();
-            cluster.metas[nth].process.kill();
-            more();
-            next.go();
-            cluster.metas[nth].process = next;
-            more();
+            kill_and_start_again(cluster, nth, more);
         }
     });
+}
+
+fn kill_and_start_again(cluster: &mut Cluster, nth: usize, more: &dyn Fn()) {
+    let mut next = cluster.metas[nth].next();
+    cluster.metas[nth].process.kill();
+    more();
+    next.go();
+    cluster.metas[nth].process = next;
+    more();
+}
+
+#[test]
+fn a_volume_of_several_shares_on_etcd_outlives_each_of_its_servers_and_a_member() {
+    let etcd = EtcdServer::start(3, &[]);
+    let mut cluster = Cluster::of_shares_on(&etcd.url("strake"), 6);
+    under_load(&mut cluster, |cluster, more| {
+        let leader = etcd.leader();
+        for nth in [0, 1] {
+            kill_and_start_again(cluster, nth, more);
+        }
+        etcd.crash(leader);
+        more();
+        etcd.resume(leader);
+        more();
+    });
+    cluster.fsck();
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn check_shares(wanted: Option<u32>) -> Result<u32> {
 }
 
 /// The server of the first share of a new volume; 0 where there is none yet and need not be. Several can serve one volume
-/// only where the database itself finds out that two of them write the same; all shares lie in one.
+/// only where one commit of the database can change what is of several; all shares lie in one.
 fn first_server(state: &State, shares: Shares, is_up: impl Fn(u32) -> bool) -> Result<u32> {
     let is_one = shares.count == 1;
     let fits = |server: &Server| is_one || server.shares;
@@ -112,8 +112,8 @@ fn no_shares(state: &State) -> Error {
         let detail = "no server serves metadata yet; strake server --roles meta starts one";
         return invalid(detail.into());
     }
-    let detail = "a volume of several shares needs its metadata in PostgreSQL (or a database that speaks as it does); strake \
-         meta export, then strake meta import --meta postgres://USER@HOST/DATABASE, moves it there";
+    let detail = "a volume of several shares needs its metadata in PostgreSQL (or a database that speaks as it does) or etcd; \
+         strake meta export, then strake meta import --meta postgres://USER@HOST/DATABASE, moves it there";
     invalid(detail.into())
 }
 

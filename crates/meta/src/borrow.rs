@@ -225,7 +225,11 @@ impl Borrowed {
                 return Ok(false);
             }
             let GiveBack { number, inodes, bytes, .. } = *end;
-            kv.put(key, records::encode(&LoanRecord { number, made: true, inodes, bytes }));
+            let made = LoanRecord { number, made: true, inodes, bytes };
+            match strake_base::is_broken("loans-are-contended") {
+                true => kv.put(key, records::encode(&made)),
+                false => kv.put_contended(key, records::encode(&made)),
+            }
         }
         Ok(true)
     }

@@ -337,11 +337,11 @@ impl Core {
 
     /// What an earlier server of a share has lent is over.
     async fn begin_loans(&self, volume: &Volume) -> Result<()> {
-        if self.store.judges_all_writers() {
+        if self.store.spans_parts() {
             return volume.begin_loans().await;
         }
         let detail = format!(
-            "volume {} has several shares, and its metadata is in {}, which cannot bear that; move it to PostgreSQL (strake \
+            "volume {} has several shares, and its metadata is in {}, which cannot bear that; move it to PostgreSQL or etcd (strake \
              meta export, strake meta import)",
             volume.id,
             self.store.name()

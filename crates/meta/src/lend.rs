@@ -16,7 +16,7 @@ use crate::keys;
 use crate::leases::Keeper;
 use crate::loans::SLOTS;
 use crate::records::{self, LoanRecord};
-use crate::stored::decoded;
+use crate::stored::{decoded, store_error};
 use crate::view::Tx;
 use crate::volume::Volume;
 use std::sync::Arc;
@@ -82,6 +82,8 @@ async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
         return;
     };
     let prepared = async {
+        // What was given up half-way, and comes late, would lie over the change.
+        volume.kv.drain().await.map_err(store_error)?;
         if op.child_of != 0 {
             loan.ino = volume.new_ino(Ino(op.child_of)).await?.0;
         }
@@ -181,7 +183,7 @@ async fn settle(volume: &Volume, loan: &Loan) -> Result<LoanRecord> {
             let stored: Option<LoanRecord> = decoded(&key, stored)?;
             let never = LoanRecord { number: loan.number, ..LoanRecord::default() };
             found = stored.filter(|stored| stored.number == loan.number).unwrap_or(never);
-            tx.put(key.clone(), records::encode(&found));
+            tx.put_contended(key.clone(), records::encode(&found));
             Ok(())
         })
         .await?;

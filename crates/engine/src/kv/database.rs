@@ -35,11 +35,10 @@ pub fn is_database_engine(name: &str) -> bool {
     [postgres::NAME, etcd::NAME].contains(&name)
 }
 
-/// True if an engine of this name finds out that a key was written since a snapshot by whichever writer: one commit
-/// can then change what lies in several parts.
+/// True if one commit of an engine of this name can change what lies in several parts ([`Store::spans_parts`]).
 #[must_use]
-pub fn judges_all_writers(name: &str) -> bool {
-    name == postgres::NAME
+pub fn spans_parts(name: &str) -> bool {
+    [postgres::NAME, etcd::NAME].contains(&name)
 }
 
 /// Where a database is, without the password. Fails where the URL cannot be read.

@@ -12,7 +12,7 @@ mod random;
 mod synced;
 mod versions;
 
-use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes};
+use super::{Kv, KvError, Outcome, Pair, Part, Result, Snapshot, Writes};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -115,6 +115,26 @@ impl MemoryKv {
         self.state.lock().reach = Reach::Within;
     }
 
+    /// Commits as the writer of a part on an engine that spans parts and knows no more of other writers than it must: whether they
+    /// have written `contended` keys.
+    pub fn commit_as(
+        &self,
+        part: Part,
+        snapshot: &dyn Snapshot,
+        writes: Writes,
+        contended: &[Vec<u8>],
+    ) -> Outcome {
+        let version = version_of(snapshot);
+        let mut state = self.decided();
+        match state.versions.conflicts_for(part, version, &writes, contended) {
+            true => Outcome::Conflict,
+            false => {
+                state.versions.apply_by(part, writes);
+                Outcome::Committed
+            }
+        }
+    }
+
     /// Suspends now and then, and never when calm.
     async fn interleave(&self) {
         let suspend = {
@@ -155,11 +175,7 @@ impl Kv for MemoryKv {
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
         self.interleave().await;
-        let version = snapshot
-            .as_any()
-            .downcast_ref::<MemorySnapshot>()
-            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
-            .version;
+        let version = version_of(&*snapshot);
         let outcome = {
             let mut state = self.state.lock();
             let rates = state.rates;
@@ -197,6 +213,14 @@ impl Kv for MemoryKv {
 struct MemorySnapshot {
     kv: MemoryKv,
     version: u64,
+}
+
+fn version_of(snapshot: &dyn Snapshot) -> u64 {
+    snapshot
+        .as_any()
+        .downcast_ref::<MemorySnapshot>()
+        .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
+        .version
 }
 
 impl Drop for MemorySnapshot {

@@ -38,7 +38,7 @@ mod tests;
 
 pub use database::{
     DATABASE_FORMS, WAIT_MS_DEFAULT, database_engine, database_shown, how_to_empty,
-    is_database_engine, judges_all_writers, open_database,
+    is_database_engine, open_database, spans_parts,
 };
 pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
@@ -83,6 +83,23 @@ pub trait Kv: Send + Sync + 'static {
     /// Applies `writes` all at once if no key among them was committed by another since `snapshot`.
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome>;
 
+    /// The same where writers of other parts may write some of the keys, too: the store itself finds out whether one has since
+    /// `snapshot`. Of the other keys it may go by what this writer has done. `contended` are put and not deleted.
+    async fn commit_contended(
+        &self,
+        snapshot: Arc<dyn Snapshot>,
+        writes: Writes,
+        _contended: &[Vec<u8>],
+    ) -> Result<Outcome> {
+        self.commit(snapshot, writes).await
+    }
+
+    /// Returns when all that was asked for before has happened, or never will, where a commit that comes late could lie over what
+    /// the writer of another part has changed since.
+    async fn drain(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Asked by who is about to write what takes more room than it frees. [`KvError::Full`], with what is full and what to
     /// do, while there is so little that a commit may be refused soon.
     fn check_room(&self) -> Result<()> {
@@ -120,12 +137,13 @@ pub trait Snapshot: Send + Sync + std::any::Any {
 pub struct Transaction {
     snapshot: Arc<dyn Snapshot>,
     writes: Writes,
+    contended: Vec<Vec<u8>>,
 }
 
 impl Transaction {
     /// Begins on the present state.
     pub async fn begin(kv: &dyn Kv) -> Result<Self> {
-        Ok(Self { snapshot: kv.snapshot().await?, writes: Writes::new() })
+        Ok(Self { snapshot: kv.snapshot().await?, writes: Writes::new(), contended: Vec::new() })
     }
 
     /// The value of a key.
@@ -178,6 +196,12 @@ impl Transaction {
         self.writes.insert(key, Some(value.into()));
     }
 
+    /// Sets a key that the writers of several parts write: [`Kv::commit_contended`].
+    pub fn put_contended(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
+        self.contended.push(key.clone());
+        self.put(key, value);
+    }
+
     /// Removes a key.
     pub fn delete(&mut self, key: Vec<u8>) {
         self.writes.insert(key, None);
@@ -210,7 +234,10 @@ impl Transaction {
         if self.writes.is_empty() {
             return Ok(Outcome::Committed);
         }
-        kv.commit(self.snapshot, self.writes).await
+        match self.contended.is_empty() {
+            true => kv.commit(self.snapshot, self.writes).await,
+            false => kv.commit_contended(self.snapshot, self.writes, &self.contended).await,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 
 /// A part of a store. The keys of different parts are different; a writer keeps to those of his own, or, where
-/// the store [judges all writers](Store::judges_all_writers), agrees with the writers of those that he changes as well.
+/// [commits span parts](Store::spans_parts), agrees with the writers of those that he changes as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// All of it: every other writer is shut out.
@@ -45,9 +45,9 @@ pub trait Store: Send + Sync + 'static {
     /// True if several servers may have it open at once.
     fn is_shared(&self) -> bool;
 
-    /// True if it finds out that a key was written since a snapshot by whichever writer: one commit can then change what
-    /// lies in several parts.
-    fn judges_all_writers(&self) -> bool {
+    /// True if one commit can change what lies in several parts: of the keys that are said to be
+    /// [contended](Kv::commit_contended), if not of all, it finds out whether whichever writer has written them since a snapshot.
+    fn spans_parts(&self) -> bool {
         !self.is_shared()
     }
 

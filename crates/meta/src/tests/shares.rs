@@ -36,7 +36,7 @@ struct Trap {
     go: oneshot::Receiver<()>,
 }
 
-/// A database in memory of which each part has one writer.
+/// A database in memory of which each part has one writer, who finds out no more of the others than he must.
 #[derive(Clone)]
 struct Database {
     kv: MemoryKv,
@@ -61,7 +61,7 @@ impl Store for Database {
         true
     }
 
-    fn judges_all_writers(&self) -> bool {
+    fn spans_parts(&self) -> bool {
         true
     }
 
@@ -106,6 +106,15 @@ impl Kv for Opened {
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        self.commit_contended(snapshot, writes, &[]).await
+    }
+
+    async fn commit_contended(
+        &self,
+        snapshot: Arc<dyn Snapshot>,
+        writes: Writes,
+        contended: &[Vec<u8>],
+    ) -> KvResult<Outcome> {
         let trap = match self.is_of_several(&writes) {
             true => self.database.trap.lock().take(),
             false => None,
@@ -119,12 +128,12 @@ impl Kv for Opened {
         if when != Some(When::After) {
             stand_still.await;
             self.check()?;
-            return self.database.kv.commit(snapshot, writes).await;
+            return Ok(self.database.kv.commit_as(self.part, &*snapshot, writes, contended));
         }
         self.check()?;
-        let outcome = self.database.kv.commit(snapshot, writes).await;
+        let outcome = self.database.kv.commit_as(self.part, &*snapshot, writes, contended);
         stand_still.await;
-        outcome
+        Ok(outcome)
     }
 
     fn is_taken_over(&self) -> bool {

@@ -2,7 +2,9 @@
 //! by whoever has opened it last.
 //!
 //! What was committed stays. Each question takes its time on the way; now and then a commit is refused for nothing, and
-//! now and then nobody learns whether it was carried out until somebody reads.
+//! now and then nobody learns whether it was carried out until somebody reads. In one mood it finds out by itself what any
+//! writer has written, as PostgreSQL does; in the other each knows what he has, and asks about the keys that are contended, as
+//! with etcd, and a commit that its caller has given up comes all the same.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,8 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_base::random::SplitMix64;
+use strake_base::task;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, KvError, Outcome, Pair, Part, Result, Snapshot, Store, Writes};
+use tokio::sync::RwLock;
 
 /// A commit whose answer is lost, in percent.
 const LOST: u64 = 1;
@@ -28,6 +32,7 @@ pub struct Database {
     state: Arc<Mutex<State>>,
     kv: MemoryKv,
     cut: Arc<AtomicBool>,
+    knows_all: bool,
 }
 
 struct State {
@@ -40,10 +45,11 @@ struct State {
 }
 
 impl Database {
-    /// An empty one, which invents conflicts in so many of a hundred commits.
-    pub fn new(random: SplitMix64, conflicts: u64) -> Self {
+    /// An empty one, which invents conflicts in so many of a hundred commits, and may know what every writer has written.
+    pub fn new(random: SplitMix64, conflicts: u64, knows_all: bool) -> Self {
         let state = State { random, writers: HashMap::new(), openings: 0, conflicts };
-        Self { state: Arc::new(Mutex::new(state)), kv: MemoryKv::new(), cut: Arc::default() }
+        let state = Arc::new(Mutex::new(state));
+        Self { state, kv: MemoryKv::new(), cut: Arc::default(), knows_all }
     }
 
     /// The same on another machine.
@@ -87,7 +93,7 @@ impl Store for Database {
         true
     }
 
-    fn judges_all_writers(&self) -> bool {
+    fn spans_parts(&self) -> bool {
         true
     }
 
@@ -101,7 +107,9 @@ impl Store for Database {
             number
         };
         self.travel().await?;
-        Ok(Arc::new(Opened { database: self.clone(), part, number, lost: AtomicBool::new(false) }))
+        let (lost, under_way) = Default::default();
+        let writer = Writer { database: self.clone(), part, number, lost };
+        Ok(Arc::new(Opened { writer: Arc::new(writer), under_way }))
     }
 
     async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
@@ -114,19 +122,51 @@ impl Store for Database {
 
 /// A part that a server has opened.
 struct Opened {
+    writer: Arc<Writer>,
+    /// Held by each commit that comes whoever waits for it.
+    under_way: Arc<RwLock<()>>,
+}
+
+struct Writer {
     database: Database,
     part: Part,
     number: u64,
     lost: AtomicBool,
 }
 
-impl Opened {
+impl Writer {
     fn check(&self) -> Result<()> {
         if self.database.state.lock().writers.get(&self.part) == Some(&self.number) {
             return Ok(());
         }
         self.lost.store(true, Ordering::Relaxed);
         Err(KvError::TakenOver { store: "simulated".into(), by: "another server".into() })
+    }
+
+    async fn commit(
+        &self,
+        snapshot: Arc<dyn Snapshot>,
+        writes: Writes,
+        contended: &[Vec<u8>],
+    ) -> Result<Outcome> {
+        let database = &self.database;
+        database.travel().await?;
+        self.check()?;
+        let (refused, lost) = {
+            let mut state = database.state.lock();
+            let refused = state.conflicts;
+            (state.random.percent(refused), state.random.percent(LOST))
+        };
+        if refused {
+            return Ok(if lost { Outcome::Unknown } else { Outcome::Conflict });
+        }
+        // It answers at once: nobody comes between.
+        let outcome = match database.knows_all {
+            true => database.kv.commit(snapshot, writes).await?,
+            false => database.kv.commit_as(self.part, &*snapshot, writes, contended),
+        };
+        let lost = database.travel().await.is_err() || lost;
+        Ok(if lost { Outcome::Unknown } else { outcome })
     }
 }
 
@@ -137,32 +177,43 @@ impl Kv for Opened {
     }
 
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
-        self.database.travel().await?;
-        self.check()?;
-        let snapshot = self.database.kv.snapshot().await;
-        self.database.travel().await?;
+        let database = &self.writer.database;
+        database.travel().await?;
+        self.writer.check()?;
+        let snapshot = database.kv.snapshot().await;
+        database.travel().await?;
         snapshot
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
-        self.database.travel().await?;
-        self.check()?;
-        let (refused, lost) = {
-            let mut state = self.database.state.lock();
-            let refused = state.conflicts;
-            (state.random.percent(refused), state.random.percent(LOST))
-        };
-        if refused {
-            return Ok(if lost { Outcome::Unknown } else { Outcome::Conflict });
+        self.commit_contended(snapshot, writes, &[]).await
+    }
+
+    async fn commit_contended(
+        &self,
+        snapshot: Arc<dyn Snapshot>,
+        writes: Writes,
+        contended: &[Vec<u8>],
+    ) -> Result<Outcome> {
+        if self.writer.database.knows_all {
+            return self.writer.commit(snapshot, writes, contended).await;
         }
-        // It answers at once: nobody comes between.
-        let outcome = self.database.kv.commit(snapshot, writes).await?;
-        let lost = self.database.travel().await.is_err() || lost;
-        Ok(if lost { Outcome::Unknown } else { outcome })
+        let (writer, contended) = (self.writer.clone(), contended.to_vec());
+        let under_way = self.under_way.clone().read_owned().await;
+        let carried_out = task::spawn(async move {
+            let _under_way = under_way;
+            writer.commit(snapshot, writes, &contended).await
+        });
+        carried_out.await.unwrap_or(Ok(Outcome::Unknown))
+    }
+
+    async fn drain(&self) -> Result<()> {
+        drop(self.under_way.write().await);
+        Ok(())
     }
 
     fn is_taken_over(&self) -> bool {
-        self.lost.load(Ordering::Relaxed)
+        self.writer.lost.load(Ordering::Relaxed)
     }
 
     async fn sync(&self) -> Result<()> {

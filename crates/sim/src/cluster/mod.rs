@@ -179,7 +179,10 @@ impl Cluster {
         let world = World::new(seed, show);
         let plan = Arc::new(Plan::of(&world));
         world.set_weather(plan.fair_weather());
-        let database = || Database::new(world.stream(0x9001), plan.conflicts);
+        let database = || {
+            let knows_all = world.stream(0x9003).below(2) == 0;
+            Database::new(world.stream(0x9001), plan.conflicts, knows_all)
+        };
         let database = (plan.metas > 1).then(database);
         let host = |number| Host::new(&world, &plan, number, plan.drives, database.as_ref());
         let hosts = (1..=plan.servers + plan.spares).map(host).collect();

@@ -24,7 +24,7 @@ use strake_base::clock::{Clock, SystemClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
 use strake_engine::kv::{
-    DatabaseOptions, EngineKind, Kv, KvError, Moved, Part, WAIT_MS_DEFAULT, judges_all_writers,
+    DatabaseOptions, EngineKind, Kv, KvError, Moved, Part, WAIT_MS_DEFAULT, spans_parts,
 };
 use strake_manager::volumes_of_shares;
 use strake_wire::frame::crc32c;
@@ -313,7 +313,7 @@ fn has_changed(import: &Import) -> Failure {
 async fn check_shares(old: &dyn Kv, to: &MetaPlace) -> Outcome {
     let MetaPlace::Database(url) = to else { return Ok(()) };
     let engine = database_engine(url).unwrap_or_default();
-    if judges_all_writers(engine) {
+    if spans_parts(engine) {
         return Ok(());
     }
     let snapshot = old.snapshot().await.plain()?;

@@ -9,6 +9,7 @@
 
 mod address;
 mod cluster;
+mod commits;
 mod failure;
 mod hub;
 mod keys;
@@ -25,6 +26,7 @@ use address::Address;
 use async_trait::async_trait;
 use bytes::Bytes;
 use cluster::Cluster;
+use commits::{Ask, Commit};
 use failure::Failed;
 use hub::Hub;
 use keys::Keys;
@@ -37,7 +39,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use writer::{Ask, Commit, Writer};
+use writer::Writer;
 
 /// The engine's name.
 pub const NAME: &str = "etcd";
@@ -114,6 +116,10 @@ impl Store for EtcdStore {
         true
     }
 
+    fn spans_parts(&self) -> bool {
+        true
+    }
+
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
         let (cluster, opener) = (self.cluster.clone(), self.opener.clone());
         // The connections live on threads of their own.
@@ -126,7 +132,7 @@ impl Store for EtcdStore {
         let (cluster, runtime) = (self.cluster.clone(), &self.cluster.runtime);
         let hub = Arc::new(Hub::new(cluster, self.opener.keys.clone(), claim));
         let (snapshots, waiting) = mpsc::unbounded_channel();
-        let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
+        let (writer, asked) = mpsc::channel(commits::WAITING_MAX);
         runtime.spawn(snapshots::take_for_all(hub.clone(), waiting, writer.clone()));
         let writes = Writer::new(hub.clone());
         let hasher = writes.hasher();
@@ -174,6 +180,27 @@ impl EtcdKv {
     fn closed(&self) -> KvError {
         self.hub.cluster.unreachable("the store is being closed")
     }
+
+    async fn ask(
+        &self,
+        snapshot: &dyn Snapshot,
+        writes: Writes,
+        contended: &[Vec<u8>],
+    ) -> Result<Outcome> {
+        let since = snapshot
+            .as_any()
+            .downcast_ref::<EtcdSnapshot>()
+            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
+            .version();
+        if writes.is_empty() {
+            return Ok(Outcome::Committed);
+        }
+        let (answer, answered) = oneshot::channel();
+        let contended = contended.iter().map(|key| self.hub.keys.map(key)).collect();
+        let commit = Commit::new(since, writes, contended, &self.hasher, answer);
+        self.writer.send(Ask::Commit(commit)).await.map_err(|_| self.closed())?;
+        answered.await.unwrap_or(Ok(Outcome::Unknown))
+    }
 }
 
 #[async_trait]
@@ -190,18 +217,20 @@ impl Kv for EtcdKv {
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
-        let since = snapshot
-            .as_any()
-            .downcast_ref::<EtcdSnapshot>()
-            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
-            .version();
-        if writes.is_empty() {
-            return Ok(Outcome::Committed);
-        }
-        let (answer, answered) = oneshot::channel();
-        let commit = Commit::new(since, writes, &self.hasher, answer);
-        self.writer.send(Ask::Commit(commit)).await.map_err(|_| self.closed())?;
-        answered.await.unwrap_or(Ok(Outcome::Unknown))
+        self.ask(&*snapshot, writes, &[]).await
+    }
+
+    async fn commit_contended(
+        &self,
+        snapshot: Arc<dyn Snapshot>,
+        writes: Writes,
+        contended: &[Vec<u8>],
+    ) -> Result<Outcome> {
+        self.ask(&*snapshot, writes, contended).await
+    }
+
+    async fn drain(&self) -> Result<()> {
+        commits::drain(&self.hub, &self.writer).await
     }
 
     fn check_room(&self) -> Result<()> {

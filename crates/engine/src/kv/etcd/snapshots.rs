@@ -7,11 +7,11 @@
 use super::super::background::Background;
 use super::super::{Pair, Result, Snapshot, is_empty_range};
 use super::cluster::Cluster;
+use super::commits::{self, Ask};
 use super::failure::Failed;
 use super::hub::{Hub, version};
 use super::keys::Keys;
 use super::messages::RangeRequest;
-use super::writer::{self, Ask};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -70,7 +70,7 @@ pub async fn take_for_all(
 async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
     // What a read has shown must not change by a commit that was given up long ago.
     if hub.in_doubt.load(Ordering::SeqCst) {
-        writer::settle(hub, writer).await?;
+        commits::settle(hub, writer).await?;
     }
     // Held before it is known, so that no write after it is forgotten.
     let held = hub.horizon.hold();
@@ -78,7 +78,7 @@ async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
     let mut found = newest(hub).await?;
     if found.1.is_err() {
         // Is it one member, or all of them? What they agree upon says it.
-        writer::confirm(hub, writer).await?;
+        commits::confirm(hub, writer).await?;
         found = newest(hub).await?;
     }
     found.1?;

@@ -1,14 +1,16 @@
 //! Commits: one task writes, and what is asked for while a transaction of etcd is under way goes together into
 //! the next (group commit).
 //!
-//! Only we write our part, so whether two commits are in each other's way is found out here, without asking. Each
+//! Only we write our part, so whether two commits are in each other's way is found out here, without asking. Keys that others
+//! write as well (`contended`) are conditions of the transaction, in which such a commit is alone. Each
 //! transaction puts its number into our receipt, if the part is still ours and if the receipt is still the one that
 //! its predecessor left. So where no answer came the receipt tells what happened; and by writing another number
 //! there we make sure that a transaction which is still on its way never will.
 
 use super::super::conflicts::RecentWrites;
 use super::super::pause::Pause;
-use super::super::{KvError, Outcome, Result, Writes};
+use super::super::{KvError, Outcome, Result};
+use super::commits::{Ask, Commit, WAITING_MAX, next_batch, tell};
 use super::failure::Failed;
 use super::hub::{Hub, version};
 use super::messages::{
@@ -16,83 +18,22 @@ use super::messages::{
 };
 use super::records::{read_receipt, receipt};
 use bytes::Bytes;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Commits that may wait to be taken up.
-pub const WAITING_MAX: usize = 1024;
 /// Bytes of a transaction for several commits. etcd takes 1.5 MiB unless told otherwise.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// It is not made smaller than this, however little the members take.
 const BATCH_BYTES_MIN: usize = 16 << 10;
-/// What a write has beside its key and its value: the store's name, lengths, and what kind it is.
-const WRITE_BYTES: usize = 112;
 /// How often it is looked whether there is room again.
 const FULL_LOOK: Duration = Duration::from_secs(2);
 /// The revision of a receipt that is not there.
 const NONE: i64 = 0;
-
-/// What the writer is asked to do.
-pub enum Ask {
-    /// To commit.
-    Commit(Commit),
-    /// To find out what has become of a commit whose answer was lost.
-    Settle(oneshot::Sender<Result<()>>),
-    /// To make sure that etcd has not gone back to an earlier state.
-    Confirm(oneshot::Sender<Result<()>>),
-}
-
-/// A commit.
-pub struct Commit {
-    /// The version of its snapshot.
-    since: u64,
-    writes: Writes,
-    hashes: Vec<u64>,
-    bytes: usize,
-    answer: oneshot::Sender<Result<Outcome>>,
-}
-
-impl Commit {
-    pub fn new(
-        since: u64,
-        writes: Writes,
-        hasher: &RandomState,
-        answer: oneshot::Sender<Result<Outcome>>,
-    ) -> Self {
-        let hashes = RecentWrites::hashes(hasher, &writes);
-        let length = |(key, value): (&Vec<u8>, &Option<Bytes>)| {
-            WRITE_BYTES + key.len() + value.as_ref().map_or(0, Bytes::len)
-        };
-        let bytes = writes.iter().map(length).sum();
-        Self { since, writes, hashes, bytes, answer }
-    }
-}
-
-/// Asks the writer to settle what is in doubt.
-pub async fn settle(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
-    ask(hub, writer, Ask::Settle).await
-}
-
-/// Asks the writer whether etcd still has all that was met.
-pub async fn confirm(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
-    ask(hub, writer, Ask::Confirm).await
-}
-
-async fn ask(
-    hub: &Hub,
-    writer: &mpsc::Sender<Ask>,
-    what: fn(oneshot::Sender<Result<()>>) -> Ask,
-) -> Result<()> {
-    let (tell, told) = oneshot::channel();
-    let closed = || hub.cluster.unreachable("the store is being closed");
-    writer.send(what(tell)).await.map_err(|_| closed())?;
-    told.await.map_err(|_| closed())?
-}
 
 /// The writing task's own.
 pub struct Writer {
@@ -108,6 +49,15 @@ pub struct Writer {
     /// The revision at which it was known last that there is none.
     gone_at: i64,
     batch_bytes_max: usize,
+}
+
+/// What a transaction writes beside the receipt.
+#[derive(Default)]
+struct Change {
+    writes: Vec<RequestOp>,
+    /// Of the keys.
+    hashes: Vec<u64>,
+    conditions: Vec<Compare>,
 }
 
 /// A transaction that may or may not have happened.
@@ -142,6 +92,8 @@ enum Ended {
     Committed,
     /// It may have happened.
     Unsure,
+    /// Nothing was written: a key that others write as well was written since.
+    Conflict,
     /// Nothing was written: it has too many bytes.
     TooLarge(Failed),
     Failed(KvError),
@@ -196,7 +148,7 @@ impl Writer {
                 Err(_) => {
                     let deadline = self.hub.cluster.deadline();
                     if self.settle(deadline).await.is_ok() {
-                        let _still_full = self.advance(Vec::new(), Vec::new(), deadline).await;
+                        let _still_full = self.advance(Change::default(), deadline).await;
                     }
                 }
             }
@@ -234,12 +186,14 @@ impl Writer {
             if batch.is_empty() {
                 return Ok(Outcome::Conflict);
             }
+            let change = self.change(batch);
+            if change.writes.is_empty() {
+                return Ok(Outcome::Committed);
+            }
             self.see_to_receipt(deadline).await?;
-            let writes = batch.iter().flat_map(|commit| &commit.writes);
-            let writes = writes.map(|(key, value)| self.op(key, value.as_ref())).collect();
-            let hashes = batch.iter().flat_map(|commit| &commit.hashes).copied().collect();
-            match self.advance(writes, hashes, deadline).await {
+            match self.advance(change, deadline).await {
                 Ended::Committed => return Ok(Outcome::Committed),
+                Ended::Conflict => return Ok(Outcome::Conflict),
                 Ended::Unsure => match self.settle(deadline).await {
                     Ok(Fate::Happened) => return Ok(Outcome::Committed),
                     Ok(Fate::Untold) => return Ok(Outcome::Unknown),
@@ -289,11 +243,21 @@ impl Writer {
 
     /// Puts the next receipt and nothing else, if there is room.
     async fn put_receipt(&mut self, deadline: Instant) -> Result<()> {
-        match self.advance(Vec::new(), Vec::new(), deadline).await {
+        match self.advance(Change::default(), deadline).await {
             Ended::Committed => Ok(()),
-            Ended::Unsure => self.settle(deadline).await.map(|_| ()),
+            Ended::Unsure | Ended::Conflict => self.settle(deadline).await.map(|_| ()),
             Ended::TooLarge(failed) => Err(failed.into_error(self.hub.cluster.shown())),
             Ended::Failed(error) => Err(error),
+        }
+    }
+
+    /// What a batch writes.
+    fn change(&self, batch: &[Commit]) -> Change {
+        let writes = batch.iter().flat_map(|commit| &commit.writes);
+        Change {
+            writes: writes.map(|(key, value)| self.op(key, value.as_ref())).collect(),
+            hashes: batch.iter().flat_map(|commit| &commit.hashes).copied().collect(),
+            conditions: batch.iter().flat_map(Commit::conditions).collect(),
         }
     }
 
@@ -327,15 +291,13 @@ impl Writer {
     }
 
     /// One transaction, which leaves the next receipt, if the part is ours and the receipt the last one.
-    async fn advance(
-        &mut self,
-        writes: Vec<RequestOp>,
-        hashes: Vec<u64>,
-        deadline: Instant,
-    ) -> Ended {
+    async fn advance(&mut self, change: Change, deadline: Instant) -> Ended {
+        let Change { writes, hashes, conditions } = change;
         // A receipt that is not there may come and go: that tells nothing about a transaction that comes late.
         assert!(self.last != NONE || writes.is_empty(), "writes without a receipt before them");
-        let (txn, number) = self.receipt_txn(writes);
+        let may_conflict = !conditions.is_empty();
+        let (mut txn, number) = self.receipt_txn(writes);
+        txn.compare.extend(conditions);
         let least = self.hub.met() + 1;
         let failed = match self.hub.cluster.write(&txn, deadline).await {
             Ok(done) if done.succeeded => match self.hub.meet(done.revision(), least) {
@@ -347,7 +309,7 @@ impl Writer {
                 }
                 Err(error) => Failed::Unsure(error.to_string()),
             },
-            Ok(refused) => return self.refused(&refused, least - 1),
+            Ok(refused) => return self.refused(&refused, least - 1, may_conflict),
             Err(failed) => failed,
         };
         let is_over = match failed {
@@ -388,12 +350,16 @@ impl Writer {
     }
 
     /// Why a transaction was not carried out although nothing was in doubt.
-    fn refused(&mut self, refused: &TxnResponse, least: i64) -> Ended {
+    fn refused(&mut self, refused: &TxnResponse, least: i64, may_conflict: bool) -> Ended {
         let ours = self.hub.check_claim(refused.found(0));
         if let Err(error) = ours.and_then(|()| self.hub.meet(refused.revision(), least)) {
             return Ended::Failed(error);
         }
         match (refused.found(1), self.last) {
+            // It is the one that was asked for: a key was written since.
+            (Some(found), last) if may_conflict && found.mod_revision == last => {
+                return Ended::Conflict;
+            }
             // A bare one that was given up came late. Every write asks for the very revision of the one before it.
             (Some(late), NONE) => match read_receipt(self.hub.cluster.shown(), &late.value) {
                 Ok(number) if number < self.next && late.mod_revision > self.gone_at => {
@@ -518,37 +484,5 @@ impl Writer {
             _ => Fate::Never,
         };
         Ok(Found { fate, last: receipt.mod_revision, at: receipt.mod_revision })
-    }
-}
-
-/// Commits that can go into one transaction: no key in two of them. The others keep their order.
-fn next_batch(waiting: &mut VecDeque<Commit>, bytes_max: usize) -> Vec<Commit> {
-    let mut taken: HashSet<u64> = HashSet::new();
-    let (mut batch, mut later) = (Vec::new(), VecDeque::new());
-    let mut bytes = 0;
-    while let Some(commit) = waiting.pop_front() {
-        if !batch.is_empty() && bytes + commit.bytes > bytes_max {
-            later.push_back(commit);
-            break;
-        }
-        // A later one must not overtake one of the same key.
-        let is_free = !commit.hashes.iter().any(|hash| taken.contains(hash));
-        taken.extend(&commit.hashes);
-        match is_free {
-            true => {
-                bytes += commit.bytes;
-                batch.push(commit);
-            }
-            false => later.push_back(commit),
-        }
-    }
-    later.append(waiting);
-    *waiting = later;
-    batch
-}
-
-fn tell(commits: Vec<Commit>, result: &Result<Outcome>) {
-    for commit in commits {
-        let _gone = commit.answer.send(result.clone());
     }
 }

@@ -1,6 +1,6 @@
 //! A map that remembers its past as long as somebody looks at it.
 
-use super::super::{Pair, Writes};
+use super::super::{Pair, Part, Writes};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,6 +10,8 @@ use std::ops::Bound;
 pub struct Versions {
     newest: u64,
     keys: BTreeMap<Vec<u8>, Vec<(u64, Option<Bytes>)>>,
+    /// Which versions were made by the writer of a part.
+    writers: BTreeMap<u64, Part>,
     /// How many hold each version.
     held: BTreeMap<u64, usize>,
     /// Keys whose older values can go once no version below is held, by version.
@@ -47,6 +49,29 @@ impl Versions {
                 .and_then(|values| values.last())
                 .is_some_and(|(written, _)| *written > version)
         })
+    }
+
+    /// The same as the writer of a part finds it out who knows only what he has written, and asks about `contended` keys.
+    pub fn conflicts_for(
+        &self,
+        part: Part,
+        version: u64,
+        writes: &Writes,
+        contended: &[Vec<u8>],
+    ) -> bool {
+        writes.keys().any(|key| {
+            let mut since = self.keys.get(key).into_iter().flatten();
+            since.any(|(written, _)| {
+                let is_own = || self.writers.get(written) == Some(&part);
+                *written > version && (contended.contains(key) || is_own())
+            })
+        })
+    }
+
+    /// Makes the next version, as the writer of a part.
+    pub fn apply_by(&mut self, part: Part, writes: Writes) {
+        self.writers.insert(self.newest + 1, part);
+        self.apply(writes);
     }
 
     /// Makes the next version.
@@ -89,6 +114,7 @@ impl Versions {
     /// Drops what no holder can see.
     fn forget(&mut self) {
         let oldest = self.held.keys().next().copied().unwrap_or(self.newest);
+        self.writers.retain(|version, _| *version > oldest);
         while self.stale.front().is_some_and(|(version, _)| *version <= oldest) {
             let Some((_, key)) = self.stale.pop_front() else { return };
             let Some(values) = self.keys.get_mut(&key) else { continue };

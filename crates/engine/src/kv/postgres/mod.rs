@@ -99,7 +99,7 @@ impl Store for PostgresStore {
         true
     }
 
-    fn judges_all_writers(&self) -> bool {
+    fn spans_parts(&self) -> bool {
         true
     }
 

@@ -2,6 +2,7 @@
 
 mod encrypted;
 mod members;
+mod parts;
 mod refusals;
 #[path = "../../../../../../tests/src/etcd.rs"]
 mod server;

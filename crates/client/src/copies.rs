@@ -6,7 +6,8 @@
 //!
 //! Reads go to the member with the least under way from here, a slow one being given less. One that cannot answer is replaced by
 //! another at once, one that is silent for a moment is given company: the first answer counts. Where all others are silent, one
-//! that could not answer yet is asked again and again: it can as soon as those are given up, and has that done.
+//! that could not answer yet is asked again and again: it can as soon as those are given up, and has that done. Who knows a newer
+//! map has it fetched, whoever is asked meanwhile.
 
 use crate::members::UnderWay;
 use crate::route::{Answer, Ask, FETCH_MS, WATCH_MS, answered};
@@ -25,6 +26,7 @@ use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::map::Route;
 use strake_wire::message::manager::Group;
 use strake_wire::message::storage::StorageOp;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// A member that could not answer yet is asked again after this time, if the others that were asked are overdue by then.
@@ -51,11 +53,17 @@ impl Volume {
         }
     }
 
-    /// Waits until a call that was sent just now is to be given up, and says why.
-    async fn given_up(&self, group: GroupId, route: &Route) -> Error {
-        tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
-        let silent = Duration::from_millis(SILENT_MS_MAX - WATCH_MS);
-        if tokio::time::timeout(silent, self.moved(group, route)).await.is_err() {
+    /// Waits until a call that was sent just now is to be given up, and says why. Where there is `news` of a newer map, that is
+    /// fetched at once.
+    async fn given_up(
+        &self,
+        group: GroupId,
+        route: &Route,
+        news: impl Future<Output = ()>,
+    ) -> Error {
+        let silent = Instant::now() + Duration::from_millis(SILENT_MS_MAX);
+        let _told = tokio::time::timeout(Duration::from_millis(WATCH_MS), news).await;
+        if tokio::time::timeout_at(silent, self.moved(group, route)).await.is_err() {
             tracing::warn!(
                 "waiting for target {} of group {group}: no answer for {SILENT_MS_MAX} ms",
                 route.primary
@@ -99,7 +107,7 @@ impl Ask<'_> {
         let given_up = async {
             tokio::select! {
                 biased;
-                error = self.volume.given_up(self.group, route) => error,
+                error = self.volume.given_up(self.group, route, future::pending()) => error,
                 error = over => error,
             }
         };
@@ -121,7 +129,8 @@ impl Ask<'_> {
         let group = map.group(self.group).ok_or_else(gone)?;
         let (asked, calls) = (Vec::new(), FuturesUnordered::new());
         let mut race = Race { ask: self, group, asked, again: None, calls };
-        let mut given_up = pin!(self.volume.given_up(self.group, route));
+        let news = Notify::new();
+        let mut given_up = pin!(self.volume.given_up(self.group, route, news.notified()));
         let mut retry = None;
         race.join_any();
         loop {
@@ -149,6 +158,10 @@ impl Ask<'_> {
             race.failed(target, &error);
             // Whoever knows a newer map knows better than one that says nothing.
             let is_news = error.kind == ErrorKind::StaleMap;
+            if is_news {
+                // The next one that is asked may be the one that was taken out.
+                news.notify_one();
+            }
             // Waiting for one that cannot answer now is better than believing another's bad news.
             let waits = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);
             if waits || retry.is_none() {

@@ -306,6 +306,22 @@ async fn a_member_that_knows_a_newer_map_is_believed_although_the_other_is_silen
     assert_eq!(targets(&fake.pairs.take_asked()), [first, second, second]);
 }
 
+/// The one that had been taken out was asked next, and the map was not looked at before that one had said nothing for 300 ms.
+#[tokio::test(start_paused = true)]
+async fn a_newer_map_is_fetched_at_once_although_a_silent_member_is_asked_after_who_knows_it() {
+    let (fake, volume, file) = written(1).await;
+    let (first, second) = order(&fake, &volume, &file).await;
+    fake.pairs.set(first, Mood::Silent);
+    // From now on it is asked last.
+    read(&volume, &file, 0, 10).await;
+    assert_eq!(targets(&fake.pairs.take_asked()), [first, second]);
+    fake.pairs.move_to(&[second], 0);
+    let began = Instant::now();
+    assert_eq!(read(&volume, &file, 0, CHUNK as u32).await, contents(1));
+    assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
+    assert_eq!(targets(&fake.pairs.take_asked()), [second, first, second]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wrong_checksum_is_answered_by_the_other_member() {
     let (fake, volume, file) = written(1).await;

@@ -10,7 +10,7 @@
 //! map has it fetched, whoever is asked meanwhile.
 
 use crate::members::UnderWay;
-use crate::route::{Answer, Ask, FETCH_MS, WATCH_MS, answered};
+use crate::route::{AGAIN, Answer, Ask, FETCH_MS, WATCH_MS, answered};
 use crate::volume::Volume;
 use crate::waits::{SILENT_MS_MAX, Wait};
 use futures::future::{self, BoxFuture, FutureExt};
@@ -28,9 +28,6 @@ use strake_wire::message::manager::Group;
 use strake_wire::message::storage::StorageOp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-/// A member that could not answer yet is asked again after this time, if the others that were asked are overdue by then.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// In which epoch each group was when a call to it was last sent again, so that it is logged once.
 #[derive(Default)]
@@ -131,7 +128,7 @@ impl Ask<'_> {
         let mut race = Race { ask: self, group, asked, again: None, calls };
         let news = Notify::new();
         let mut given_up = pin!(self.volume.given_up(self.group, route, news.notified()));
-        let mut retry = None;
+        let mut retry: Option<Error> = None;
         race.join_any();
         loop {
             let overdue = pin!(race.overdue());
@@ -162,9 +159,7 @@ impl Ask<'_> {
                 // The next one that is asked may be the one that was taken out.
                 news.notify_one();
             }
-            // Waiting for one that cannot answer now is better than believing another's bad news.
-            let waits = matches!(error.advice(), Advice::Retry | Advice::RefreshMap);
-            if waits || retry.is_none() {
+            if retry.as_ref().is_none_or(|known| hope(&error) > hope(known)) {
                 retry = Some(error);
             }
             if race.join_next() {
@@ -318,6 +313,16 @@ fn as_absent(error: Error) -> Error {
 fn is_worth_another(kind: ErrorKind) -> bool {
     use ErrorKind::{Corrupt, Io, NotCurrent, Poisoned, StaleMap, TimedOut, Unavailable};
     matches!(kind, Corrupt | Io | NotCurrent | Poisoned | StaleMap | TimedOut | Unavailable)
+}
+
+/// How much is to be hoped for after an error: waiting for a member that cannot answer now is better than believing another's
+/// bad news, and one that lives can answer sooner than one that is away.
+fn hope(error: &Error) -> u8 {
+    match error.kind {
+        ErrorKind::StaleMap => 3,
+        ErrorKind::NotCurrent => 2,
+        _ => u8::from(error.advice() == Advice::Retry),
+    }
 }
 
 /// A number by which the chunks of a file spread over members.

@@ -1,6 +1,6 @@
 //! How long an operation goes on trying, and how.
 
-use crate::route::Awaited;
+use crate::route::{AGAIN, Awaited};
 use crate::volume::Volume;
 use crate::waits::{SILENT_MS_MAX, Wait, Waiting};
 use crate::works::Worker;
@@ -317,7 +317,7 @@ impl<'a> Patience<'a> {
     }
 
     /// As [`Patience::heed`], of an attempt at a group of several members: the next one is made as soon
-    /// as the group has changed.
+    /// as the group has changed, and soon where a member that lives cannot answer yet.
     pub(crate) async fn heed_group(
         &mut self,
         what: impl Fn() -> String,
@@ -328,7 +328,10 @@ impl<'a> Patience<'a> {
         if matches!(error.advice(), Advice::Renew | Advice::GiveUp) {
             return self.heed(what, error, renewable).await;
         }
+        // But not of a change: all that is written would be sent so often.
+        let is_soon = error.kind == ErrorKind::NotCurrent && self.works.is_none();
         let pause = self.next_pause(what, error)?;
+        let pause = if is_soon { pause.min(AGAIN) } else { pause };
         if tokio::time::timeout(pause, self.volume.moved(group, route)).await.is_ok() {
             self.pause_ms = PAUSE_MS_FIRST;
         }

@@ -38,6 +38,9 @@ pub(crate) const FETCH_MS: u64 = 500;
 const SILENT_FETCH_MS: u64 = 200;
 /// Fetches that follow each other so soon.
 const SILENT_FETCHES: u32 = 10;
+/// A member of a group that could not answer yet is asked again after this time, if none of the others answers: it can as soon as
+/// those are given up, and they are because it is asked.
+pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
 /// A target's answer and its payload.
 pub(crate) type Answer = (StorageAnswer, Bytes);

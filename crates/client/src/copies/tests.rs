@@ -322,6 +322,26 @@ async fn a_newer_map_is_fetched_at_once_although_a_silent_member_is_asked_after_
     assert_eq!(targets(&fake.pairs.take_asked()), [second, first, second]);
 }
 
+/// The pauses grew to half a second: a read that waited for the lease of a dead server could wait as long once more after it.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_cannot_answer_yet_is_asked_again_soon_where_the_other_is_dead() {
+    let (fake, volume, file) = written(1).await;
+    for dead in [0, 1] {
+        let other = 1 - dead;
+        fake.pairs.set(dead, Mood::Says(ErrorKind::Unavailable));
+        fake.pairs.set(other, Mood::Says(ErrorKind::NotCurrent));
+        let (v, f) = (volume.clone(), file.clone());
+        let reading = tokio::spawn(async move { read(&v, &f, 0, CHUNK as u32).await });
+        sleep(Duration::from_millis(700)).await;
+        fake.pairs.heal(other);
+        sleep(Duration::from_millis(150)).await;
+        assert!(reading.is_finished(), "it pauses for long");
+        assert_eq!(reading.await.unwrap(), contents(1));
+        fake.pairs.heal(dead);
+        fake.pairs.take_asked();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_wrong_checksum_is_answered_by_the_other_member() {
     let (fake, volume, file) = written(1).await;

@@ -76,7 +76,7 @@ impl Server {
 
     fn mount_of(&self, volume: &str) -> Mount {
         let path = self.at(volume);
-        fs::create_dir(&path).unwrap();
+        fs::create_dir_all(&path).unwrap();
         mount_volume(&self.address, volume, &path, "")
     }
 

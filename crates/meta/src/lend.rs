@@ -10,7 +10,7 @@
 //! docs/design/0067-shares-of-a-volume.md goes through who may die when.
 
 use crate::cache::Commit;
-use crate::core::{Core, backoff};
+use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::leases::Keeper;
@@ -33,6 +33,10 @@ const WAIT_MS_MAX: u64 = 4_000;
 const LOAN_MS_MAX: u64 = 6_000;
 /// How often it is looked whether the borrower is the one that it was.
 const LOOK_MS: u64 = 200;
+/// Pause before it is tried again to find out what has become of a change, longer each time,
+const SETTLE_PAUSE: Duration = Duration::from_millis(20);
+/// and the longest.
+const SETTLE_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Lends inodes of this share.
 pub(crate) async fn lend(ctx: &Ctx, op: &Borrow) -> Result<MetaAnswer> {
@@ -82,8 +86,10 @@ async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
         return;
     };
     let prepared = async {
-        // What was given up half-way, and comes late, would lie over the change.
-        volume.kv.drain().await.map_err(store_error)?;
+        if !inodes.is_empty() && !strake_base::is_broken("loans-are-drained") {
+            // What was given up half-way, and comes late, would lie over the change.
+            volume.kv.drain().await.map_err(store_error)?;
+        }
         if op.child_of != 0 {
             loan.ino = volume.new_ino(Ino(op.child_of)).await?.0;
         }
@@ -153,7 +159,7 @@ async fn settled(ctx: &Ctx, loan: &Loan, said: GiveBack) -> Option<(u64, GiveBac
         Some(false) => return Some((loan.stored, said)),
         None => {}
     }
-    let mut turn = 0;
+    let mut turn = 1;
     loop {
         match settle(&ctx.volume, loan).await {
             Ok(found) => {
@@ -163,12 +169,13 @@ async fn settled(ctx: &Ctx, loan: &Loan, said: GiveBack) -> Option<(u64, GiveBac
             }
             Err(_) if ctx.volume.kv.is_taken_over() => return None,
             Err(error) => {
-                tracing::warn!(
-                    "volume {}: what was lent cannot be settled: {error}",
-                    ctx.volume.id
-                );
+                if turn.is_power_of_two() {
+                    let id = ctx.volume.id;
+                    tracing::warn!("volume {id}: what was lent cannot be settled: {error}");
+                }
                 turn += 1;
-                backoff(turn).await;
+                let pause = SETTLE_PAUSE * turn;
+                tokio::time::sleep(pause.min(SETTLE_PAUSE_MAX)).await;
             }
         }
     }

@@ -42,6 +42,8 @@ struct Database {
     kv: MemoryKv,
     writers: Arc<Mutex<HashMap<Part, u64>>>,
     trap: Arc<Mutex<Option<Trap>>>,
+    /// It takes nothing more.
+    full: Arc<AtomicBool>,
 }
 
 struct Opened {
@@ -125,6 +127,9 @@ impl Kv for Opened {
             let _ = trap.reached.send(());
             let _ = trap.go.await;
         };
+        if self.database.full.load(Ordering::SeqCst) {
+            return Err(KvError::Full { store: "shared".into(), next: "make room" });
+        }
         if when != Some(When::After) {
             stand_still.await;
             self.check()?;
@@ -158,8 +163,8 @@ const SHARES: Shares = Shares { first: VolumeId(1), count: 2 };
 
 impl Two {
     async fn new() -> Arc<Self> {
-        let (writers, trap) = Default::default();
-        let database = Database { kv: MemoryKv::new(), writers, trap };
+        let (writers, trap, full) = Default::default();
+        let database = Database { kv: MemoryKv::new(), writers, trap, full };
         let mut map = cluster_map();
         map.servers.push(Server { id: 2, meta: true, up: true, ..Server::default() });
         map.volumes = (0..2).map(|share| share_of(1, "wide", share, 2)).collect();
@@ -546,6 +551,26 @@ async fn a_borrower_that_stands_still_holds_nobody_up_for_long_and_does_nothing_
     renaming.await.unwrap().unwrap();
     was_renamed_once(&two, (from, to, moved)).await;
     assert!(two.leads(to, "h").await.is_some_and(|ino| ino != moved), "it was not replaced");
+}
+
+/// Whoever had lent could not write down that the change was not made, and kept all of it locked until there was room.
+#[tokio::test]
+async fn a_change_for_which_there_is_no_room_keeps_nothing_lent() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    two.database.full.store(true, Ordering::SeqCst);
+    assert_eq!(two.call(1, op.clone()).await.unwrap_err().kind, ErrorKind::NoSpace);
+    let volume = two.server_of(1).core().volume(VolumeId(2)).await.unwrap();
+    for _ in 0..400 {
+        if volume.loans.are_over() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(volume.loans.are_over(), "it is lent while there is no room");
+    two.database.full.store(false, Ordering::SeqCst);
+    two.call(2, op).await.unwrap();
+    was_renamed_once(&two, (from, to, moved)).await;
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::locks::inodes::Held;
 use crate::records::{self, Raw};
 use crate::stored::store_error;
 use prost::Message;
-use strake_engine::kv::{Outcome, Transaction};
+use strake_engine::kv::{KvError, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaReply};
@@ -46,6 +46,8 @@ impl<'a> Tx<'a> {
             return Ok(Some(self.held));
         };
         if !self.borrowed.note(&mut kv).await? {
+            // Whoever lends looks what is stored there, and so knows it again.
+            self.borrowed.end(None);
             return Ok(None);
         }
         // Others must see the old state until nobody believes it any more: first of all.
@@ -67,7 +69,10 @@ impl<'a> Tx<'a> {
             let mut changing = Changing::begin(&self);
             let committed = match kv.commit(&*self.ctx.volume.kv).await {
                 Ok(Outcome::Committed) => Ok(true),
-                Ok(Outcome::Conflict) => Ok(false),
+                Ok(Outcome::Conflict) => {
+                    self.borrowed.end(Some(false));
+                    Ok(false)
+                }
                 Ok(Outcome::Unknown) => {
                     let settled = self.settle().await;
                     if settled.is_err() {
@@ -75,7 +80,13 @@ impl<'a> Tx<'a> {
                     }
                     settled
                 }
-                Err(error) => Err(store_error(error)),
+                Err(error) => {
+                    if matches!(error, KvError::Full { .. }) {
+                        // Nothing was, and whoever lends could not write that down.
+                        self.borrowed.end(Some(false));
+                    }
+                    Err(store_error(error))
+                }
             };
             changing.committed = matches!(committed, Ok(true));
             committed
@@ -86,7 +97,6 @@ impl<'a> Tx<'a> {
             }
         }
         if !committed? {
-            self.borrowed.end(Some(false));
             return Ok(None);
         }
         self.borrowed.end(Some(true));

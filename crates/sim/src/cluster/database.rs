@@ -4,7 +4,7 @@
 //! What was committed stays. Each question takes its time on the way; now and then a commit is refused for nothing, and
 //! now and then nobody learns whether it was carried out until somebody reads. In one mood it finds out by itself what any
 //! writer has written, as PostgreSQL does; in the other each knows what he has, and asks about the keys that are contended, as
-//! with etcd, and a commit that its caller has given up comes all the same.
+//! with etcd, and a commit that its caller has given up, or of which he was not told what became, may come later.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -22,6 +22,9 @@ use tokio::sync::RwLock;
 
 /// A commit whose answer is lost, in percent.
 const LOST: u64 = 1;
+
+/// How much later one comes of which nobody was told, in milliseconds at most.
+const LATE_MS: u64 = 500;
 
 /// How long a database that cannot be reached is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -67,6 +70,13 @@ impl Database {
         self.kv.snapshot().await?.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await
     }
 
+    /// How much later a commit comes of which its caller is not told what has become; `None`: it is like others.
+    fn late(&self) -> Option<Duration> {
+        let mut state = self.state.lock();
+        let is_late = state.random.percent(LOST);
+        is_late.then(|| Duration::from_millis(state.random.below(LATE_MS)))
+    }
+
     /// The time of a message. An error if it does not arrive.
     async fn travel(&self) -> Result<()> {
         if self.cut.load(Ordering::Relaxed) {
@@ -107,9 +117,9 @@ impl Store for Database {
             number
         };
         self.travel().await?;
-        let (lost, under_way) = Default::default();
+        let (lost, under_way, in_doubt) = Default::default();
         let writer = Writer { database: self.clone(), part, number, lost };
-        Ok(Arc::new(Opened { writer: Arc::new(writer), under_way }))
+        Ok(Arc::new(Opened { writer: Arc::new(writer), under_way, in_doubt }))
     }
 
     async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
@@ -125,6 +135,8 @@ struct Opened {
     writer: Arc<Writer>,
     /// Held by each commit that comes whoever waits for it.
     under_way: Arc<RwLock<()>>,
+    /// Held by each of which nobody was told what became: who reads waits for it.
+    in_doubt: Arc<RwLock<()>>,
 }
 
 struct Writer {
@@ -178,6 +190,7 @@ impl Kv for Opened {
 
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         let database = &self.writer.database;
+        drop(self.in_doubt.write().await);
         database.travel().await?;
         self.writer.check()?;
         let snapshot = database.kv.snapshot().await;
@@ -200,11 +213,20 @@ impl Kv for Opened {
         }
         let (writer, contended) = (self.writer.clone(), contended.to_vec());
         let under_way = self.under_way.clone().read_owned().await;
+        let late = self.writer.database.late();
+        let in_doubt = match late {
+            Some(_) => Some(self.in_doubt.clone().read_owned().await),
+            None => None,
+        };
         let carried_out = task::spawn(async move {
-            let _under_way = under_way;
+            let _until_over = (under_way, in_doubt);
+            tokio::time::sleep(late.unwrap_or_default()).await;
             writer.commit(snapshot, writes, &contended).await
         });
-        carried_out.await.unwrap_or(Ok(Outcome::Unknown))
+        match late {
+            Some(_) => Ok(Outcome::Unknown),
+            None => carried_out.await.unwrap_or(Ok(Outcome::Unknown)),
+        }
     }
 
     async fn drain(&self) -> Result<()> {

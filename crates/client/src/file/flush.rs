@@ -10,7 +10,7 @@ use std::time::Duration;
 use strake_base::task;
 use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
-use tokio::sync::MutexGuard;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// Writes older than this are sent by the background task.
 const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
@@ -72,12 +72,21 @@ impl Volume {
     /// Takes a file's order. Fails where who had it before has waited for the metadata server in vain, and this one has
     /// waited long enough for him.
     pub(super) async fn in_order<'a>(&self, file: &'a FileState) -> Result<MutexGuard<'a, ()>> {
+        self.in_line(file, &file.order).await
+    }
+
+    /// The same of what else is one's at a time of those who tell of a file.
+    pub(super) async fn in_line<'a>(
+        &self,
+        file: &FileState,
+        line: &'a Mutex<()>,
+    ) -> Result<MutexGuard<'a, ()>> {
         let began = self.now();
-        let order = file.order.lock().await;
+        let turn = line.lock().await;
         if self.has_waited(began) {
             file.core().told_in_vain.check(began)?;
         }
-        Ok(order)
+        Ok(turn)
     }
 
     /// Sends everything written so far to chunks and waits for the answers. Failures are kept for

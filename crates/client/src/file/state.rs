@@ -144,6 +144,9 @@ pub struct FileState {
     core: Mutex<Core>,
     /// Held while the length, the place of the contents or what is published changes: one at a time.
     pub(crate) order: tokio::sync::Mutex<()>,
+    /// Held by who makes the file durable, and taken before its order: that is let go before the disks of targets are
+    /// waited for.
+    pub(crate) sync_turn: tokio::sync::Mutex<()>,
     /// Held by who appends while others may: one of this mount at a time. The session in which the end may still be
     /// locked for one of before, who is to give it back.
     pub(crate) appending: tokio::sync::Mutex<Option<u64>>,
@@ -394,6 +397,7 @@ impl FileState {
             ino: attr.ino,
             core: Mutex::new(core),
             order: tokio::sync::Mutex::new(()),
+            sync_turn: tokio::sync::Mutex::new(()),
             appending: tokio::sync::Mutex::new(None),
             progress: Notify::new(),
         }

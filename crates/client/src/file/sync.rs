@@ -92,16 +92,27 @@ impl Volume {
 
     async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
         let _syncing = Syncing::of(file);
-        if let Some(synced) = self.sync_early_told(file).await {
+        let waited = Waited { failures: file.core().failure.count, since: self.now() };
+        if self.time_alone(file).is_none() {
+            // On its way while another syncs.
+            self.drain(file).await;
+        }
+        // Who comes while another syncs must not answer before that one is done.
+        let _turn = self.in_line(file, &file.sync_turn).await?;
+        if let Some(synced) = self.sync_early_told(file, waited).await {
             return synced;
         }
-        let waited = Waited { failures: file.core().failure.count, since: self.now() };
-        // Who comes while another syncs must not answer before that one is done.
-        let _order = self.drain_in_order(file).await?;
+        let order = self.drain_in_order(file).await?;
         // Neither waits for the other: until both are done nothing is promised, and a length may be
         // on disk before its bytes at any time, by the background task.
         let data = self.sync_drained(file, waited);
-        let (data, attributes) = join(data, self.sync_attributes(file)).await;
+        let attributes = async {
+            let told = self.sync_attributes(file).await;
+            // Whoever is to tell of the file need not wait for the disks of targets: others wait for that.
+            drop(order);
+            told
+        };
+        let (data, attributes) = join(data, attributes).await;
         data.and(attributes)
     }
 
@@ -120,25 +131,33 @@ impl Volume {
     ///
     /// Who opens the file meanwhile learns its new time, and waits until the bytes have arrived before he reads
     /// ([`super::shared`]); so does whoever wants to cut it. Nobody has it open, or this file would count as shared.
-    async fn sync_early_told(self: &Arc<Self>, file: &Arc<FileState>) -> Option<Result<()>> {
+    async fn sync_early_told(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        waited: Waited,
+    ) -> Option<Result<()>> {
         self.time_alone(file)?;
-        let since = self.now();
-        let _order = match self.in_order(file).await {
-            Ok(order) => order,
+        let order = match self.in_order(file).await {
+            Ok(order) => Arc::new(order),
             Err(error) => return Some(Err(error)),
         };
         let (mtime, life) = self.time_alone(file)?;
-        let waited = Waited { failures: file.core().failure.count, since };
+        // Until the bytes are there and the time is told, and no longer: as above.
+        let until_told = Arc::clone(&order);
         let data = async {
             self.drain(file).await;
+            drop(order);
             self.sync_drained(file, waited).await
         };
         let tell = async {
-            match self.publish(file, Tell::WithTheBytes).await? {
-                true => Ok(()),
+            let told = match self.publish(file, Tell::WithTheBytes).await {
+                Ok(true) => Ok(()),
                 // It was told meanwhile, or its life is over.
-                false => self.sync_attributes(file).await,
-            }
+                Ok(false) => self.sync_attributes(file).await,
+                Err(error) => Err(error),
+            };
+            drop(until_told);
+            told
         };
         let (data, told) = join(data, tell).await;
         if told.is_ok() {

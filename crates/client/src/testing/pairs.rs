@@ -24,7 +24,7 @@ pub(crate) enum Mood {
     Silent,
     /// After this time.
     Slow(Duration),
-    /// After this time, that it is still at work.
+    /// To what is to be synced: after this time, that it is still at work.
     Works(Duration),
     /// With an error.
     Says(ErrorKind),
@@ -141,7 +141,7 @@ impl Pairs {
         match mood {
             Some(Mood::Silent) => std::future::pending().await,
             Some(Mood::Slow(time)) => tokio::time::sleep(time).await,
-            Some(Mood::Works(time)) => {
+            Some(Mood::Works(time)) if matches!(request.op, Some(StorageOp::Sync(_))) => {
                 tokio::time::sleep(time).await;
                 return Err(ErrorKind::NotCurrent.into());
             }

@@ -109,6 +109,70 @@ async fn a_sync_of_which_its_target_says_nothing_more_or_the_same_for_ever_is_gi
     }
 }
 
+/// What is told when others open the file, or it is closed, waited until its sync was done: others were told that it is
+/// held back.
+#[tokio::test(start_paused = true)]
+async fn what_is_told_of_a_file_does_not_wait_for_a_long_sync_of_it() {
+    for overwritten in [false, true] {
+        let fake = Arc::new(Fake::default());
+        let (volume, file) = long_sync(&fake).await;
+        if overwritten {
+            write(&volume, &file, 0, pattern(2, 20_000)).await;
+        }
+        let tell = async {
+            sleep(Duration::from_secs(10)).await;
+            write(&volume, &file, 0, pattern(3, 20_000)).await;
+            let told = timeout(Duration::from_secs(5), volume.flush(&file)).await;
+            told.expect("it does not wait").unwrap();
+            let root = Credentials::root();
+            let cut = volume.setattr(&root, file.ino(), length(10_000), Some(&file));
+            let cut = timeout(Duration::from_secs(5), cut).await;
+            cut.expect("it does not wait").unwrap();
+            fake.pairs.heal(0);
+        };
+        let (synced, ()) = tokio::join!(volume.fsync(&file, false), tell);
+        synced.unwrap();
+    }
+}
+
+/// The order of the file keeps it from that no more, which is let go before targets are waited for.
+#[tokio::test(start_paused = true)]
+async fn a_sync_of_a_file_that_is_being_synced_ends_after_that() {
+    let fake = Arc::new(Fake::default());
+    let (volume, file) = long_sync(&fake).await;
+    let second = async {
+        sleep(Duration::from_secs(10)).await;
+        let early = timeout(Duration::from_secs(50), volume.fsync(&file, false)).await;
+        assert!(early.is_err(), "nothing is durable yet");
+        fake.pairs.heal(0);
+        volume.fsync(&file, false).await
+    };
+    let (first, second) = tokio::join!(volume.fsync(&file, false), second);
+    first.and(second).unwrap();
+}
+
+/// It was said to be waited for by the longer limit, which only a target that says that it is at work is given.
+#[tokio::test(start_paused = true)]
+async fn a_sync_whose_target_was_lost_is_not_said_to_be_at_work() {
+    let fake = Arc::new(Fake::default());
+    let (volume, file) = long_sync(&fake).await;
+    fake.pairs.set(0, Mood::Silent);
+    let look = async {
+        sleep(Duration::from_secs(60)).await;
+        fake.pairs.lose(0);
+        sleep(Duration::from_secs(10)).await;
+        fake.pairs.find(0);
+        fake.pairs.set(0, Mood::Silent);
+        sleep(Duration::from_secs(5)).await;
+        volume.waits.told(volume.clock().monotonic())
+    };
+    let told = tokio::select! {
+        synced = volume.fsync(&file, false) => panic!("nobody has answered: {synced:?}"),
+        told = look => told,
+    };
+    assert!(told.iter().all(|wait| wait.limit_ms < 20 * 60_000), "{told:?}");
+}
+
 /// It was given up when the mount's wait was over, and what was written was lost, although the target was only slow.
 #[tokio::test(start_paused = true)]
 async fn a_write_is_waited_for_while_its_target_is_heard_of() {

@@ -45,6 +45,8 @@ pub(crate) struct Patience<'a> {
     failed: Duration,
     /// When it was said last that it is at work on a sync, or was lost; before that, when the operation began.
     worked: Duration,
+    /// It was said, so that it is waited for by the longer limit.
+    works_long: bool,
     /// How long it waits, as what was answered last asks.
     limit: Duration,
     pause_ms: u64,
@@ -69,6 +71,7 @@ impl<'a> Patience<'a> {
             started: now,
             failed: now,
             worked: now,
+            works_long: false,
             limit: Duration::from_millis(volume.options().operation_wait_ms),
             pause_ms: PAUSE_MS_FIRST,
             renewals: 0,
@@ -138,11 +141,6 @@ impl<'a> Patience<'a> {
         matches!(self.works, Some(Worker::Syncs(_)))
     }
 
-    /// It is a sync that is waited for by the longer limit.
-    fn syncs_for_long(&self) -> bool {
-        self.syncs() && self.worked > self.began
-    }
-
     /// How long an attempt may last yet.
     fn left(&self) -> Duration {
         self.limit.max(ATTEMPT_TIME_MIN).saturating_sub(self.waited())
@@ -155,6 +153,7 @@ impl<'a> Patience<'a> {
         if self.waited() > self.limit.max(ATTEMPT_TIME_MIN) + work + LATE_MAX {
             self.started = self.now();
             (self.began, self.failed, self.worked) = (self.started, self.started, self.started);
+            self.works_long = false;
         }
     }
 
@@ -220,7 +219,7 @@ impl<'a> Patience<'a> {
 
     /// The time is over.
     fn end(&self, what: impl Fn() -> String, error: &Error) -> Error {
-        let since = if self.syncs_for_long() { self.began } else { self.started };
+        let since = if self.works_long { self.began } else { self.started };
         let (what, waited_ms) = (what(), self.now().saturating_sub(since).as_millis());
         tracing::error!("gave up waiting for {what} after {waited_ms} ms: {error}");
         let detail =
@@ -239,7 +238,7 @@ impl<'a> Patience<'a> {
         let now = self.now();
         let lasted = now.saturating_sub(std::mem::replace(&mut self.failed, now));
         if error.kind == ErrorKind::NotCurrent && self.syncs() && lasted >= WORK_SAID_AFTER {
-            if !self.syncs_for_long() {
+            if !std::mem::replace(&mut self.works_long, true) {
                 // What was said was of a shorter wait.
                 self.said = None;
             }
@@ -270,7 +269,7 @@ impl<'a> Patience<'a> {
         if waited_ms >= limit_ms {
             return Err(self.end(what, &error));
         }
-        if self.syncs_for_long() {
+        if self.works_long {
             self.say(what, &error, self.began, SYNC_TIME_MAX.as_millis() as u64);
         } else if waited_ms >= SILENT_MS_MAX.min(limit_ms / 2) {
             self.say(what, &error, self.started, limit_ms);

@@ -1,21 +1,28 @@
 //! What an operation does to one target's store.
 
 use crate::gate::{Gate, Pass};
+use crate::syncs::{Asked, Turn};
 use crate::tag::{Tag, plain, plain_error};
 use crate::target::{Target, check_parts, in_chunk};
 use bytes::Bytes;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use strake_engine::chunk::{self, BLOCK_BYTES, BlockSums, ChunkStore};
 use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Result, VolumeId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
+use tokio::time::timeout;
 
 /// Chunks of one page of digests.
 const PAGE_CHUNKS_MAX: usize = 4096;
 /// Chunks of one page of a file's: they take 2 MiB of a message at most.
 const LISTED_CHUNKS_MAX: usize = 65_536;
+/// How long a change waits that is to be durable. Its client syncs by itself then.
+pub(crate) const DURABLE_WAIT: Duration = Duration::from_secs(10);
 
 /// What an operation answers: the body's answer and the payload.
 pub(crate) type Answer = (StorageAnswer, Bytes);
@@ -92,7 +99,12 @@ impl Shelf {
 
     /// Makes everything on the target durable.
     pub async fn sync(&self) -> Result<()> {
-        self.run(|s| s.sync()).await
+        self.target.sync(None).await
+    }
+
+    /// The same, of what is asked for again until it is done.
+    pub async fn sync_asked(&self, asked: Option<Asked>) -> Result<()> {
+        self.target.sync(asked).await
     }
 
     fn in_chunk(&self, range: msg::Range) -> Result<(ChunkId, u64, u64)> {
@@ -179,15 +191,26 @@ impl Shelf {
         self.run(move |s| s.touch(chunk)).await
     }
 
-    /// Makes a change. Copies are made of other changes and do not come here.
-    pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
-        self.change_and_sync(op, payload, false).await
+    /// Makes a change that is to be durable. True if everything on the target is: of a write, unless that takes long, and of
+    /// nothing else.
+    pub async fn change_and_sync(&self, op: StorageOp, payload: Bytes) -> Result<bool> {
+        match op {
+            StorageOp::Write(write) => match self.target.syncs.try_turn() {
+                Some(turn) => self.write_and_sync(write, payload, turn).await,
+                None => {
+                    self.write(write, payload).await?;
+                    let synced = timeout(DURABLE_WAIT, self.sync()).await;
+                    synced.map_or(Ok(false), |synced| synced.map(|()| true))
+                }
+            },
+            op => self.change(op, payload).await.map(|()| false),
+        }
     }
 
-    /// The same. If `sync`, and it is a write, everything on the target is durable after it.
-    pub async fn change_and_sync(&self, op: StorageOp, payload: Bytes, sync: bool) -> Result<()> {
+    /// Makes a change. Copies are made of other changes and do not come here.
+    pub async fn change(&self, op: StorageOp, payload: Bytes) -> Result<()> {
         match op {
-            StorageOp::Write(write) => self.write(write, payload, sync).await,
+            StorageOp::Write(write) => self.write(write, payload).await,
             StorageOp::WriteMany(writes) => self.write_many(writes, payload).await,
             StorageOp::Truncate(cut) => self.truncate(cut).await,
             StorageOp::Punch(range) => {
@@ -222,18 +245,38 @@ impl Shelf {
         }
     }
 
-    /// A write and a sync by one thread: small ones cost more to hand over than to do.
-    async fn write(&self, write: msg::Write, payload: Bytes, sync: bool) -> Result<()> {
+    async fn write(&self, write: msg::Write, payload: Bytes) -> Result<()> {
         let bytes = payload.len() as u64;
         let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
         let (chunk, offset, _) = self.in_chunk(range)?;
-        self.run(move |s| {
-            s.write(chunk, offset, &payload, write.crc)?;
-            if sync { s.sync() } else { Ok(()) }
-        })
-        .await?;
+        self.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
         self.target.note_written(bytes);
         Ok(())
+    }
+
+    /// A write and a sync by one thread: small ones cost more to hand over than to do. False where the sync takes long.
+    async fn write_and_sync(&self, write: msg::Write, payload: Bytes, turn: Turn) -> Result<bool> {
+        let bytes = payload.len() as u64;
+        let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
+        let (chunk, offset, _) = self.in_chunk(range)?;
+        let written = Arc::new(AtomicBool::new(false));
+        let made = written.clone();
+        let mut both = pin!(self.run(move |s| {
+            s.write(chunk, offset, &payload, write.crc)?;
+            made.store(true, Ordering::Release);
+            let synced = s.sync();
+            drop(turn);
+            synced
+        }));
+        let synced = loop {
+            match timeout(DURABLE_WAIT, &mut both).await {
+                Ok(synced) => break synced.map(|()| true)?,
+                Err(_late) if written.load(Ordering::Acquire) => break false,
+                Err(_late) => {}
+            }
+        };
+        self.target.note_written(bytes);
+        Ok(synced)
     }
 
     /// Several writes by one thread, for the same reason.

@@ -30,6 +30,7 @@
 //! * `tag` — how chunks of different groups are kept apart on one target.
 //! * `attempts` — what makes a change happen once; `lease` — how long a member may answer readers.
 //! * `room` — when a target is short of room, as primaries are told.
+//! * `syncs` — what makes many syncs of a target one, and waits for the same however often its client asks.
 //! * [`soundness`] — whether what targets hold is sound, asked of any server of the cluster; [`scrubs`] —
 //!   the walks over targets of this server that jobs of the manager want verified.
 //! * `target` — one target, its bounded threads and its metrics; `watch` — whether its disk answers; `member` — what the cluster hears of
@@ -47,6 +48,7 @@ mod room;
 pub mod scrubs;
 pub mod server;
 pub mod soundness;
+mod syncs;
 mod tag;
 mod target;
 mod watch;

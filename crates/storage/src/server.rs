@@ -6,11 +6,12 @@ mod hung;
 mod rights;
 mod way;
 
-use crate::apply::{Answer, Shelf, done_in, durable, plain_answer};
+use crate::apply::{Answer, DURABLE_WAIT, Shelf, done_in, durable, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::opener::Opener;
 use crate::order::{Order, Whose};
 use crate::replica::{Common, Healing, MetBy, Outcome, Replica, SYNC_WAIT};
+use crate::syncs::Asked;
 use crate::tag::{Tag, plain};
 use crate::target::{OpKind, Target, describe_metrics};
 use async_trait::async_trait;
@@ -34,6 +35,7 @@ use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
 use strake_wire::service::StorageService;
 use tokio::sync::Semaphore;
+use tokio::time::{timeout, timeout_at};
 pub(crate) use way::Way;
 
 /// Most bytes that one call verifies.
@@ -271,11 +273,13 @@ impl StorageServer {
         let Some(running) = shelf.target.attempts.begin(order.attempt, order.whose)? else {
             return Ok(false);
         };
-        let durable = op.is_durable() && !is_broken("syncs-reach-disks");
         let shelf = shelf.clone().unless_given_up(running.attempt());
-        shelf.change_and_sync(op, payload, durable).await?;
+        let synced = match op.is_durable() && !is_broken("syncs-reach-disks") {
+            true => shelf.change_and_sync(op, payload).await?,
+            false => shelf.change(op, payload).await.map(|()| false)?,
+        };
         running.succeed();
-        Ok(durable)
+        Ok(synced)
     }
 
     /// Answers who asks for contents.
@@ -325,7 +329,7 @@ impl StorageServer {
     }
 
     /// Makes a change in a group, and all that the group has acknowledged durable. If it was lost in between, which
-    /// another word says, the sender is told the first one, and no more.
+    /// another word says, the sender is told the first one, and no more; so he is if disks take long, and syncs by himself.
     async fn change_durably(
         &self,
         target: &Arc<Target>,
@@ -333,6 +337,7 @@ impl StorageServer {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
+        let until = tokio::time::Instant::now() + DURABLE_WAIT;
         let is_durable = self.change(target, order, op, payload).await?;
         let changed = self.done_for(target, order)?;
         if is_durable {
@@ -340,18 +345,37 @@ impl StorageServer {
         }
         // Of no file: a sync is one of the whole target.
         let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
-        self.sync(target, order, sync).await?;
+        // It has no number: what was begun for that of the change may have come before this.
+        let unnumbered = order.unnumbered();
+        let synced = timeout_at(until, self.sync_whole(target, &unnumbered, sync)).await;
+        let Ok(synced) = synced else { return Ok(changed) };
+        synced?;
         let same = self.done_for(target, order)? == changed;
         Ok(if same { durable(changed) } else { changed })
     }
 
-    /// Makes durable what a group has acknowledged.
+    /// Makes durable what a group has acknowledged, or says in time that this takes long: that it is being worked on, unless
+    /// a member does not answer.
     async fn sync(&self, target: &Arc<Target>, order: &Order, op: StorageOp) -> Result<()> {
+        if let Ok(synced) = timeout(SYNC_WAIT, self.sync_whole(target, order, op)).await {
+            return synced;
+        }
+        if let Ok(replica) = self.known_replica(target, order.group)
+            && let Some(silent) = replica.silent_member().await
+        {
+            return Err(silent);
+        }
+        let detail = format!("target {}: disks are still at work on a sync", target.id);
+        Err(Error::with(ErrorKind::NotCurrent, detail))
+    }
+
+    /// Makes durable what a group has acknowledged, however long that takes.
+    async fn sync_whole(&self, target: &Arc<Target>, order: &Order, op: StorageOp) -> Result<()> {
         let way = self.way(target, order.group, order.epoch).await?;
         match &way {
-            Way::Several(replica) => replica.sync(order.epoch, op, order.safety.min_copies).await?,
+            Way::Several(replica) => replica.sync(order, op).await?,
             Way::Alone(_) if is_broken("syncs-reach-disks") => {}
-            Way::Alone(shelf) => sync_in_time(shelf).await?,
+            Way::Alone(shelf) => shelf.sync_asked(Asked::of(0, order.attempt)).await?,
         }
         self.check_unused(way.gate(), target, order.group)
     }
@@ -437,15 +461,6 @@ impl StorageServer {
             op => self.look(target, group, epoch, op).await,
         }
     }
-}
-
-/// Syncs a target, or says in time that it is still at work on that.
-async fn sync_in_time(shelf: &Shelf) -> Result<()> {
-    let late = |_| {
-        let detail = format!("target {}: its disk is still at work on a sync", shelf.target.id);
-        Error::with(ErrorKind::NotCurrent, detail)
-    };
-    tokio::time::timeout(SYNC_WAIT, shelf.sync()).await.map_err(late)?
 }
 
 #[async_trait]

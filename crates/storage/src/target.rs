@@ -2,6 +2,7 @@
 
 use crate::attempts::Attempts;
 use crate::room::Room;
+use crate::syncs::{Asked, Syncs, begin};
 use crate::tag::plain_error;
 use crate::watch::Watch;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
@@ -76,6 +77,7 @@ pub(crate) struct Target {
     pub store: Arc<ChunkStore>,
     /// Which changes were made already.
     pub attempts: Attempts,
+    pub syncs: Syncs,
     gate: Arc<Semaphore>,
     /// Held while a chunk is sent to a member that is made equal: one at a time.
     pub healing: Semaphore,
@@ -111,6 +113,7 @@ impl Target {
             watch: Watch::of(&store),
             store,
             attempts: Attempts::default(),
+            syncs: Syncs::default(),
             gate: Arc::new(Semaphore::new(DEPTH_MAX)),
             healing: Semaphore::new(1),
             reserving: Mutex::default(),
@@ -237,6 +240,28 @@ impl Target {
                 Err(_waits) => self.check_disk()?,
             }
         }
+    }
+
+    /// Makes everything durable that was acknowledged before the call, or before the first one of those that have `asked` for
+    /// the same. It goes on to its end even if the caller stops waiting.
+    pub async fn sync(self: &Arc<Self>, asked: Option<Asked>) -> Result<()> {
+        self.check_disk()?;
+        let synced = self.syncs.join(asked, || begin(self.clone().sync_next())).await;
+        asked.iter().for_each(|asked| self.syncs.heard(*asked, &synced));
+        synced
+    }
+
+    /// The next sync, when it is its turn.
+    async fn sync_next(self: Arc<Self>) -> Result<()> {
+        let turn = self.while_disk_answers(self.syncs.turn()).await;
+        self.syncs.next_begins();
+        let turn = turn?;
+        self.run(move |store| {
+            let synced = store.sync();
+            drop(turn);
+            synced
+        })
+        .await
     }
 
     /// As [`Target::run`], unless its client has given this up when it is its turn.

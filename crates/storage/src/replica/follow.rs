@@ -5,6 +5,7 @@ use super::ranges::Area;
 use super::repair::SeenTo;
 use super::{Replica, Stage, State, Unsettled, View};
 use crate::apply::{Answer, done, durable, plain_answer};
+use crate::syncs::Asked;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,7 +92,8 @@ impl Replica {
             drop(gate);
             return match op {
                 StorageOp::Sync(_) => {
-                    self.shelf.sync().await?;
+                    let asked = Asked::of(forward.reign, request.attempt);
+                    self.shelf.sync_asked(asked).await?;
                     Ok(self.shelf.done_at(self.shelf.target.store.boot()))
                 }
                 StorageOp::Settle(wanted) if !wanted.parts.is_empty() => {

@@ -4,7 +4,7 @@ use super::errand::Errand;
 use super::left::Counted;
 use super::ranges::Area;
 use super::resync::Report;
-use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, View};
+use super::{Joiner, Message, Reign, Replica, Stage, View};
 use crate::order::Order;
 use bytes::Bytes;
 use futures::future::{join_all, try_join};
@@ -158,7 +158,7 @@ impl Replica {
     }
 
     /// Fails while fewer members are in sync than somebody asks for.
-    fn check_copies(&self, reign: u64, least: u32) -> Result<()> {
+    pub(super) fn check_copies(&self, reign: u64, least: u32) -> Result<()> {
         let mut state = self.state.lock();
         let reign = state.reign(reign).ok_or_else(|| self.over())?;
         let copies = 1 + reign.required().count();
@@ -308,7 +308,7 @@ impl Replica {
     }
 
     /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
-    async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
+    pub(super) async fn spread(&self, numbered: &Numbered, message: &Message) -> Result<bool> {
         let mut have = HashMap::new();
         // For members that do not count yet: nobody waits for their disks.
         let hasty = message.op.is_durable().then(|| message.hasty());
@@ -442,32 +442,6 @@ impl Replica {
             false => said.try_fold(true, |all, durable| Some(all & durable?)),
         };
         Ok(durable.filter(|_| reign.view.epoch == epoch))
-    }
-
-    /// Makes durable what all in-sync members have.
-    pub async fn sync(&self, epoch: u64, op: StorageOp, least: u32) -> Result<()> {
-        let view = self.current(epoch).await?;
-        self.check_lead(&view)?;
-        let numbered = Numbered { reign: self.reigning().await?, number: 0 };
-        self.check_copies(numbered.reign, least)?;
-        let message = Message::of(op);
-        let others = async {
-            self.until_nothing_is_early(numbered.reign).await?;
-            match is_broken("syncs-go-to-all") {
-                true => Ok(()),
-                false => self.spread(&numbered, &message).await.map(drop),
-            }
-        };
-        let both = try_join(others, self.shelf.sync());
-        let late = |_| self.error(ErrorKind::NotCurrent, "not all members have synced yet");
-        tokio::select! {
-            synced = tokio::time::timeout(SYNC_WAIT, both) => {
-                synced.map_err(late)??;
-            }
-            hung = self.given_up(view.epoch) => return Err(hung),
-        }
-        self.check_copies(numbered.reign, least)?;
-        self.check_answers(numbered.reign).await
     }
 
     /// A change that goes to one member only: what it lacks.

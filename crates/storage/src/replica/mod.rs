@@ -2,6 +2,7 @@
 //!
 //! * [`ranges`] — who may touch which bytes now.
 //! * `lead` — the primary: numbers changes, makes them, sees that all members have them.
+//! * `sync` — the primary: makes durable what all members have.
 //! * `level` — what a change that has failed half-way leaves.
 //! * `follow` — the other members: what comes from the primary, and what readers may see.
 //! * `errand` — what goes to members beside changes.
@@ -35,6 +36,7 @@ mod recover;
 mod repair;
 mod resync;
 mod short;
+mod sync;
 
 use crate::apply::{Answer, Shelf};
 use crate::gate::Gate;

@@ -94,6 +94,24 @@ async fn a_sync_that_waits_for_a_disk_that_hangs_ends_with_the_members_that_go_o
     }
 }
 
+/// Its client was told that it is at work on the sync, and waited for 20 minutes.
+#[tokio::test]
+async fn a_member_that_does_not_answer_is_told_from_one_that_is_at_work_on_a_sync() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    let server = bench.server(1);
+    let target = server.local(TargetId(1)).unwrap();
+    let primary = server.replica(&target, GROUP, 0).await.unwrap();
+    let disk = bench.disks.lock()[&2].clone();
+    disk.hold();
+    assert_eq!(primary.silent_member().await, None);
+    disk.go_on();
+    bench.cut(1, 3);
+    let silent = primary.silent_member().await.expect("nobody reaches it");
+    assert_eq!(silent.kind, ErrorKind::Unavailable);
+    assert!(silent.detail.contains("target 3 is to sync"), "{silent}");
+}
+
 /// Of those in sync it has everything, too: taken out, it would not be asked when it answers again.
 #[tokio::test]
 async fn a_member_alone_in_sync_stays_when_its_disk_hangs() {

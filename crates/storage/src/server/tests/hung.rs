@@ -40,6 +40,22 @@ async fn read(server: &Arc<StorageServer>, index: u64) -> Result<Bytes> {
     call(server, StorageOp::Read(read), Bytes::new()).await
 }
 
+/// A sync, of a client's number if it has one.
+async fn sync(server: Arc<StorageServer>, seq: Option<u64>) -> Result<()> {
+    let capability = key().mint(&capability(Rights::READ_WRITE));
+    let attempt = seq.map(|seq| msg::Attempt { client: 5, seq, settled: 1 });
+    let op = Some(StorageOp::Sync(msg::FileRef { volume: VOLUME, ino: INO }));
+    let request =
+        StorageRequest { target: 1, capability, attempt, op, ..StorageRequest::default() };
+    server.call(request, Bytes::new()).await.map(drop)
+}
+
+/// Returns when something waits for a disk that is held.
+async fn until_waited_for(disk: &Arc<HeldDisk>) {
+    let disk = disk.clone();
+    tokio::task::spawn_blocking(move || disk.until_waited_for(1)).await.unwrap();
+}
+
 /// Looks as heartbeats do, until the disk hangs or does so no more.
 async fn watch(server: &Arc<StorageServer>, hangs: bool) {
     while server.silent_ms(TargetId(1)).is_some() != hangs {
@@ -118,10 +134,6 @@ async fn of_a_sync_that_takes_long_the_target_says_that_it_is_at_work_on_it() {
     let (server, disk) = server(&dir);
     write(server.clone(), 0).await.unwrap();
     disk.hold();
-    let sync = || {
-        let file = msg::FileRef { volume: VOLUME, ino: INO };
-        call(&server, StorageOp::Sync(file), Bytes::new())
-    };
     let time = async {
         for _ in 0..1_000 {
             tokio::time::advance(Duration::from_secs(1)).await;
@@ -129,10 +141,74 @@ async fn of_a_sync_that_takes_long_the_target_says_that_it_is_at_work_on_it() {
         }
     };
     let told = tokio::select! {
-        synced = sync() => synced.unwrap_err(),
+        synced = sync(server.clone(), None) => synced.unwrap_err(),
         () = time => panic!("it says nothing"),
     };
     assert_eq!(told.kind, ErrorKind::NotCurrent, "{told}");
     disk.go_on();
-    sync().await.unwrap();
+    sync(server, None).await.unwrap();
+}
+
+/// Each of them held one of the turns, also when nobody waited for it any more, and reads and writes waited behind them.
+#[tokio::test]
+async fn syncs_that_wait_for_a_disk_leave_its_turns_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    disk.hold();
+    let ask = |seq| tokio::spawn(sync(server.clone(), Some(seq)));
+    let syncs: Vec<_> = (0..2 * DEPTH_MAX as u64).map(ask).collect();
+    until_waited_for(&disk).await;
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    let target = server.local(TargetId(1)).unwrap();
+    let other = tokio::time::timeout(Duration::from_secs(60), target.run(|_| Ok(())));
+    other.await.expect("there are turns").unwrap();
+    disk.go_on();
+    for sync in syncs {
+        sync.await.unwrap().unwrap();
+    }
+}
+
+/// Each attempt had to wait for what others had written since the one before: under a steady load none ended in time.
+#[tokio::test]
+async fn who_asks_again_for_a_sync_hears_that_what_was_begun_for_him_first_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    disk.hold();
+    let asked = tokio::spawn(sync(server.clone(), Some(1)));
+    until_waited_for(&disk).await;
+    asked.abort();
+    assert!(asked.await.is_err(), "it is not done yet");
+    disk.go_on();
+    // The next one begins when that has ended.
+    sync(server.clone(), None).await.unwrap();
+    write(server.clone(), 1).await.unwrap();
+    disk.hold();
+    let again = tokio::time::timeout(Duration::from_secs(60), sync(server.clone(), Some(1)));
+    again.await.expect("it asks for nothing new").unwrap();
+    disk.go_on();
+}
+
+/// It was waited for no longer than a write is, and counted as failed.
+#[tokio::test(start_paused = true)]
+async fn a_write_is_made_although_its_sync_takes_long_and_is_not_called_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, _disk) = server(&dir);
+    let target = server.local(TargetId(1)).unwrap();
+    let turn = target.syncs.try_turn().unwrap();
+    let data = bytes(1, 4_096);
+    let write = msg::Write { chunk: chunk(0), offset: 0, crc: crc(&data), durable: true };
+    let capability = key().mint(&capability(Rights::READ_WRITE));
+    let op = Some(StorageOp::Write(write));
+    let request = StorageRequest { target: 1, capability, op, ..StorageRequest::default() };
+    match server.call(request, data.clone()).await.unwrap().0.answer {
+        Some(StorageAnswer::Done(done)) => assert!(!done.durable),
+        other => panic!("{other:?}"),
+    }
+    drop(turn);
+    sync(server.clone(), None).await.unwrap();
+    assert_eq!(read(&server, 0).await.unwrap(), data);
 }

@@ -278,7 +278,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::RemoveXattr(op) => Box::pin(async move { mutate(ctx, &RemoveXattr(op)).await }),
         MetaOp::SetLock(op) => Box::pin(lock::set_lock(ctx, op)),
         MetaOp::GetLock(op) => Box::pin(lock::get_lock(ctx, op)),
-        MetaOp::Sync(_) => Box::pin(sync::sync(ctx)),
+        MetaOp::Sync(op) => Box::pin(sync::sync(ctx, op)),
         MetaOp::VolumeStat(_) => Box::pin(volume_stat::volume_stat(ctx)),
         MetaOp::GetTemplate(op) => Box::pin(template::get_template(ctx, op)),
         MetaOp::SetTemplate(op) => Box::pin(mutate(ctx, op)),

@@ -858,6 +858,10 @@ impl User<'_> {
         }
     }
 
+    pub async fn sync(&self, ino: u64) -> Result<()> {
+        self.done(MetaOp::Sync(Inode { ino })).await
+    }
+
     pub async fn set_lock(&self, lock: Lock) -> Result<()> {
         self.done(MetaOp::SetLock(lock)).await
     }

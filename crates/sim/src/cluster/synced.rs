@@ -267,15 +267,6 @@ impl Synced {
         change(&mut self.items.lock()[at])
     }
 
-    /// Whether a file that was made, and then synced, after so many losses is there: an `fsync` does not notice that the
-    /// file has gone with the power in between (S-008).
-    fn may_fill(&self, losses: u64) -> Result<()> {
-        match self.inline || losses == self.losses() {
-            true => Ok(()),
-            false => Err(Error::new(ErrorKind::Stale)),
-        }
-    }
-
     /// A client was told of something since that was done after so many losses; `stays`: it is on disk.
     fn told(&self, at: usize, losses: u64, stays: bool, keep: fn(&mut Item)) {
         if stays && losses == self.losses() {
@@ -295,12 +286,11 @@ impl Synced {
         let made = mount.volume.create(&cred, directory, name_of(name), 0o644, 0, flags);
         let (_, open, _) = mount.call(&format!("make s{name}"), made).await?;
         self.told(at, losses, self.always, Item::keep);
-        // Nobody would find chunks of an inode that goes with the power (S-053).
+        // Nobody would find chunks of an inode that goes with the power (S-053). If it has gone before this, it is not synced.
         let kept = match self.inline {
             true => Ok(()),
             false => self.sync(mount, at, &open, losses, Item::keep).await,
         };
-        let kept = kept.and_then(|()| self.may_fill(losses));
         self.fill(mount, at, &open, kept.map(|()| sync)).await?;
         Ok(at)
     }
@@ -531,21 +521,5 @@ mod tests {
         assert!(item.judge(&[1], &[0; 20]).is_err(), "its chunks are gone");
         item.keep_name();
         assert!(item.judge(&[1], &bytes_of(1, 20)).is_err() && !item.is_usable());
-    }
-
-    /// Seed 795845015662: its `fsync` does not notice that a file has gone, and chunks were written that no file has.
-    #[test]
-    fn a_file_that_may_have_gone_before_it_was_synced_gets_no_chunks() {
-        let world = World::new(1, false);
-        let mut plan = Plan::of(&world);
-        for (inline, may) in [(0, false), (8192, true)] {
-            plan.volume.inline_bytes_max = Some(inline);
-            let synced = Synced::new(&world, &plan);
-            let losses = synced.losses();
-            assert_eq!(synced.may_fill(losses), Ok(()));
-            synced.journal_lost();
-            assert_eq!(synced.may_fill(losses).is_ok(), may);
-            assert_eq!(synced.may_fill(synced.losses()), Ok(()));
-        }
     }
 }

@@ -128,7 +128,8 @@ pub enum MetaOp {
     /// The first lock that conflicts. Answer: Lock, or Done if none.
     #[prost(message, tag = "31")]
     GetLock(Lock),
-    /// Makes an inode (and its directory entry) durable; ino 0: everything. Answer: Done.
+    /// Makes an inode (and its directory entry) durable; ino 0: everything. [`strake_types::ErrorKind::Stale`] if the inode
+    /// is not there. Answer: Done.
     #[prost(message, tag = "32")]
     Sync(Inode),
     /// Counts of the volume. Answer: VolumeStat.

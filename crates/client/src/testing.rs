@@ -20,6 +20,7 @@ use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaReques
 use strake_wire::service::MetaService;
 
 mod described;
+mod losses;
 pub(crate) mod pairs;
 mod targets;
 
@@ -91,6 +92,7 @@ pub(crate) fn entry_name(nth: u64) -> Bytes {
     Bytes::from(format!("entry-{nth}"))
 }
 
+#[derive(Clone)]
 struct FakeFile {
     attr: Attributes,
     inline: Vec<u8>,
@@ -172,20 +174,8 @@ impl Fake {
         self.state.lock().rest_unleased = true;
     }
 
-    /// The server restarts without its sessions.
-    pub(crate) fn forget_session(&self) {
-        self.state.lock().sessions.clear();
-    }
-
     pub(crate) fn share(&self) {
         self.state.lock().shared = true;
-    }
-
-    /// The server restarts, and asks who goes on with a session what it has open.
-    pub(crate) fn restart(&self) {
-        let state = &mut *self.state.lock();
-        state.sessions.values_mut().for_each(|incarnation| *incarnation = 0);
-        state.reports.clear();
     }
 
     /// The targets speak from this boot from now on.
@@ -404,8 +394,9 @@ impl FakeState {
                 self.session += u64::from(!resumed);
                 let session = if resumed { open.resume } else { self.session };
                 self.sessions.insert(session, open.incarnation);
-                self.files.values_mut().for_each(|file| file.opens = 0);
-                open.open.iter().try_for_each(|ino| self.file(*ino).map(|file| file.opens = 1))?;
+                for file in self.files.values_mut() {
+                    file.opens = i64::from(open.open.contains(&file.attr.ino));
+                }
                 let shared = open.writable.into_iter().filter(|_| self.shared).collect();
                 let lease_ms = 30_000;
                 Ok(MetaAnswer::Session(meta::Session { session, lease_ms, resumed, shared }))
@@ -443,6 +434,7 @@ impl FakeState {
                 Ok(MetaAnswer::Opened(opened))
             }
             MetaOp::SetLock(_) => Ok(nothing),
+            MetaOp::Sync(inode) if inode.ino != 0 => self.file(inode.ino).map(|_| nothing),
             MetaOp::Recalls(recalls) => {
                 let everything = recalls.forgotten < self.everything;
                 let (number, ino) = self.recalled;

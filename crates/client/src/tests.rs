@@ -11,6 +11,7 @@ use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
 
 mod closing;
 mod deferred;
+mod gone_back;
 mod kept;
 mod listings;
 mod locks;

@@ -159,7 +159,7 @@ async fn settled(ctx: &Ctx, loan: &Loan, said: GiveBack) -> Option<(u64, GiveBac
         Some(false) => return Some((loan.stored, said)),
         None => {}
     }
-    let mut turn = 1;
+    let mut turn = 1_u32;
     loop {
         match settle(&ctx.volume, loan).await {
             Ok(found) => {

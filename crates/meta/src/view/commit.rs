@@ -64,13 +64,14 @@ impl<'a> Tx<'a> {
             true => Some(ctx.volume.counts.gate.read().await),
             false => None,
         };
+        self.borrowed.end(None);
+        let mut is_never = false;
         let committed = {
-            self.borrowed.end(None);
             let mut changing = Changing::begin(&self);
             let committed = match kv.commit(&*self.ctx.volume.kv).await {
                 Ok(Outcome::Committed) => Ok(true),
                 Ok(Outcome::Conflict) => {
-                    self.borrowed.end(Some(false));
+                    is_never = true;
                     Ok(false)
                 }
                 Ok(Outcome::Unknown) => {
@@ -81,16 +82,17 @@ impl<'a> Tx<'a> {
                     settled
                 }
                 Err(error) => {
-                    if matches!(error, KvError::Full { .. }) {
-                        // Nothing was, and whoever lends could not write that down.
-                        self.borrowed.end(Some(false));
-                    }
+                    // Whoever lends could not write that down.
+                    is_never = matches!(error, KvError::Full { .. });
                     Err(store_error(error))
                 }
             };
             changing.committed = matches!(committed, Ok(true));
             committed
         };
+        if is_never {
+            self.borrowed.end(Some(false));
+        }
         if !matches!(committed, Ok(true)) {
             for (ctx, seqs) in &forgotten {
                 ctx.ledger().iter().for_each(|ledger| ledger.keep(seqs));

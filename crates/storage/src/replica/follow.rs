@@ -131,7 +131,7 @@ impl Replica {
         if let Err(error) = made {
             let now = self.common.clock.monotonic();
             // It stays, also where it is not waited for: should the manager need this member, nobody reads half of it.
-            if state.unsettled.get_mut(key).is_some_and(|entry| entry.fail(&error, now)) {
+            if state.fail(key, &error, now) {
                 return Err(error);
             }
             state.resign(epoch);

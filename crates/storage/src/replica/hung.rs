@@ -4,8 +4,11 @@
 //! leaves, it answers nobody any more in the present epoch, and then reports that, of this epoch: nothing else is said by a copy
 //! of the report that comes later. The manager takes it out if another one in sync serves; else it goes on in a new epoch, and
 //! offers to go again after a pause that becomes longer each time: each offer costs an epoch.
+//!
+//! So does a primary whose own store fails for good at what it needs to go on (`failing`), whom nobody else would take out.
 
 use super::Replica;
+use super::failing::STORE_FAILS;
 use super::resync::Report;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind};
@@ -44,6 +47,14 @@ impl Offers {
         true
     }
 
+    /// True if it is time to in another epoch; as for the first time if the last one was long ago.
+    pub(super) fn is_due_anew(&mut self, now: Duration) -> bool {
+        if self.last.is_some_and(|last| now >= last + 2 * PAUSE_MAX) {
+            *self = Self::default();
+        }
+        self.is_due(false, now)
+    }
+
     /// The last one was not made, for the manager is away: the next one need not wait for longer.
     fn not_made(&mut self) {
         self.pause = PAUSE;
@@ -64,18 +75,24 @@ impl Replica {
     }
 
     /// The epoch in which this member is in sync beside others, if its disk has not answered for so long that the manager knows of
-    /// it; or if it has given up in that epoch before, and the manager may not have heard it.
+    /// it; or if it leads in that epoch and its store fails; or if it has given up in that epoch before, and the manager may not have
+    /// heard it.
     fn hangs_in(&self) -> Option<u64> {
         let hangs = self.shelf.target.watch.has_hung(Instant::now());
-        let gave_up = self.state.lock().gave_up;
-        if !hangs && gave_up.is_none() {
+        let (gave_up, own_failed) = {
+            let state = self.state.lock();
+            (state.gave_up, state.own_failed)
+        };
+        if !hangs && gave_up.is_none() && own_failed.is_none() {
             return None;
         }
         // Whether we have adopted that epoch or not: what is under way may keep us from it.
         let view = self.view().ok()?;
         let beside_others = view.in_sync.contains(&self.me()) && view.in_sync.len() > 1;
         let unheard = gave_up >= Some(view.epoch);
-        (beside_others && (hangs || unheard)).then_some(view.epoch)
+        let now = self.common.clock.monotonic();
+        let fails = self.state.lock().own_store_has_failed(view.epoch, now);
+        (beside_others && (hangs || unheard || fails)).then_some(view.epoch)
     }
 
     /// If so it still is: from now on this member answers nobody in this epoch, and the manager is told.
@@ -92,24 +109,33 @@ impl Replica {
             return tracing::debug!("group {group}: the manager would not let {me} go");
         }
         // Every answer is checked against this at its very end.
-        let reign = {
+        let (reign, fails) = {
             let mut state = self.state.lock();
             state.gave_up = state.gave_up.max(Some(epoch));
             state.resign(epoch);
-            state.reign.as_ref().map(|reign| reign.since)
+            let fails = state.own_failed.is_some_and(|(failed, _)| failed == epoch);
+            (state.reign.as_ref().map(|reign| reign.since), fails)
         };
         self.progress.notify_waiters();
+        let silent = self.shelf.target.check_disk().err();
         if let Some(reign) = reign {
             // Others have that in memory by now, if they answer. What they have not is told to who wrote it, as that of a primary
             // that dies.
             let early = self.until_nothing_is_early(reign);
             if !matches!(timeout(EARLY_WAIT, early).await, Ok(Ok(()))) {
                 tracing::debug!("group {}: not all have what was acknowledged early", self.group);
+                if fails && silent.is_none() {
+                    // It is sent still: this is said again, and nobody loses it meanwhile.
+                    return;
+                }
             }
         }
         let (group, me) = (self.group, self.me());
-        let silent = self.shelf.target.check_disk().err();
-        let reason = silent.map_or_else(|| "its disk did not answer".to_owned(), |e| e.to_string());
+        let reason = match silent {
+            Some(silent) => silent.to_string(),
+            None if fails => STORE_FAILS.to_owned(),
+            None => "its disk did not answer".to_owned(),
+        };
         tracing::warn!("group {group}: target {me} answers nobody in epoch {epoch}: {reason}");
         let told = self.report(epoch, me, Report::hangs(reason));
         if timeout(REPORT_WAIT, told).await.is_err() {
@@ -126,15 +152,15 @@ impl Replica {
         said.is_ok_and(|said| said.is_ok_and(|reply| reply.hears_hangs))
     }
 
-    /// Waits until this member answers nobody any more in an epoch because its disk does not answer: an error that says so. What it has
-    /// under way goes on, and who waits for that asks whoever leads next.
+    /// Waits until this member answers nobody any more in an epoch because its disk does not answer, or fails: an error that says so.
+    /// What it has under way goes on, and who waits for that asks whoever leads next.
     pub(super) async fn given_up(&self, epoch: u64) -> Error {
         loop {
             let progress = self.progress.notified();
             tokio::pin!(progress);
             progress.as_mut().enable();
             if self.state.lock().gave_up >= Some(epoch) {
-                return self.error(ErrorKind::NotCurrent, "its disk does not answer");
+                return self.error(ErrorKind::NotCurrent, "its disk does not answer, or fails");
             }
             progress.await;
         }

@@ -2,6 +2,7 @@
 
 use super::Replica;
 use super::errand::Errand;
+use super::failing::{Part, about};
 use super::lead::{Numbered, PAUSE_FIRST, PAUSE_MAX};
 use super::ranges::Area;
 use std::ops::Range;
@@ -63,7 +64,9 @@ impl Replica {
         chunk: ChunkId,
         ranges: &[Range<u64>],
     ) -> Result<()> {
-        let ours = self.shelf.sums(chunk).await?.unwrap_or_else(BlockSums::empty);
+        let own = about(chunk, Part::Sums);
+        let ours = self.ask_own_for(errand, own, self.shelf.sums(chunk)).await?;
+        let ours = ours.unwrap_or_else(BlockSums::empty);
         let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
         let theirs = theirs.unwrap_or_else(BlockSums::empty);
         // No longer than the change would have made it, even if others have made ours longer meanwhile.

@@ -178,7 +178,11 @@ struct State {
     resigned_said: Option<Duration>,
     /// What the primary asks here in vain.
     failing: Failing,
-    /// The epoch from which it has resigned because its disk did not answer,
+    /// The epoch as whose primary it needs what its own store fails at for good, and when that was last so,
+    own_failed: Option<(u64, Duration)>,
+    /// and when that became so in an epoch.
+    own_offers: Offers,
+    /// The epoch from which it has resigned because its disk did not answer, or for that,
     gave_up: Option<u64>,
     /// and when it last began to say so.
     offers: Offers,

@@ -2,6 +2,7 @@
 //! the same at all.
 
 use super::errand::{Errand, MetBy, Pad};
+use super::failing::{Part, about};
 use super::follow::PROMISE;
 use super::ranges::Area;
 use super::repair::sum_of;
@@ -103,7 +104,8 @@ impl Replica {
             chunks.extend(list.chunks.into_iter().map(ChunkId::from));
             files.extend(list.files.iter().map(|f| (VolumeId(f.volume), Ino(f.ino))));
         }
-        for file in files {
+        // Alone there is nothing to make equal, and a store that fails is all there is.
+        for file in files.into_iter().filter(|_| !others.is_empty()) {
             chunks.extend(self.chunks_anywhere(epoch, others, file).await?);
         }
         for chunk in &chunks {
@@ -144,9 +146,11 @@ impl Replica {
         let mut pages = msg::ChunkPages::of(volume.0, ino.0, 0..=u64::MAX);
         while let Some(of) = pages.wanted() {
             let op = StorageOp::Chunks(of);
-            let answer = match member == self.me() {
-                true => self.shelf.look(op).await?.0,
-                false => self.ask(member, epoch, op).await?,
+            let answer = if member == self.me() {
+                let page = (volume, ino, Part::Chunks(of.from));
+                self.ask_own(epoch, page, self.shelf.look(op)).await?.0
+            } else {
+                self.ask(member, epoch, op).await?
             };
             let StorageAnswer::Chunks(page) = answer else { return Err(self.nonsense(member)) };
             pages.add(page);
@@ -158,7 +162,8 @@ impl Replica {
     /// Makes a member's copy of a chunk equal to ours, with what is reserved in it. Nobody may change ours
     /// meanwhile. Returns the bytes sent.
     pub(super) async fn equalise(&self, errand: Errand, chunk: ChunkId) -> Result<u64> {
-        let ours = self.shelf.sums(chunk).await?;
+        let own = about(chunk, Part::Sums);
+        let ours = self.ask_own_for(errand, own, self.shelf.sums(chunk)).await?;
         let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
         let cut = |length| StorageOp::Cut(msg::Cut { chunk: chunk.into(), length });
         let (ours, theirs) = match (ours, theirs) {
@@ -215,7 +220,8 @@ impl Replica {
         while at < part.end {
             let len = PIECE_BYTES.min(part.end - at);
             let read = msg::Read { chunk: chunk.into(), offset: at, len };
-            match self.shelf.bytes(read).await {
+            let own = about(chunk, |index| Part::Bytes(index, at));
+            match self.ask_own_for(errand, own, self.shelf.bytes(read)).await {
                 Ok((data, _)) if data.is_empty() => {}
                 Ok((data, crc)) => {
                     let write = msg::Write { chunk: chunk.into(), offset: at, crc, durable: false };

@@ -31,6 +31,7 @@ use strake_wire::service::{ManagerService, StorageService};
 use tokio::runtime::Runtime;
 
 mod damage;
+mod failing;
 mod fences;
 mod first;
 mod hung;

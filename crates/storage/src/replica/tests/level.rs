@@ -12,7 +12,7 @@ fn write_of(index: u64, block: u64, fill: u8) -> (StorageOp, Bytes) {
 impl Bench {
     /// Writes a block of chunk 0, and one of chunk 2 with bytes that are not those that were sent: the first is made at the
     /// primary, and the second fails there.
-    async fn fail_behind(&self, block: u64, fill: u8) -> Result<()> {
+    pub(super) async fn fail_behind(&self, block: u64, fill: u8) -> Result<()> {
         let data = Bytes::from(vec![fill; 2 * BLOCK]);
         let crc = crc32c(&data[..BLOCK]);
         let many = msg::WriteMany {

@@ -1,0 +1,71 @@
+//! Members whose store fails for good, the primary too.
+
+use super::*;
+
+impl Bench {
+    /// From now on what a member asks its own store as the primary fails so, or not any more.
+    async fn break_own(&self, member: u32, how: Option<ErrorKind>) {
+        let server = self.server(member);
+        let target = server.local(TargetId(member)).unwrap();
+        let replica = server.replica(&target, self.group, 0).await.unwrap();
+        replica.state.lock().failing.broken = how;
+    }
+
+    /// A change that fails half-way at the primary, which then makes what there is of it equal.
+    fn begin_to_fail(self: &Arc<Self>) -> tokio::task::JoinHandle<Result<()>> {
+        let bench = self.clone();
+        tokio::spawn(async move { bench.fail_behind(1, 2).await })
+    }
+}
+
+/// It asked itself again and again, and nobody could touch what the change had touched for as long as the reign lasted.
+#[tokio::test]
+async fn a_primary_whose_own_store_fails_at_what_a_change_has_left_goes_and_others_lead() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.break_own(1, Some(ErrorKind::Io)).await;
+    let failing = bench.begin_to_fail();
+    bench.until_in_sync(&[2, 3]).await;
+    assert!(bench.has_resigned(1).await);
+    failing.await.unwrap().unwrap_err();
+    bench.write(1, 3).await;
+    for member in [2, 3] {
+        assert_eq!((bench.read(member, 0).await, bench.read(member, 1).await), (1, 3), "{member}");
+    }
+}
+
+/// It could not lead, and nobody else was asked to: the whole group stood still.
+#[tokio::test]
+async fn a_new_primary_whose_own_store_fails_in_its_recovery_goes_and_the_next_one_leads() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    let (_attempt, half) = bench.half_made().await;
+    bench.break_own(2, Some(ErrorKind::Io)).await;
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    bench.until_in_sync(&[3]).await;
+    assert!(bench.has_resigned(2).await);
+    bench.write(1, 3).await;
+    assert_eq!((bench.read(3, 0).await, bench.read(3, 1).await), (1, 3));
+}
+
+/// The manager has nobody else: it is to go on as soon as its store answers.
+#[tokio::test]
+async fn a_primary_that_is_needed_goes_on_when_its_store_fails_no_more() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    *bench.manager.needs.lock() = true;
+    let epoch = || bench.manager.map.lock().groups[0].epoch;
+    let before = epoch();
+    bench.break_own(1, Some(ErrorKind::Io)).await;
+    let failing = bench.begin_to_fail();
+    bench.until(async || (epoch() > before).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    bench.break_own(1, None).await;
+    failing.await.unwrap().unwrap_err();
+    bench.write(1, 3).await;
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 1).await, 3, "at {member}");
+    }
+}

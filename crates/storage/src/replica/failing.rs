@@ -152,6 +152,22 @@ impl Replica {
         answer
     }
 
+    /// What the primary of an epoch is about to be told. If it has this member taken out for that, this answers nobody any more before.
+    pub(super) fn or_resign<T>(&self, epoch: u64, told: Result<T>) -> Result<T> {
+        if let Err(error) = &told
+            && takes_out(error)
+        {
+            self.state.lock().resign(epoch);
+            tracing::error!("group {} at target {}: {error}", self.group, self.me());
+        }
+        told
+    }
+
+    /// The same of what ends in a panic while this lives: its primary is told of an I/O error.
+    pub(super) fn resigns_in_panic(&self, epoch: u64) -> ResignsInPanic<'_> {
+        ResignsInPanic { replica: self, epoch }
+    }
+
     /// A question was answered, or has failed so.
     pub(super) fn note_answered(&self, epoch: u64, op: &StorageOp, failed: Option<&Error>) {
         let Some(subject) = subject_of(op) else { return };
@@ -249,6 +265,25 @@ impl Replica {
         let resigned = state.resigned == Some(group.epoch) && state.gave_up < Some(group.epoch);
         (follows && resigned && !group.lets_go(me)).then_some(group.epoch)
     }
+}
+
+/// See [`Replica::resigns_in_panic`].
+pub(super) struct ResignsInPanic<'a> {
+    replica: &'a Replica,
+    epoch: u64,
+}
+
+impl Drop for ResignsInPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.replica.state.lock().resign(self.epoch);
+        }
+    }
+}
+
+/// True if the primary has a member taken out that says this of a change or a sync.
+pub(super) fn takes_out(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Io | ErrorKind::Poisoned)
 }
 
 /// What is asked about, if the primary cannot go on without an answer.

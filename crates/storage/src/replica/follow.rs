@@ -67,6 +67,7 @@ impl Replica {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
+        let _told = self.resigns_in_panic(request.epoch);
         let adopted = *self.hold_epoch().await?;
         match op {
             // The new primary may know its epoch before we do.
@@ -93,7 +94,7 @@ impl Replica {
             return match op {
                 StorageOp::Sync(_) => {
                     let asked = Asked::of(forward.reign, request.attempt);
-                    self.shelf.sync_asked(asked).await?;
+                    self.or_resign(request.epoch, self.shelf.sync_asked(asked).await)?;
                     Ok(self.shelf.done_at(self.shelf.target.store.boot()))
                 }
                 StorageOp::Settle(wanted) if !wanted.parts.is_empty() => {
@@ -122,7 +123,7 @@ impl Replica {
         }
         // A new primary does not wait for a disk.
         drop(gate);
-        self.made(is_durable).await
+        self.or_resign(request.epoch, self.made(is_durable).await)
     }
 
     /// A change that the primary of this epoch has numbered was made here, or has failed.

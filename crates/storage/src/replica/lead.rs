@@ -1,6 +1,7 @@
 //! The primary: numbers changes, makes them, and sees that all members have them.
 
 use super::errand::Errand;
+use super::failing::takes_out;
 use super::left::Counted;
 use super::ranges::Area;
 use super::resync::Report;
@@ -418,9 +419,7 @@ impl Replica {
         };
         tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
         // Who meets damage may answer readers, until that lasts and it takes itself out.
-        let resigned =
-            matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Io | ErrorKind::Poisoned);
-        if in_sync && resigned {
+        if in_sync && takes_out(error) {
             // It answers nobody any more in this epoch; the manager takes it out by its own word.
             tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);
             self.report(epoch, member, Report::failed(error.to_string())).await;

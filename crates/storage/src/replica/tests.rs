@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
+use strake_base::disk::sim::SimDisk;
 use strake_base::disk::{Disk, HeldDisk, RealDisk};
 use strake_base::random::SplitMix64;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity};
@@ -324,6 +325,8 @@ struct Bench {
     capacity: Mutex<Option<u64>>,
     /// The disks of the members that run.
     disks: Mutex<HashMap<u32, Arc<HeldDisk>>>,
+    /// Those of them that are simulated.
+    simulated: Mutex<HashMap<u32, SimDisk>>,
 }
 
 fn key() -> CapabilityKey {
@@ -370,7 +373,19 @@ impl Bench {
         let client = view(0, &manager, &net, &servers).await;
         let dir = tempfile::tempdir().unwrap();
         let (seq, capacity, disks) = (Mutex::new(0), Mutex::default(), Mutex::default());
-        let bench = Bench { dir, manager, net, servers, client, seq, group, capacity, disks };
+        let simulated = Mutex::default();
+        let bench = Bench {
+            dir,
+            manager,
+            net,
+            servers,
+            client,
+            seq,
+            group,
+            capacity,
+            disks,
+            simulated,
+        };
         for id in all {
             std::fs::create_dir(bench.dir.path().join(id.to_string())).unwrap();
             bench.format(id);
@@ -380,6 +395,9 @@ impl Bench {
     }
 
     fn disk(&self, id: u32) -> Arc<dyn Disk> {
+        if let Some(disk) = self.simulated.lock().get(&id) {
+            return disk.process();
+        }
         Arc::new(RealDisk::new(&self.dir.path().join(id.to_string())).unwrap())
     }
 

@@ -69,3 +69,25 @@ async fn a_primary_that_is_needed_goes_on_when_its_store_fails_no_more() {
         assert_eq!(bench.read(member, 1).await, 3, "at {member}");
     }
 }
+
+/// It was taken out by the word of the primary alone: with a lease it answered readers still, also with what others wrote over.
+#[tokio::test]
+async fn a_member_that_cannot_sync_answers_nobody_before_it_is_taken_out() {
+    let bench = Bench::start().await;
+    bench.kill(3);
+    bench.manager.take_out(3);
+    let disk = SimDisk::new(1, 1 << 30);
+    bench.simulated.lock().insert(3, disk.clone());
+    bench.format(3);
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    bench.write(0, 1).await;
+    disk.set_syncs_fail(true);
+    let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+    // Those that go on have synced, or in the next epoch are to be asked again.
+    let _synced = bench.send(bench.request(1, sync), Bytes::new()).await;
+    bench.until_in_sync(&[1, 2]).await;
+    assert!(bench.has_resigned(3).await);
+    assert_eq!(bench.read(2, 0).await, 1);
+}

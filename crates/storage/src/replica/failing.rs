@@ -120,11 +120,10 @@ impl State {
     /// Since when changes of a reign have met damage in an area, unless one was made there after that.
     fn damaged_since(&self, reign: u64, area: &Area) -> Option<Duration> {
         let of_reign = self.unsettled.range((reign, 0)..).map(|(_, entry)| entry);
-        of_reign.filter(|entry| entry.area.overlaps(area)).fold(None, |since, entry| {
-            match entry.stage {
-                Stage::Applied => None,
-                Stage::Begun | Stage::Failed => since.or(entry.damaged),
-            }
+        let there = of_reign.filter(|entry| entry.area.overlaps(area));
+        there.fold(None, |since, entry| match entry.stage {
+            Stage::Applied => None,
+            Stage::Begun | Stage::Failed => since.or(entry.damaged),
         })
     }
 
@@ -380,8 +379,7 @@ mod tests {
             let key = come(&mut state, 1, Stage::Begun);
             state.fail(&key, &Error::new(kind), Duration::from_secs(at))
         };
-        let (damaged, silent, failed) =
-            (ErrorKind::Corrupt, ErrorKind::Unavailable, ErrorKind::Io);
+        let (damaged, silent, failed) = (ErrorKind::Corrupt, ErrorKind::Unavailable, ErrorKind::Io);
         assert!(fail(silent, 0));
         assert!(fail(silent, 100), "that is no damage");
         assert!(fail(damaged, 100));

@@ -30,7 +30,7 @@ pub(super) const PAUSE_FIRST: Duration = Duration::from_millis(10);
 /// Longest such pause.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// How often damage at members is mended that is in the way of one change.
+/// How often damage at members that are not in sync is mended that is in the way of one change.
 const MENDS_MAX: u32 = 16;
 
 /// A change that is numbered.
@@ -331,14 +331,9 @@ impl Replica {
             for (member, answer) in missing.iter().zip(answers.await) {
                 match answer {
                     Ok(done) => drop(have.insert(*member, done.durable)),
-                    Err(error) if error.kind == ErrorKind::Corrupt && mends < MENDS_MAX => {
-                        mends += 1;
+                    Err(error) if error.kind == ErrorKind::Corrupt => {
                         let errand = Errand { reign: numbered.reign, epoch, member: *member };
-                        if let Err(why) = self.mend_member(errand, message).await {
-                            tracing::debug!("group {}: {member} is not mended: {why}", self.group);
-                            // Not by that, which may have failed here.
-                            self.missed(epoch, *member, &error).await;
-                        }
+                        self.mend_or_miss(errand, message, &error, &mut mends).await;
                     }
                     Err(error) => self.missed(epoch, *member, &error).await,
                 }
@@ -349,6 +344,31 @@ impl Replica {
             self.look_again(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// A member has met damage that is in the way of a change: it is mended. Where that is in vain one in sync takes itself out; any
+    /// other one has missed the change, as after too many `mends`.
+    async fn mend_or_miss(
+        &self,
+        errand: Errand,
+        message: &Message,
+        error: &Error,
+        mends: &mut u32,
+    ) {
+        let Errand { epoch, member, .. } = errand;
+        let in_sync = {
+            let state = self.state.lock();
+            state.reign.as_ref().is_some_and(|reign| reign.view.in_sync.contains(&member))
+        };
+        *mends += u32::from(!in_sync);
+        if in_sync || *mends <= MENDS_MAX {
+            match self.mend_member(errand, message).await {
+                Ok(()) => return,
+                Err(why) => tracing::debug!("group {}: {member} is not mended: {why}", self.group),
+            }
+        }
+        // Not by what has failed then, perhaps here.
+        self.missed(epoch, member, error).await;
     }
 
     /// The epoch now, who else is told, and what goes with it.
@@ -404,7 +424,7 @@ impl Replica {
 
     /// A member has not taken a change.
     pub(super) async fn missed(&self, epoch: u64, member: TargetId, error: &Error) {
-        let in_sync = {
+        let (counts, in_sync) = {
             let mut state = self.state.lock();
             let Some(reign) = state.reign.as_mut().filter(|r| r.view.epoch == epoch) else {
                 return;
@@ -415,11 +435,12 @@ impl Replica {
                 joiner.failed = true;
                 joiner.reason = error.to_string();
             }
-            !joining
+            (!joining, reign.view.in_sync.contains(&member))
         };
         tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
-        // Who meets damage may answer readers, until that lasts and it takes itself out.
-        if in_sync && takes_out(error) {
+        // Who is in sync and meets damage may answer readers, until that lasts and it takes itself out. Any other one answers nobody.
+        let is_damaged = !in_sync && error.kind == ErrorKind::Corrupt;
+        if counts && (takes_out(error) || is_damaged) {
             // It answers nobody any more in this epoch; the manager takes it out by its own word.
             tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);
             self.report(epoch, member, Report::failed(error.to_string())).await;

@@ -12,6 +12,11 @@ const EARLY_WAIT: Duration = Duration::from_secs(2);
 /// Pause before it offers to go again: the manager needed it.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// True if a member may offer to go from an epoch: of the same one that it last said so of it may not have been heard.
+fn may_offer(last: Option<(u64, Duration)>, epoch: u64, now: Duration) -> bool {
+    last.is_none_or(|(said, at)| said == epoch || now.saturating_sub(at) >= PAUSE)
+}
+
 impl Replica {
     /// If this member is in sync, is to leave and is not needed: from now on it answers nobody in this
     /// epoch, and the manager is told so. What it has under way goes on in the next epoch.
@@ -24,14 +29,9 @@ impl Replica {
         };
         let Some(epoch) = may_go() else { return };
         let now = self.common.clock.monotonic();
-        let again = {
-            let state = self.state.lock();
-            let rested = |at: Duration| now.saturating_sub(at) >= PAUSE;
-            // Of the same epoch it may not have been heard.
-            state.resigned == Some(epoch) || state.let_go_at.is_none_or(rested)
-        };
+        let last = self.state.lock().let_go_at;
         // Should the manager be away, nobody would take our place before it is back.
-        if !again || self.common.map.refresh().await.is_err() {
+        if !may_offer(last, epoch, now) || self.common.map.refresh().await.is_err() {
             return;
         }
         let Some(epoch) = may_go() else { return };
@@ -42,7 +42,7 @@ impl Replica {
         {
             let mut state = self.state.lock();
             state.resign(epoch);
-            state.let_go_at = Some(now);
+            state.let_go_at = Some((epoch, now));
         }
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since);
         if let Some(reign) = reign {
@@ -62,5 +62,21 @@ impl Replica {
             });
             futures::future::join_all(news).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One whose store fails has resigned in each epoch before it offers to go: it was told of ten epochs a second.
+    #[test]
+    fn a_member_that_is_needed_rests_before_it_offers_to_go_from_the_next_epoch() {
+        let at = Duration::from_millis;
+        assert!(may_offer(None, 7, at(0)), "the first time");
+        let last = Some((7, at(500)));
+        assert!(may_offer(last, 7, at(600)), "it may not have been heard");
+        assert!(!may_offer(last, 8, at(600)));
+        assert!(may_offer(last, 8, at(500) + PAUSE));
     }
 }

@@ -186,8 +186,8 @@ struct State {
     gave_up: Option<u64>,
     /// and when it last began to say so.
     offers: Offers,
-    /// When it said last that it leaves.
-    let_go_at: Option<Duration>,
+    /// The epoch of which it said last that it leaves, and when.
+    let_go_at: Option<(u64, Duration)>,
     /// To whom we have promised to act in no epoch without them, and until when.
     promised: HashMap<TargetId, Duration>,
     /// The epoch in which, and until when, all others have promised us the same.

@@ -197,6 +197,8 @@ struct Net {
     older: AtomicBool,
     /// How often members were asked to sync.
     syncs: AtomicU64,
+    /// They do not answer that.
+    syncs_wait: AtomicBool,
     /// Who asks for the checksums of the chunk of this index waits,
     sums_wait: Mutex<Option<u64>>,
     /// and so many have.
@@ -280,6 +282,9 @@ impl StorageService for Link {
         self.check_store(&request).await?;
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
             self.net.syncs.fetch_add(1, Ordering::Relaxed);
+            while self.net.syncs_wait.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
         }
         if request.forward.is_some() && self.net.older.load(Ordering::Relaxed) {
             request.op = request.op.map(StorageOp::not_durable);
@@ -374,18 +379,8 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let (seq, capacity, disks) = (Mutex::new(0), Mutex::default(), Mutex::default());
         let simulated = Mutex::default();
-        let bench = Bench {
-            dir,
-            manager,
-            net,
-            servers,
-            client,
-            seq,
-            group,
-            capacity,
-            disks,
-            simulated,
-        };
+        let bench =
+            Bench { dir, manager, net, servers, client, seq, group, capacity, disks, simulated };
         for id in all {
             std::fs::create_dir(bench.dir.path().join(id.to_string())).unwrap();
             bench.format(id);

@@ -91,3 +91,28 @@ async fn a_member_that_cannot_sync_answers_nobody_before_it_is_taken_out() {
     assert!(bench.has_resigned(3).await);
     assert_eq!(bench.read(2, 0).await, 1);
 }
+
+/// Only those in sync take themselves out: changes waited for as long as it took to make it equal, and then to find that out.
+#[tokio::test]
+async fn a_member_that_joins_and_counts_is_not_waited_for_when_its_damage_is_not_mended() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.manager.take_out(3);
+    bench.net.syncs_wait.store(true, Ordering::Relaxed);
+    bench.manager.let_join(3);
+    // It has everything, and is to sync: from now on it counts.
+    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
+    let is_write: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Write(_));
+    *bench.net.fails.lock() = Some((3, is_write, ErrorKind::Corrupt));
+    let write = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write(0, 2).await }
+    });
+    let joins = || !bench.manager.map.lock().groups[0].joining.is_empty();
+    bench.until(async || (!joins()).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2]);
+    write.await.unwrap();
+    for member in [1, 2] {
+        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
+    }
+}

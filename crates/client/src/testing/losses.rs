@@ -1,10 +1,7 @@
 //! What the fake metadata server forgets when it restarts, and what it loses with its power.
 
-use super::{Fake, FakeFile};
+use super::Fake;
 use strake_types::Ino;
-
-/// A file as it is on disk.
-pub(crate) struct OnDisk(FakeFile);
 
 impl Fake {
     /// The server restarts without its sessions.
@@ -17,17 +14,6 @@ impl Fake {
         let state = &mut *self.state.lock();
         state.sessions.values_mut().for_each(|incarnation| *incarnation = 0);
         state.reports.clear();
-    }
-
-    /// A file as it is now.
-    pub(crate) fn on_disk(&self, ino: Ino) -> OnDisk {
-        OnDisk(self.state.lock().files[&ino.0].clone())
-    }
-
-    /// The server restarts after a loss of power: of this file there is what was on disk.
-    pub(crate) fn restart_with(&self, OnDisk(file): OnDisk) {
-        self.state.lock().files.insert(file.attr.ino, file);
-        self.restart();
     }
 
     /// The server restarts after a loss of power: nothing of this file was on disk.

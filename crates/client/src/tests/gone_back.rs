@@ -2,13 +2,6 @@
 
 use super::*;
 
-/// Goes on with the session after a restart of the server.
-async fn resume(fake: &Fake, volume: &Arc<Volume>) {
-    fake.take_log();
-    volume.tick_session(volume.share_of(Ino::ROOT), 5).await;
-    assert_eq!(starting(&fake.take_log(), "session").len(), 1);
-}
-
 /// It succeeded: the server was asked for nothing but a sync of its journal.
 #[tokio::test]
 async fn an_fsync_of_a_file_that_is_nowhere_fails_each_time() {

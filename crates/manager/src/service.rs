@@ -187,18 +187,21 @@ impl Manager {
             let is_stored = self.store(&old, &new).await?;
             if is_stored {
                 self.inner.lock().go_on_with(new);
-            }
-            self.coming.store(0, Ordering::Release);
-            if is_stored {
+                self.coming.store(0, Ordering::Release);
                 self.epochs.send_replace(epoch);
                 return Ok((answer, epoch));
             }
+            // Something was: what is not known of it would be written over.
+            self.reload().await?;
+            self.coming.store(0, Ordering::Release);
         }
         Err(Error::with(ErrorKind::Conflict, "another manager changes the same cluster"))
     }
 
-    /// Goes on with what is stored, when it is on disk: who has stored it may have ended before that.
+    /// Goes on with what is stored, when nothing else is still coming, and it is on disk: who has stored it may have ended before
+    /// that.
     async fn reload(&self) -> Result<()> {
+        self.kv.drain().await.map_err(|e| stored(&e))?;
         self.kv.sync().await.map_err(|e| stored(&e))?;
         let snapshot = self.kv.snapshot().await.map_err(|e| stored(&e))?;
         let found = State::load(&*snapshot).await?.ok_or_else(no_cluster)?;

@@ -31,13 +31,15 @@ use tokio::time::Instant;
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
 
+/// Nobody can have made much of a file that is not this old. The journal is synced at least once a second.
+const JUST_MADE_SECONDS: i64 = 2;
+
 /// Contents of an inline file, as long as its length says.
 pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
     if inode.length == 0 {
         return Ok(Bytes::new());
     }
-    let key = keys::contents(tx.ctx.volume.id, inode.id());
-    let stored = tx.get::<Raw>(&key).await?.unwrap_or_default().bytes;
+    let stored = stored_inline(tx, inode).await?;
     let length = inode.length as usize;
     if stored.len() >= length {
         return Ok(stored.slice(..length));
@@ -45,6 +47,17 @@ pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes
     let mut longer = BytesMut::zeroed(length);
     longer[..stored.len()].copy_from_slice(&stored);
     Ok(longer.freeze())
+}
+
+/// What is stored of the contents of an inline file: without zeros at its end.
+async fn stored_inline(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
+    let key = keys::contents(tx.ctx.volume.id, inode.id());
+    Ok(tx.get::<Raw>(&key).await?.unwrap_or_default().bytes)
+}
+
+/// True if a file has contents inside its inode that are more than zeros.
+pub(crate) async fn has_inline(tx: &mut Tx<'_>, inode: &Inode) -> Result<bool> {
+    Ok(inode.inline && inode.length > 0 && !stored_inline(tx, inode).await?.is_empty())
 }
 
 /// Sets the contents of an inline file. The length in `inode` follows; the caller writes it.
@@ -230,7 +243,14 @@ pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
     let bytes = inline_bytes(&mut tx, &inode).await?;
     drop(tx);
     if bytes.is_empty() {
-        return under_locks(ctx, &MovedOut { ino }).await;
+        under_locks(ctx, &MovedOut { ino }).await?;
+        // Of a file that was just made there is hardly anything else on disk. Another would be what it was before it was cut,
+        // and who goes on with its chunks write where nobody reads.
+        let age = ctx.now.seconds.saturating_sub(inode.btime.seconds);
+        return match (0..JUST_MADE_SECONDS).contains(&age) {
+            true => Ok(()),
+            false => ctx.volume.sync().await,
+        };
     }
     // Should this server stop half-way, what it has written to chunks must not be seen. The mark must not go with the power
     // and leave them: nobody would look for chunks of such a file.

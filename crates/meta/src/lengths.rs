@@ -42,7 +42,7 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<(
     let mut lists = Vec::new();
     let groups = Placement::new(layout.clone()).groups().into_iter();
     // All at once: one that says nothing does not hold up what others have.
-    let asked = groups.map(|group| ask(ctx, group, &inode, &layout, patience));
+    let asked = groups.map(|group| found_in(ctx, group, &inode, &layout, patience));
     for found in join_all(asked).await {
         match found {
             Ok(list) => {
@@ -64,24 +64,21 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<(
     settled
 }
 
-/// What one of its groups has of a file, if its primary says so in time.
-async fn ask(
+/// What one of its groups has of a file at its end and behind it, if its primary says so in time: chunks before that make it no
+/// longer than it is.
+async fn found_in(
     ctx: &Ctx,
     group: GroupId,
     inode: &Inode,
     layout: &Layout,
     patience: &Patience,
 ) -> Result<ChunkList> {
-    let (target, _) = ctx.core.map.primary_of(group)?;
-    patience.ask(&ctx.core, target, found_in(ctx, group, inode, layout)).await
-}
-
-/// What one of its groups has of a file at its end and behind it: chunks before that make it no longer than it is.
-async fn found_in(ctx: &Ctx, group: GroupId, inode: &Inode, layout: &Layout) -> Result<ChunkList> {
     let from = layout.chunk_at(inode.length).0;
     let mut pages = ChunkPages::of(ctx.volume.id.0, inode.ino, from..=u64::MAX);
     while let Some(of) = pages.wanted() {
-        pages.add(chunks_in(&ctx.core, ctx.volume.reign(), group, of).await?);
+        let (target, _) = ctx.core.map.primary_of(group)?;
+        let page = chunks_in(&ctx.core, ctx.volume.reign(), group, of);
+        pages.add(patience.ask(&ctx.core, target, page).await?);
     }
     Ok(pages.found())
 }

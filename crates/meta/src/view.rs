@@ -495,6 +495,14 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
+    /// As [`Tx::enqueue_for`], anew where it is there already: who has found it before that finds that it is another time.
+    pub async fn requeue_for(&mut self, inode: &mut Inode, later_ms: u64) -> Result<()> {
+        let before = inode.queued_ms;
+        self.dequeue(inode).await?;
+        let at = self.ctx.core.wall_ms().max(1) + later_ms;
+        self.enqueue_for(inode, later_ms + u64::from(at == before)).await
+    }
+
     /// Takes an inode out of the queue.
     pub async fn dequeue(&mut self, inode: &mut Inode) -> Result<()> {
         if inode.queued_ms != 0 {

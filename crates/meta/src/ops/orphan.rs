@@ -38,8 +38,7 @@ pub(crate) async fn drop_name(
     let may_be_open = home != tx.ctx.volume.id || tx.ctx.volume.sessions.may_hold(inode.id());
     if stays_ms > 0 || inode.has_chunks() || may_be_open {
         // Anew, where a cut has it wait already: who has found it in the queue has made the cut durable, and not this.
-        tx.dequeue(&mut inode).await?;
-        tx.enqueue_for(&mut inode, stays_ms).await?;
+        tx.requeue_for(&mut inode, stays_ms).await?;
         return Ok((*tx.put_inode(inode).await?).clone());
     }
     erase(tx, &inode).await?;

@@ -28,18 +28,20 @@ impl Mutation for Publish {
         if self.length_min > FILE_BYTES_MAX {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
-        let grows = self.length_min > inode.length;
-        if inode.inline && grows && inode.length > 0 {
+        // Or nobody would speak of a length, or of bytes that are occupied.
+        let in_chunks = self.length_min > 0 || self.occupied_delta != 0;
+        if in_chunks && contents::has_inline(tx, &inode).await? {
             let detail = "the contents lie inside the inode: move them out first";
             return Err(Error::with(ErrorKind::Invalid, detail));
         }
+        let grows = self.length_min > inode.length;
         if !grows && self.mtime.is_none() && self.occupied_delta == 0 && !self.drop_setid {
             return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));
         }
         let mut changed = (*inode).clone();
         changed.length = inode.length.max(self.length_min);
         // That it had moved out, when it was empty, may have gone with the power; whoever has written to its chunks goes on.
-        changed.inline &= !grows;
+        changed.inline &= !in_chunks;
         if !changed.inline {
             let occupied = changed.occupied.saturating_add_signed(self.occupied_delta);
             let occupied = occupied.min(contents::occupied_max(changed.length));

@@ -51,7 +51,7 @@ impl Mutation for SetXattr<'_> {
 
     async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
         match Space::of(&self.0.name)? {
-            Space::Layout(_) => keep_layout(ctx).await,
+            Space::Layout(_) => keep_layout(ctx, Ino(self.0.ino)).await,
             _ => Ok(()),
         }
     }

@@ -42,7 +42,7 @@ impl Mutation for SetTemplate {
     }
 
     async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
-        keep_layout(ctx).await
+        keep_layout(ctx, Ino(self.ino)).await
     }
 
     fn takes_room(&self) -> bool {
@@ -51,9 +51,13 @@ impl Mutation for SetTemplate {
 }
 
 /// Another layout of an empty file is on disk before anybody can write where it is to lie: a loss of power would have it lie
-/// where it was to lie before, and what was written and synced be nowhere. The caller holds its lock.
-pub(crate) async fn keep_layout(ctx: &Ctx) -> Result<()> {
-    ctx.volume.sync().await
+/// where it was to lie before, and what was written and synced be nowhere. The caller holds its lock. That of a directory is
+/// before those of its files in the same journal.
+pub(crate) async fn keep_layout(ctx: &Ctx, ino: Ino) -> Result<()> {
+    match Tx::reader(ctx).find_inode(ino).await? {
+        Some(inode) if inode.is_file() => ctx.volume.sync().await,
+        _ => Ok(()),
+    }
 }
 
 /// Fails unless every group named exists, and groups that keep so many copies do.

@@ -216,7 +216,6 @@ async fn an_unlink_of_what_waits_to_be_cut_is_on_disk_before_chunks_are_deleted(
     world.until(async || kv.syncs.load(Ordering::SeqCst) >= syncs + 3).await;
     let gate = kv.gate.lock().await;
     world.until(async || kv.at_gate.load(Ordering::SeqCst) > 0).await;
-    world.clock.advance_ms(5);
     root.unlink(1, "f").await.unwrap();
     world.storage.away.store(false, Ordering::SeqCst);
     world.set_targets_up(true).await;

@@ -56,6 +56,37 @@ async fn an_empty_file_whose_move_went_with_the_power_is_published_by_who_has_wr
     assert!(world.storage.chunks.lock().is_empty());
 }
 
+/// The old contents were back, and what was written and synced since lay in chunks that nobody read.
+#[tokio::test]
+async fn an_old_file_that_is_cut_and_moves_out_has_done_so_after_a_loss_of_power() {
+    let kv = SyncedKv::new();
+    let world = World::on(Arc::new(kv.clone())).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"what it was").await.unwrap();
+    kv.sync().await.unwrap();
+    world.clock.advance_ms(10_000);
+    root.truncate(ino, 0).await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let left = World::on(Arc::new(kv.after_power_loss().await.unwrap())).await;
+    let attr = left.root().getattr(ino).await.unwrap();
+    assert!(!attr.inline && attr.length == 0, "{attr:?}");
+}
+
+/// Somebody has made it longer, with zeros: nothing said that the writer's bytes were in chunks.
+#[tokio::test]
+async fn who_has_written_to_chunks_of_a_file_of_zeros_inside_its_inode_moves_it_out() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.truncate(ino, 4_096).await.unwrap();
+    assert!(root.getattr(ino).await.unwrap().inline);
+    let publish = Publish { ino, length_min: 100, occupied_delta: 100, ..Publish::default() };
+    let attr = root.publish(publish).await.unwrap();
+    assert!(!attr.inline && attr.length == 4_096, "{attr:?}");
+    assert!(attr.occupied > 0);
+}
+
 #[tokio::test]
 async fn only_writers_publish_and_only_chunks() {
     let world = World::new().await;

@@ -70,13 +70,6 @@ impl Database {
         self.kv.snapshot().await?.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await
     }
 
-    /// How much later a commit comes of which its caller is not told what has become; `None`: it is like others.
-    fn late(&self) -> Option<Duration> {
-        let mut state = self.state.lock();
-        let is_late = state.random.percent(LOST);
-        is_late.then(|| Duration::from_millis(state.random.below(LATE_MS)))
-    }
-
     /// The time of a message. An error if it does not arrive.
     async fn travel(&self) -> Result<()> {
         if self.cut.load(Ordering::Relaxed) {
@@ -155,6 +148,14 @@ impl Writer {
         Err(KvError::TakenOver { store: "simulated".into(), by: "another server".into() })
     }
 
+    /// How much later a commit comes of which its caller is not told what has become; `None`: it is like others. Those of the
+    /// managers are: who leads says so several times a second, and is taken for lost else.
+    fn late(&self) -> Option<Duration> {
+        let mut state = self.database.state.lock();
+        let is_late = self.part != Part::Control && state.random.percent(LOST);
+        is_late.then(|| Duration::from_millis(state.random.below(LATE_MS)))
+    }
+
     async fn commit(
         &self,
         snapshot: Arc<dyn Snapshot>,
@@ -213,7 +214,7 @@ impl Kv for Opened {
         }
         let (writer, contended) = (self.writer.clone(), contended.to_vec());
         let under_way = self.under_way.clone().read_owned().await;
-        let late = self.writer.database.late();
+        let late = self.writer.late();
         let in_doubt = match late {
             Some(_) => Some(self.in_doubt.clone().read_owned().await),
             None => None,

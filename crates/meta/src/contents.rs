@@ -21,7 +21,9 @@ use futures::future::{join_all, try_join_all};
 use std::collections::HashSet;
 use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::{ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId};
+use strake_types::{
+    ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, Timestamp,
+};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
     Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
@@ -30,9 +32,8 @@ use tokio::time::Instant;
 
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
-
-/// Nobody can have made much of a file that is not this old. The journal is synced at least once a second.
-const JUST_MADE_SECONDS: i64 = 2;
+/// A file that is younger may not be on disk at all: stores sync themselves about once a second.
+const NEW_SECONDS: i64 = 2;
 
 /// Contents of an inline file, as long as its length says.
 pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
@@ -98,6 +99,7 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
     }
     if inode.inline {
         // It was empty: otherwise make_room has moved it out.
+        note_moved(tx.ctx, inode);
         inode.inline = false;
     } else {
         inode.cut_from = Some(length);
@@ -238,29 +240,48 @@ pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
     let mut tx = Tx::reader(ctx);
     let inode = tx.inode(ino).await?;
     if !inode.inline {
-        return Ok(());
+        drop(tx);
+        return keep_moved(ctx, ino).await;
     }
     let bytes = inline_bytes(&mut tx, &inode).await?;
     drop(tx);
-    if bytes.is_empty() {
-        under_locks(ctx, &MovedOut { ino }).await?;
-        // Of a file that was just made there is hardly anything else on disk. Another would be what it was before it was cut,
-        // and who goes on with its chunks write where nobody reads.
-        let age = ctx.now.seconds.saturating_sub(inode.btime.seconds);
-        return match (0..JUST_MADE_SECONDS).contains(&age) {
-            true => Ok(()),
-            false => ctx.volume.sync().await,
-        };
+    if !bytes.is_empty() {
+        // Should this server stop half-way, what it has written to chunks must not be seen. The mark must not go with the
+        // power and leave them: nobody would look for chunks of such a file.
+        finish_cut_of(ctx, &inode).await?;
+        under_locks(ctx, &MarkMoving { ino }).await?;
+        ctx.volume.sync().await?;
+        write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
     }
-    // Should this server stop half-way, what it has written to chunks must not be seen. The mark must not go with the power
-    // and leave them: nobody would look for chunks of such a file.
-    finish_cut_of(ctx, &inode).await?;
-    under_locks(ctx, &MarkMoving { ino }).await?;
-    ctx.volume.sync().await?;
-    write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
+    note_moved(ctx, &inode);
     under_locks(ctx, &MovedOut { ino }).await?;
-    // Without power it would have stopped half-way after all, and clients would go on with chunks that are gone.
-    ctx.volume.sync().await
+    keep_moved(ctx, ino).await
+}
+
+/// True for a file that was just made, and never had contents: of it nothing can be on disk but that it is empty, and mostly
+/// nothing is.
+fn is_as_made(inode: &Inode, now: Timestamp) -> bool {
+    let age = now.seconds.saturating_sub(inode.btime.seconds);
+    inode.length == 0 && inode.mtime == inode.btime && (0..NEW_SECONDS).contains(&age)
+}
+
+/// An inline file, as it was read, is about to lie in chunks. What others would find of it after a loss of power is to be on
+/// disk ([`keep_moved`]), unless it was just made: who makes a file and writes to it waits for no disk.
+fn note_moved(ctx: &Ctx, inode: &Inode) {
+    if !is_as_made(inode, ctx.now) {
+        ctx.volume.moved.lock().insert(inode.id());
+    }
+}
+
+/// Returns when it is on disk that a file has moved out, also if that was tried in vain before. A loss of power would have
+/// its contents lie in the inode again, with clients that go on with chunks. The caller holds its lock.
+pub(crate) async fn keep_moved(ctx: &Ctx, ino: Ino) -> Result<()> {
+    let is_noted = ctx.volume.moved.lock().contains(&ino);
+    if is_noted {
+        ctx.volume.sync().await?;
+        ctx.volume.moved.lock().remove(&ino);
+    }
+    Ok(())
 }
 
 /// Chunks of an inline file are about to be written.

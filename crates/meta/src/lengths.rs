@@ -11,14 +11,17 @@ use futures::future::join_all;
 use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{ChunkIndex, GroupId, Ino, Layout, Result};
+use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{ChunkList, ChunkPages};
+use tokio::time::timeout;
 
 /// How long a target may take to say what it has of a file. Whoever settles lengths waits longer, so that what the others
 /// have said counts before that.
 const TARGET_WAIT: Duration = Duration::from_secs(4);
-/// How long one that took longer is not asked: with many files it is waited for once.
+/// How long all of it may take that a group says of a file.
+const GROUP_WAIT: Duration = Duration::from_secs(8);
+/// How long one that took longer is not asked, by who settles lengths as long as that: with many files it is waited for once.
 const SILENT_MS: u64 = 60_000;
 
 /// How long targets are waited for by who settles the lengths of many files.
@@ -42,7 +45,11 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<(
     let mut lists = Vec::new();
     let groups = Placement::new(layout.clone()).groups().into_iter();
     // All at once: one that says nothing does not hold up what others have.
-    let asked = groups.map(|group| found_in(ctx, group, &inode, &layout, patience));
+    let late = |_| Error::with(ErrorKind::TimedOut, "a group has much to say of a file");
+    let asked = groups.map(|group| {
+        let found = found_in(ctx, group, &inode, &layout, patience);
+        async move { timeout(GROUP_WAIT, found).await.map_err(late)? }
+    });
     for found in join_all(asked).await {
         match found {
             Ok(list) => {

@@ -9,10 +9,11 @@ use crate::session::Sessions;
 use crate::stored::store_error;
 use crate::uncounted::Uncounted;
 use parking_lot::{Mutex, RwLock};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use strake_engine::kv::Kv;
-use strake_types::{Epoch, Result, SessionId, VolumeId};
+use strake_types::{Epoch, Ino, Result, SessionId, VolumeId};
 use strake_wire::capability::reign;
 use tokio::sync::{RwLock as RwGate, watch};
 
@@ -183,6 +184,8 @@ pub(crate) struct Volume {
     pub counts: Counts,
     /// Files that are to be counted on their targets.
     pub uncounted: Uncounted,
+    /// Files that have moved out of their inodes, which may not be on disk yet.
+    pub moved: Mutex<HashSet<Ino>>,
     /// The check of them that is under way.
     pub audit: tokio::sync::Mutex<Option<Audit>>,
     /// Files that are getting another number of copies.
@@ -208,6 +211,7 @@ impl Volume {
             ranges: RangeLocks::default(),
             counts: Counts::default(),
             uncounted: Uncounted::default(),
+            moved: Mutex::default(),
             audit: tokio::sync::Mutex::default(),
             recopies: Recopies::default(),
             lost_due_ms: AtomicU64::new(0),

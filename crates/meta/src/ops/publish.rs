@@ -40,7 +40,7 @@ impl Mutation for Publish {
         }
         let mut changed = (*inode).clone();
         changed.length = inode.length.max(self.length_min);
-        // That it had moved out, when it was empty, may have gone with the power; whoever has written to its chunks goes on.
+        // That it had moved out, when it was just made, may have gone with the power; whoever has written to its chunks goes on.
         changed.inline &= !in_chunks;
         if !changed.inline {
             let occupied = changed.occupied.saturating_add_signed(self.occupied_delta);

@@ -65,7 +65,10 @@ impl Mutation for SetAttr {
 
     async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
         match self.change.length {
-            Some(_) => contents::finish_cut(ctx, Ino(self.ino)).await,
+            Some(_) => {
+                contents::keep_moved(ctx, Ino(self.ino)).await?;
+                contents::finish_cut(ctx, Ino(self.ino)).await
+            }
             None => Ok(()),
         }
     }

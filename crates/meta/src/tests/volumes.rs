@@ -217,6 +217,7 @@ async fn an_unlink_of_what_waits_to_be_cut_is_on_disk_before_chunks_are_deleted(
     let gate = kv.gate.lock().await;
     world.until(async || kv.at_gate.load(Ordering::SeqCst) > 0).await;
     root.unlink(1, "f").await.unwrap();
+    world.clock.advance_ms(5);
     world.storage.away.store(false, Ordering::SeqCst);
     world.set_targets_up(true).await;
     kv.fails.store(true, Ordering::SeqCst);
@@ -257,6 +258,40 @@ async fn what_moves_out_is_marked_on_disk_before_it_is_written_to_chunks() {
     kv.fails.store(false, Ordering::SeqCst);
     assert!(!root.move_out(ino).await.unwrap().inline);
     assert_eq!(world.storage.chunks.lock().len(), 1);
+}
+
+/// Who makes a file and writes to it waits for no disk; of an older one, what it was before would come back with the power.
+#[tokio::test]
+async fn a_new_file_moves_out_without_a_sync_and_an_older_one_with_one() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let synced = || kv.synced.load(Ordering::SeqCst);
+    // For the first one numbers are reserved.
+    let [new, older] = [root.file(1, "new").await.unwrap(), root.file(1, "older").await.unwrap()];
+    let before = synced();
+    root.move_out(new).await.unwrap();
+    assert_eq!(synced(), before);
+    world.clock.advance_ms(3_000);
+    let committed = kv.committed.load(Ordering::SeqCst);
+    root.move_out(older).await.unwrap();
+    assert!(synced() > committed);
+}
+
+/// Its client was told that it had moved already, and went on.
+#[tokio::test]
+async fn who_asks_again_is_not_told_that_a_file_has_moved_out_before_that_is_on_disk() {
+    let (kv, world, ino) = small_file_on_watched().await;
+    let root = world.root();
+    root.truncate(ino, 0).await.unwrap();
+    kv.fails.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        assert!(root.move_out(ino).await.is_err());
+    }
+    kv.fails.store(false, Ordering::SeqCst);
+    let committed = kv.committed.load(Ordering::SeqCst);
+    assert!(!root.move_out(ino).await.unwrap().inline);
+    assert!(kv.synced.load(Ordering::SeqCst) >= committed);
 }
 
 /// The mark of the cut was on disk, and that it was done was not: what its client had written since was cut off when it told

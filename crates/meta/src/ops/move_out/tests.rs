@@ -1,6 +1,10 @@
 use crate::tests::world::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use strake_engine::kv::Kv;
+use strake_engine::kv::memory::SyncedKv;
 use strake_types::ErrorKind;
+use strake_wire::message::meta::Publish;
 
 #[tokio::test]
 async fn contents_lie_in_chunks_afterwards_and_only_there() {
@@ -82,5 +86,32 @@ async fn what_moves_out_is_durable_before_the_inode_lets_it_go() {
         world.storage.lose_power();
         let chunks = world.storage.chunks.lock().clone();
         assert_eq!(chunks.into_values().collect::<Vec<_>>(), [b"synced".to_vec()]);
+    }
+}
+
+/// The old contents came back with the power: what was written to chunks since was nowhere, or each `fsync` failed as long as
+/// the file stayed open.
+#[tokio::test]
+async fn that_an_old_file_has_moved_out_empty_is_on_disk_before_its_client_goes_on() {
+    for (by_length, length) in [(false, 5), (true, 1 << 20)] {
+        let kv = SyncedKv::new();
+        let mut world = World::on(Arc::new(kv.clone())).await;
+        let root = world.root();
+        let ino = root.file(1, "f").await.unwrap();
+        root.write(ino, 0, b"old contents").await.unwrap();
+        kv.sync().await.unwrap();
+        root.truncate(ino, 0).await.unwrap();
+        let moved = match by_length {
+            true => root.truncate(ino, length).await,
+            false => root.move_out(ino).await,
+        };
+        assert!(!moved.unwrap().inline);
+        world.put_chunk(ino, 0, 5).await;
+        world.kv = Arc::new(kv.after_power_loss().await.unwrap());
+        let world = world.killed().await;
+        world.open_session(world.session, &[]).await;
+        let publish = Publish { ino, length_min: 5, sync: true, ..Publish::default() };
+        let attr = world.root().publish(publish).await.unwrap();
+        assert!(!attr.inline && attr.length == length, "by its length: {by_length}");
     }
 }

@@ -32,9 +32,8 @@ async fn the_length_only_grows_and_the_time_is_the_writers() {
     assert_eq!(root.stat().await.bytes, 102_400);
 }
 
-/// Each `fsync` failed as long as the file stayed open: its client knows that it lies in chunks, and the server did not.
-#[tokio::test]
-async fn an_empty_file_whose_move_went_with_the_power_is_published_by_who_has_written_it() {
+/// A new file that its client has seen move out, and written to; the file was on disk, and the move went with the power.
+async fn moved_in_vain() -> (World, u64) {
     let kv = SyncedKv::new();
     let mut world = World::on(Arc::new(kv.clone())).await;
     let root = world.root();
@@ -45,8 +44,15 @@ async fn an_empty_file_whose_move_went_with_the_power_is_published_by_who_has_wr
     world.kv = Arc::new(kv.after_power_loss().await.unwrap());
     let world = world.killed().await;
     world.open_session(world.session, &[]).await;
+    assert!(world.root().getattr(ino).await.unwrap().inline);
+    (world, ino)
+}
+
+/// Each `fsync` failed as long as the file stayed open: its client knows that it lies in chunks, and the server did not.
+#[tokio::test]
+async fn an_empty_file_whose_move_went_with_the_power_is_published_by_who_has_written_it() {
+    let (world, ino) = moved_in_vain().await;
     let root = world.root();
-    assert!(root.getattr(ino).await.unwrap().inline);
     let publish = Publish { ino, length_min: 100, sync: true, ..Publish::default() };
     let attr = root.publish(publish).await.unwrap();
     assert!(!attr.inline && attr.length == 100);
@@ -85,6 +91,18 @@ async fn who_has_written_to_chunks_of_a_file_of_zeros_inside_its_inode_moves_it_
     let attr = root.publish(publish).await.unwrap();
     assert!(!attr.inline && attr.length == 4_096, "{attr:?}");
     assert!(attr.occupied > 0);
+}
+
+/// It stayed inline, and what was reserved stayed on the targets when it was deleted.
+#[tokio::test]
+async fn an_empty_file_lies_in_chunks_where_room_is_reserved_in_them() {
+    let (world, ino) = moved_in_vain().await;
+    let root = world.root();
+    let publish = Publish { ino, occupied_delta: 4096, ..Publish::default() };
+    assert!(!root.publish(publish).await.unwrap().inline);
+    root.unlink(1, "f").await.unwrap();
+    world.all_done().await;
+    assert!(world.storage.chunks.lock().is_empty());
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 mod copies;
+mod late;
 mod owners;
 mod power;
 mod recopies;

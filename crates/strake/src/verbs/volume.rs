@@ -73,7 +73,7 @@ struct Settings {
     sync_always: Option<bool>,
 
     /// Deal its directories out to so many shares, each served by one of the metadata servers; at most 64, for good, and only
-    /// where the metadata is in PostgreSQL [default: 1]
+    /// where the metadata is in PostgreSQL or etcd [default: 1]
     #[arg(long, value_name = "NUMBER")]
     shares: Option<u32>,
 }

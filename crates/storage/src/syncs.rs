@@ -73,8 +73,12 @@ impl Asked {
 pub(crate) fn begin(sync: impl Future<Output = Result<()>> + Send + 'static) -> Begun {
     let sync = task::spawn(sync);
     let ended = async move {
-        let gone = |e| Error::with(ErrorKind::Io, format!("a sync was abandoned: {e}"));
-        sync.await.map_err(gone)?
+        sync.await.unwrap_or_else(|gone| {
+            Err(match gone.is_cancelled() {
+                true => Error::with(ErrorKind::Unavailable, "the server is stopping"),
+                false => Error::with(ErrorKind::Io, format!("a sync was abandoned: {gone}")),
+            })
+        })
     };
     ended.boxed().shared()
 }

@@ -96,6 +96,15 @@ pub(crate) struct Target {
     pub watch: Watch,
 }
 
+/// The next sync of a target, until it begins, or will not.
+struct Begins(Arc<Target>);
+
+impl Drop for Begins {
+    fn drop(&mut self) {
+        self.0.syncs.next_begins();
+    }
+}
+
 impl Target {
     /// Metrics go to the recorder that is installed at this moment.
     pub fn new(id: TargetId, store: Arc<ChunkStore>) -> Self {
@@ -253,10 +262,10 @@ impl Target {
 
     /// The next sync, when it is its turn.
     async fn sync_next(self: Arc<Self>) -> Result<()> {
-        let turn = self.while_disk_answers(self.syncs.turn()).await;
-        self.syncs.next_begins();
-        let turn = turn?;
+        let begins = Begins(self.clone());
+        let turn = self.while_disk_answers(self.syncs.turn()).await?;
         self.run(move |store| {
+            drop(begins);
             let synced = store.sync();
             drop(turn);
             synced

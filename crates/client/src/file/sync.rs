@@ -23,6 +23,7 @@ use strake_base::task;
 use strake_types::{Boot, Consistency, Error, GroupId, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaOp};
 use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
+use tokio::sync::oneshot;
 
 /// Who vouches for the sync of each group that has answered.
 type Boots = BTreeMap<GroupId, Vec<Boot>>;
@@ -91,10 +92,10 @@ impl Volume {
     }
 
     async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        let _syncing = Syncing::of(file);
         let waited = Waited { failures: file.core().failure.count, since: self.now() };
         if self.time_alone(file).is_none() {
             // On its way while another syncs.
+            let _syncing = Syncing::of(file);
             self.drain(file).await;
         }
         // Who comes while another syncs must not answer before that one is done.
@@ -102,7 +103,10 @@ impl Volume {
         if let Some(synced) = self.sync_early_told(file, waited).await {
             return synced;
         }
-        let order = self.drain_in_order(file).await?;
+        let order = {
+            let _syncing = Syncing::of(file);
+            self.drain_in_order(file).await?
+        };
         // Neither waits for the other: until both are done nothing is promised, and a length may be
         // on disk before its bytes at any time, by the background task.
         let data = self.sync_drained(file, waited);
@@ -138,15 +142,15 @@ impl Volume {
     ) -> Option<Result<()>> {
         self.time_alone(file)?;
         let order = match self.in_order(file).await {
-            Ok(order) => Arc::new(order),
+            Ok(order) => order,
             Err(error) => return Some(Err(error)),
         };
         let (mtime, life) = self.time_alone(file)?;
-        // Until the bytes are there and the time is told, and no longer: as above.
-        let until_told = Arc::clone(&order);
+        let (syncing, (arrive, arrived)) = (Syncing::of(file), oneshot::channel());
         let data = async {
             self.drain(file).await;
-            drop(order);
+            drop(syncing);
+            let _ = arrive.send(());
             self.sync_drained(file, waited).await
         };
         let tell = async {
@@ -156,13 +160,15 @@ impl Volume {
                 Ok(false) => self.sync_attributes(file).await,
                 Err(error) => Err(error),
             };
-            drop(until_told);
+            // Until the bytes are there, too, and no longer: as above. Told again, it would be set over what others set since.
+            let _ = arrived.await;
+            if told.is_ok() {
+                life.told_time(mtime);
+            }
+            drop(order);
             told
         };
         let (data, told) = join(data, tell).await;
-        if told.is_ok() {
-            life.told_time(mtime);
-        }
         Some(data.and(told))
     }
 

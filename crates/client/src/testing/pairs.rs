@@ -17,6 +17,9 @@ use strake_wire::service::ManagerService;
 /// The group: its members are the targets 0 and 1.
 pub(crate) const PAIR: u32 = 1 << 20;
 
+/// How long a target lets a change wait that is to be durable.
+const DURABLE_WAIT: Duration = Duration::from_secs(10);
+
 /// How a target answers.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mood {
@@ -24,7 +27,8 @@ pub(crate) enum Mood {
     Silent,
     /// After this time.
     Slow(Duration),
-    /// To what is to be synced: after this time, that it is still at work.
+    /// To what is to be synced: after this time, that it is still at work. A change that is to be durable waits for that for a
+    /// while.
     Works(Duration),
     /// With an error.
     Says(ErrorKind),
@@ -144,6 +148,9 @@ impl Pairs {
             Some(Mood::Works(time)) if matches!(request.op, Some(StorageOp::Sync(_))) => {
                 tokio::time::sleep(time).await;
                 return Err(ErrorKind::NotCurrent.into());
+            }
+            Some(Mood::Works(_)) if request.op.as_ref().is_some_and(StorageOp::is_durable) => {
+                tokio::time::sleep(DURABLE_WAIT).await;
             }
             Some(Mood::Says(kind)) => return Err(kind.into()),
             _ => {}

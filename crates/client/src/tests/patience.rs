@@ -121,7 +121,8 @@ async fn what_is_told_of_a_file_does_not_wait_for_a_long_sync_of_it() {
             write(&volume, &file, 0, pattern(2, 20_000)).await;
         }
         let tell = async {
-            sleep(Duration::from_secs(10)).await;
+            // What is sent with the sync itself may be sent to be durable.
+            sleep(Duration::from_secs(20)).await;
             write(&volume, &file, 0, pattern(3, 20_000)).await;
             let told = timeout(Duration::from_secs(5), volume.flush(&file)).await;
             told.expect("it does not wait").unwrap();

@@ -68,7 +68,7 @@ use tokio::sync::{Notify, OnceCell, RwLock, RwLockReadGuard};
 /// How long a member may take to answer before it is asked again.
 const MEMBER_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take to sync. A client is told then that it is still at work on that.
-pub(crate) const SYNC_WAIT: Duration = Duration::from_secs(100);
+pub(crate) const SYNC_WAIT: Duration = Duration::from_secs(90);
 /// Time between two looks at what is to be done.
 const TICK: Duration = Duration::from_millis(100);
 

@@ -7,13 +7,15 @@ use crate::syncs::Asked;
 use futures::future::{join_all, try_join};
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::StorageOp;
 use tokio::time::timeout;
 
 /// How long a member may take to say that it is there.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
+/// Pause before one that did not is asked again: who is dead is taken out in less.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 impl Replica {
     /// Makes durable what all in-sync members have. Members that have done so are done with it also if this ends before the others
@@ -41,9 +43,17 @@ impl Replica {
         self.check_answers(numbered.reign).await
     }
 
-    /// Of a sync that takes long: the error of a member that does not answer, if there is one. What a disk is at work on keeps none
-    /// from saying that it is there.
-    pub async fn silent_member(&self) -> Option<Error> {
+    /// Of a sync that takes long: the error of a member that does not answer, if there is one. One that restarts, or is lost, is
+    /// back or out of the group by the second look.
+    pub async fn silent_for_long(&self) -> Option<Error> {
+        let (first, _) = self.silent_member().await?;
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let (second, error) = self.silent_member().await?;
+        (first == second).then_some(error)
+    }
+
+    /// A member that does not answer, and the error. What a disk is at work on keeps none from saying that it is there.
+    pub async fn silent_member(&self) -> Option<(TargetId, Error)> {
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since)?;
         let (epoch, members, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
         let message = Message::of(StorageOp::Settle(msg::Settle::default()));
@@ -58,7 +68,7 @@ impl Replica {
             };
             if is_silent {
                 let what = format!("target {member} is to sync, and does not answer");
-                return Some(self.error(ErrorKind::Unavailable, &what));
+                return Some((*member, self.error(ErrorKind::Unavailable, &what)));
             }
         }
         None

@@ -107,7 +107,7 @@ async fn a_member_that_does_not_answer_is_told_from_one_that_is_at_work_on_a_syn
     assert_eq!(primary.silent_member().await, None);
     disk.go_on();
     bench.cut(1, 3);
-    let silent = primary.silent_member().await.expect("nobody reaches it");
+    let (_, silent) = primary.silent_member().await.expect("nobody reaches it");
     assert_eq!(silent.kind, ErrorKind::Unavailable);
     assert!(silent.detail.contains("target 3 is to sync"), "{silent}");
 }

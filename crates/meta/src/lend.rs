@@ -86,7 +86,7 @@ async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
         return;
     };
     let prepared = async {
-        if !inodes.is_empty() && !strake_base::is_broken("loans-are-drained") {
+        if !inodes.is_empty() {
             // What was given up half-way, and comes late, would lie over the change.
             volume.kv.drain().await.map_err(store_error)?;
         }

@@ -41,7 +41,6 @@ pub const RULES: &[Rule] = &[
     rule("leases-cover-opens", "a client opens a file again by what it knew when it closed it"),
     rule("long-leases-are-said-first", "a manager gives leases of which no beat says anything"),
     rule("loans-are-contended", "of two parts' writers the database lets both write one key"),
-    rule("loans-are-drained", "who lends may have changes of his own come late"),
     rule("loans-are-forgotten", "a server reads from memory what it has lent to another share"),
     rule("loans-are-noted", "a change is made whether the loans for it last or not"),
     rule("loans-are-recalled", "clients believe what they know of inodes that are lent"),

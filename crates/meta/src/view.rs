@@ -484,15 +484,10 @@ impl<'a> Tx<'a> {
 
     /// As [`Tx::enqueue`]; unless it is there already, its time comes in so many milliseconds.
     pub async fn enqueue_for(&mut self, inode: &mut Inode, later_ms: u64) -> Result<()> {
-        if inode.queued_ms == 0 {
-            inode.queued_ms = self.ctx.core.wall_ms().max(1) + later_ms;
-            let home = self.ctx.home(inode.id());
-            let key = keys::queue(home, inode.queued_ms, inode.id());
-            self.put(key, &Mark {}).await?;
-            // What has time is found at the next turn.
-            self.queued |= later_ms == 0;
+        match inode.queued_ms {
+            0 => self.requeue_for(inode, later_ms).await,
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// As [`Tx::enqueue_for`], anew where it is there already: who has found it before that finds that it is another time.
@@ -500,7 +495,12 @@ impl<'a> Tx<'a> {
         let before = inode.queued_ms;
         self.dequeue(inode).await?;
         let at = self.ctx.core.wall_ms().max(1) + later_ms;
-        self.enqueue_for(inode, later_ms + u64::from(at == before)).await
+        inode.queued_ms = at + u64::from(at == before);
+        let home = self.ctx.home(inode.id());
+        self.put(keys::queue(home, inode.queued_ms, inode.id()), &Mark {}).await?;
+        // What has time is found at the next turn.
+        self.queued |= later_ms == 0;
+        Ok(())
     }
 
     /// Takes an inode out of the queue.

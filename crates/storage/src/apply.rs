@@ -245,10 +245,14 @@ impl Shelf {
         }
     }
 
+    /// Where a write goes, and how long it is.
+    fn written_to(&self, write: msg::Write, payload: &Bytes) -> Result<(ChunkId, u64, u64)> {
+        let len = payload.len() as u64;
+        self.in_chunk(msg::Range { chunk: write.chunk, offset: write.offset, len })
+    }
+
     async fn write(&self, write: msg::Write, payload: Bytes) -> Result<()> {
-        let bytes = payload.len() as u64;
-        let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
-        let (chunk, offset, _) = self.in_chunk(range)?;
+        let (chunk, offset, bytes) = self.written_to(write, &payload)?;
         self.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
         self.target.note_written(bytes);
         Ok(())
@@ -256,9 +260,7 @@ impl Shelf {
 
     /// A write and a sync by one thread: small ones cost more to hand over than to do. False where the sync takes long.
     async fn write_and_sync(&self, write: msg::Write, payload: Bytes, turn: Turn) -> Result<bool> {
-        let bytes = payload.len() as u64;
-        let range = msg::Range { chunk: write.chunk, offset: write.offset, len: bytes };
-        let (chunk, offset, _) = self.in_chunk(range)?;
+        let (chunk, offset, bytes) = self.written_to(write, &payload)?;
         let written = Arc::new(AtomicBool::new(false));
         let made = written.clone();
         let mut both = pin!(self.run(move |s| {

@@ -53,7 +53,7 @@ impl Replica {
     }
 
     /// A member that does not answer, and the error. What a disk is at work on keeps none from saying that it is there.
-    pub async fn silent_member(&self) -> Option<(TargetId, Error)> {
+    pub(super) async fn silent_member(&self) -> Option<(TargetId, Error)> {
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since)?;
         let (epoch, members, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
         let message = Message::of(StorageOp::Settle(msg::Settle::default()));

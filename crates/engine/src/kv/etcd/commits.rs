@@ -77,10 +77,7 @@ pub async fn settle(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
 
 /// Returns when all commits that were asked for before are carried out, or never will be.
 pub async fn drain(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
-    let (tell, told) = oneshot::channel();
-    let closed = || hub.cluster.unreachable("the store is being closed");
-    writer.send(Ask::Commit(Commit::barrier(tell))).await.map_err(|_| closed())?;
-    told.await.map_err(|_| closed())?.map(|_| ())
+    ask(hub, writer, |tell| Ask::Commit(Commit::barrier(tell))).await.map(|_| ())
 }
 
 /// Asks the writer whether etcd still has all that was met.
@@ -88,11 +85,11 @@ pub async fn confirm(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
     ask(hub, writer, Ask::Confirm).await
 }
 
-async fn ask(
+async fn ask<T>(
     hub: &Hub,
     writer: &mpsc::Sender<Ask>,
-    what: fn(oneshot::Sender<Result<()>>) -> Ask,
-) -> Result<()> {
+    what: fn(oneshot::Sender<Result<T>>) -> Ask,
+) -> Result<T> {
     let (tell, told) = oneshot::channel();
     let closed = || hub.cluster.unreachable("the store is being closed");
     writer.send(what(tell)).await.map_err(|_| closed())?;

@@ -180,27 +180,6 @@ impl EtcdKv {
     fn closed(&self) -> KvError {
         self.hub.cluster.unreachable("the store is being closed")
     }
-
-    async fn ask(
-        &self,
-        snapshot: &dyn Snapshot,
-        writes: Writes,
-        contended: &[Vec<u8>],
-    ) -> Result<Outcome> {
-        let since = snapshot
-            .as_any()
-            .downcast_ref::<EtcdSnapshot>()
-            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
-            .version();
-        if writes.is_empty() {
-            return Ok(Outcome::Committed);
-        }
-        let (answer, answered) = oneshot::channel();
-        let contended = contended.iter().map(|key| self.hub.keys.map(key)).collect();
-        let commit = Commit::new(since, writes, contended, &self.hasher, answer);
-        self.writer.send(Ask::Commit(commit)).await.map_err(|_| self.closed())?;
-        answered.await.unwrap_or(Ok(Outcome::Unknown))
-    }
 }
 
 #[async_trait]
@@ -217,7 +196,7 @@ impl Kv for EtcdKv {
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
-        self.ask(&*snapshot, writes, &[]).await
+        self.commit_contended(snapshot, writes, &[]).await
     }
 
     async fn commit_contended(
@@ -226,7 +205,19 @@ impl Kv for EtcdKv {
         writes: Writes,
         contended: &[Vec<u8>],
     ) -> Result<Outcome> {
-        self.ask(&*snapshot, writes, contended).await
+        let since = snapshot
+            .as_any()
+            .downcast_ref::<EtcdSnapshot>()
+            .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise")
+            .version();
+        if writes.is_empty() {
+            return Ok(Outcome::Committed);
+        }
+        let (answer, answered) = oneshot::channel();
+        let contended = contended.iter().map(|key| self.hub.keys.map(key)).collect();
+        let commit = Commit::new(since, writes, contended, &self.hasher, answer);
+        self.writer.send(Ask::Commit(commit)).await.map_err(|_| self.closed())?;
+        answered.await.unwrap_or(Ok(Outcome::Unknown))
     }
 
     async fn drain(&self) -> Result<()> {

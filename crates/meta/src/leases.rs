@@ -67,8 +67,8 @@ struct Share {
 }
 
 /// Inodes that are being changed; leases on them are given again when this is dropped.
-pub(crate) struct Changing<'a> {
-    leases: &'a Leases,
+pub(crate) struct Changing {
+    leases: Arc<Leases>,
     inodes: Vec<Ino>,
 }
 
@@ -213,15 +213,15 @@ impl Leases {
     /// Marks inodes as being changed by `own` (`None`: the server), recalls the leases of all others on
     /// them, and waits until those have followed or their time is over.
     pub async fn change(
-        &self,
+        self: &Arc<Self>,
         own: Option<&Keeper>,
         inodes: Vec<Ino>,
         holders: impl Fn() -> Vec<Arc<Holder>>,
         clock: &dyn Clock,
-    ) -> Changing<'_> {
+    ) -> Changing {
         let mut waits = Vec::new();
         if inodes.is_empty() {
-            return Changing { leases: self, inodes };
+            return Changing { leases: self.clone(), inodes };
         }
         let changing = self.mark(own, inodes, clock, &mut waits);
         // Looked at after the marks: who has been freed of a lease by this is waited for here.
@@ -241,12 +241,12 @@ impl Leases {
     }
 
     fn mark(
-        &self,
+        self: &Arc<Self>,
         own: Option<&Keeper>,
         inodes: Vec<Ino>,
         clock: &dyn Clock,
         waits: &mut Vec<(Arc<Holder>, Recall)>,
-    ) -> Changing<'_> {
+    ) -> Changing {
         let (now_ms, mut cleared) = (now_ms(clock), Vec::new());
         for &ino in &inodes {
             let mut part = self.part(ino).lock();
@@ -256,7 +256,7 @@ impl Leases {
             self.recall_from(place, ino, others, now_ms, waits, &mut cleared);
         }
         self.clear(cleared);
-        Changing { leases: self, inodes }
+        Changing { leases: self.clone(), inodes }
     }
 
     /// The session asks for recalls: it has followed those up to `followed`, has forgotten everything that it was to
@@ -296,7 +296,7 @@ impl Leases {
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for Changing {
     fn drop(&mut self) {
         for &ino in &self.inodes {
             let mut part = self.leases.part(ino).lock();

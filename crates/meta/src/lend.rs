@@ -15,11 +15,11 @@ use crate::ctx::Ctx;
 use crate::keys;
 use crate::leases::Keeper;
 use crate::loans::SLOTS;
+use crate::places::Places;
 use crate::records::{self, LoanRecord};
 use crate::stored::{decoded, store_error};
 use crate::view::Tx;
 use crate::volume::Volume;
-use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_types::{Epoch, Error, ErrorKind, Ino, Result, VolumeId};
@@ -198,12 +198,7 @@ async fn settle(volume: &Volume, loan: &Loan) -> Result<LoanRecord> {
 }
 
 /// What the caches do not keep while it is lent.
-struct Forgotten {
-    core: Arc<Core>,
-    inodes: Vec<u128>,
-    shards: Vec<u128>,
-    entries: Vec<u128>,
-}
+struct Forgotten(Places);
 
 impl Forgotten {
     async fn begin(ctx: &Ctx, op: &Borrow) -> Result<Self> {
@@ -219,24 +214,18 @@ impl Forgotten {
             ctx.core.entry_key(opening, Ino(at.parent), &at.name)
         };
         let entries = op.names.iter().map(entry).collect();
-        let all = Self { core: ctx.core.clone(), inodes: inodes.collect(), shards, entries };
+        let all = Places { core: ctx.core.clone(), inodes: inodes.collect(), shards, entries };
         if !strake_base::is_broken("loans-are-forgotten") {
             all.forget(Commit::Begins);
         }
-        Ok(all)
-    }
-
-    fn forget(&self, commit: Commit) {
-        self.inodes.iter().for_each(|place| self.core.inodes.forget(*place, commit));
-        self.shards.iter().for_each(|place| self.core.shards.forget(*place, commit));
-        self.entries.iter().for_each(|place| self.core.entries.forget(*place, commit));
+        Ok(Self(all))
     }
 }
 
 impl Drop for Forgotten {
     fn drop(&mut self) {
         if !strake_base::is_broken("loans-are-forgotten") {
-            self.forget(Commit::Ended);
+            self.0.forget(Commit::Ended);
         }
     }
 }

@@ -27,7 +27,7 @@
 //! * `stop` — how both are told to end.
 //! * `count` — what a volume holds, counted anew where nobody knows it.
 //! * `recopy`, `recopies` — files there are get another number of copies.
-//! * `cache`, `core`, `stored`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
+//! * `cache`, `places`, `core`, `stored`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
 //!
 //! What this crate never does: touch the contents of a large file (clients and storage servers do),
 //! wait while it holds nothing but the store (embedded stores answer at once), or trust a client's
@@ -62,6 +62,7 @@ mod ops;
 mod options;
 mod own;
 mod patience;
+mod places;
 mod reach;
 mod reaper;
 mod recopies;

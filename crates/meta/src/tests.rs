@@ -3,6 +3,7 @@
 
 pub mod check;
 mod damage;
+mod gone;
 mod lost;
 mod model;
 mod random;

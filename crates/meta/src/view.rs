@@ -1,10 +1,11 @@
 //! One operation's view of a volume: what it reads, what it writes, and the commit.
 //!
 //! Reads come from the operation's own writes, from the caches, or from one snapshot of the store.
-//! Embedded engines decide a commit within one poll, so a request whose caller goes away never
-//! leaves one half known.
+//! A commit that has begun goes on to its end, so a request whose caller goes away never leaves one
+//! half known.
 
 mod commit;
+mod underway;
 
 pub(crate) use commit::each_attributes;
 

@@ -52,7 +52,7 @@ pub(crate) struct Counts {
     dirty: AtomicBool,
     /// Held shared from the commit of a change until it is counted: whoever has it alone sees counts and
     /// store agree.
-    pub gate: RwGate<()>,
+    pub gate: Arc<RwGate<()>>,
 }
 
 /// Whether counts are true.
@@ -177,7 +177,7 @@ pub(crate) struct Volume {
     /// Who is connected.
     pub sessions: Sessions,
     /// What they may believe.
-    pub leases: Leases,
+    pub leases: Arc<Leases>,
     /// Locks of applications.
     pub ranges: RangeLocks,
     /// Inodes and bytes.
@@ -207,7 +207,7 @@ impl Volume {
             inodes: Mutex::default(),
             reserving: tokio::sync::Mutex::default(),
             sessions: Sessions::default(),
-            leases: Leases::default(),
+            leases: Arc::default(),
             ranges: RangeLocks::default(),
             counts: Counts::default(),
             uncounted: Uncounted::default(),

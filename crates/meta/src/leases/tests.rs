@@ -8,18 +8,14 @@ use strake_types::limits::LEASE_MS_AT_SERVER;
 
 /// A volume's leases, and who has them.
 struct Table {
-    leases: Leases,
+    leases: Arc<Leases>,
     sessions: Sessions,
     clock: TestClock,
 }
 
 impl Table {
     fn new() -> Self {
-        Table {
-            leases: Leases::default(),
-            sessions: Sessions::default(),
-            clock: TestClock::default(),
-        }
+        Table { leases: Arc::default(), sessions: Sessions::default(), clock: TestClock::default() }
     }
 
     /// A session that has asked for recalls once.
@@ -62,7 +58,7 @@ impl Table {
         self.leases.enter(&keeper(session, number), Ino(ino), false, &self.clock)
     }
 
-    async fn change(&self, own: Option<&Session>, inodes: &[u64]) -> Changing<'_> {
+    async fn change(&self, own: Option<&Session>, inodes: &[u64]) -> Changing {
         let inodes = inodes.iter().map(|ino| Ino(*ino)).collect();
         let own = own.map(|session| keeper(session, 1));
         let holders = || self.sessions.holders();

@@ -2,17 +2,18 @@
 //! knows, and the caller's own leases follow it.
 
 use super::Tx;
+use super::underway::{Kept, Numbered, Underway};
 use crate::cache::Commit;
 use crate::core::Core;
 use crate::ctx::{Ctx, is_leasable};
 use crate::keys;
 use crate::leases::{Changing as Recalled, Keeper};
 use crate::locks::inodes::Held;
+use crate::places::Places;
 use crate::records::{self, Raw};
-use crate::stored::store_error;
 use prost::Message;
-use strake_engine::kv::{KvError, Outcome, Transaction};
-use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_engine::kv::Transaction;
+use strake_types::{Ino, Result};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaReply};
 
@@ -41,7 +42,7 @@ impl<'a> Tx<'a> {
     /// The same for all requests that were carried out on this view, each with its answer.
     pub async fn commit_all(mut self, asked: &mut [Asked<'a, '_>]) -> Result<Option<Held>> {
         let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
-            self.effects(asked);
+            self.effects();
             self.lease_to_callers(asked);
             return Ok(Some(self.held));
         };
@@ -51,61 +52,42 @@ impl<'a> Tx<'a> {
             return Ok(None);
         }
         // Others must see the old state until nobody believes it any more: first of all.
-        let _recalled = self.recall(only_keeper(asked)).await;
+        let recalled = self.recall(only_keeper(asked)).await;
         let requests = asked.len();
-        let mut forgotten = Vec::with_capacity(requests);
+        let mut numbered = Vec::with_capacity(requests);
         for (ctx, answer) in &*asked {
-            forgotten.push((*ctx, self.remember(&mut kv, ctx, answer, requests)));
+            numbered.extend(self.remember(&mut kv, ctx, answer, requests));
         }
         // Before the commit: whoever changes it next is to know of it.
         self.lease_to_callers(asked);
-        let (ctx, counts) = (self.ctx, self.inodes_delta != 0 || self.bytes_delta != 0);
-        let _counting = match counts {
-            true => Some(ctx.volume.counts.gate.read().await),
+        let counts = self.inodes_delta != 0 || self.bytes_delta != 0;
+        let counting = match counts {
+            true => Some(self.ctx.volume.counts.gate.clone().read_owned().await),
             false => None,
         };
         self.borrowed.end(None);
-        let mut is_never = false;
-        let committed = {
-            let mut changing = Changing::begin(&self);
-            let committed = match kv.commit(&*self.ctx.volume.kv).await {
-                Ok(Outcome::Committed) => Ok(true),
-                Ok(Outcome::Conflict) => {
-                    is_never = true;
-                    Ok(false)
-                }
-                Ok(Outcome::Unknown) => {
-                    let settled = self.settle().await;
-                    if settled.is_err() {
-                        self.doubt(asked, counts);
-                    }
-                    settled
-                }
-                Err(error) => {
-                    // Whoever lends could not write that down.
-                    is_never = matches!(error, KvError::Full { .. });
-                    Err(store_error(error))
-                }
-            };
-            changing.committed = matches!(committed, Ok(true));
-            committed
+        let held = std::mem::take(&mut self.held);
+        let underway = Underway {
+            volume: self.ctx.volume.clone(),
+            asked: numbered,
+            witness: self.witness.take(),
+            delta: (self.inodes_delta, self.bytes_delta),
+            kept: Kept { places: self.places(), recalled, held, counting },
+            is_put: false,
         };
-        if is_never {
+        let (mut underway, ended) = underway.commit(kv).await;
+        if ended.is_never {
             self.borrowed.end(Some(false));
         }
-        if !matches!(committed, Ok(true)) {
-            for (ctx, seqs) in &forgotten {
-                ctx.ledger().iter().for_each(|ledger| ledger.keep(seqs));
-            }
-        }
-        if !committed? {
+        if !ended.committed? {
             return Ok(None);
         }
         self.borrowed.end(Some(true));
         self.fill();
-        self.effects(asked);
+        underway.is_put = true;
+        self.effects();
         self.forget_nobodys(asked).await;
-        Ok(Some(self.held))
+        Ok(Some(underway.take_locks()))
     }
 
     /// A session that has ended since its request began has no replies any more: this one came after they were deleted.
@@ -127,7 +109,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Takes back what others believe of what changes; `own` knows of all of it.
-    async fn recall(&mut self, own: Option<&Keeper>) -> Recalled<'a> {
+    async fn recall(&mut self, own: Option<&Keeper>) -> Recalled {
         let ctx = self.ctx;
         let mut seen = std::mem::take(&mut self.seen);
         seen.sort_unstable();
@@ -162,60 +144,40 @@ impl<'a> Tx<'a> {
         });
     }
 
-    /// Stores the reply with the mutation, one of so many, and deletes replies that were received.
+    /// Stores the reply with the mutation, one of so many, and deletes replies that were received. `None`: it has no number.
     fn remember(
         &mut self,
         kv: &mut Transaction,
         ctx: &Ctx,
         answer: &MetaAnswer,
         requests: usize,
-    ) -> Vec<u64> {
-        let Some(session) = ctx.session.as_ref().filter(|_| ctx.seq != 0) else {
-            return Vec::new();
-        };
-        let volume = ctx.volume.id;
+    ) -> Option<Numbered> {
+        let session = ctx.session.as_ref().filter(|_| ctx.seq != 0)?;
+        let (volume, seq) = (ctx.volume.id, ctx.seq);
         let reply = MetaReply { answer: Some(answer.clone()), fenced: 0 }.encode_to_vec();
-        let key = keys::result(volume, session.id, ctx.seq);
+        let key = keys::result(volume, session.id, seq);
         let value = records::encode(&Raw { bytes: reply.into() });
         kv.put(key.clone(), value.clone());
         self.witness = Some((key, Some(value)));
-        let old = session.ledger.forget(ctx.answered, requests);
-        for seq in &old {
-            kv.delete(keys::result(volume, session.id, *seq));
+        let forgotten = session.ledger.forget(ctx.answered, requests);
+        for old in &forgotten {
+            kv.delete(keys::result(volume, session.id, *old));
         }
-        old
+        Some(Numbered { session: session.clone(), seq, forgotten })
     }
 
-    /// Nobody knows what has become of the commit.
-    fn doubt(&self, asked: &[Asked<'a, '_>], counts: bool) {
-        for (ctx, _) in asked {
-            ctx.ledger().iter().for_each(|ledger| ledger.doubt(ctx.seq));
-        }
-        if counts {
-            self.ctx.core.doubt_counts(&self.ctx.volume);
-        }
-    }
-
-    /// After a commit whose answer was lost: looks whether the witness is there.
-    async fn settle(&self) -> Result<bool> {
-        let Some((key, value)) = &self.witness else {
-            return Err(Error::with(ErrorKind::Io, "the store lost the answer to a commit"));
-        };
-        let snapshot = self.ctx.volume.kv.snapshot().await.map_err(store_error)?;
-        Ok(snapshot.get(key).await.map_err(store_error)? == *value)
-    }
-
-    /// The caches know nothing of what changes. Of other shares they never do.
-    fn forget(&self, commit: Commit) {
-        let (ctx, core, opening) = (self.ctx, &self.ctx.core, self.ctx.volume.opening);
-        for (ino, _) in self.inodes.iter().filter(|(ino, _)| ctx.is_here(*ino)) {
-            core.inodes.forget(Core::inode_key(opening, *ino), commit);
-        }
-        for (place, _) in &self.entries {
-            core.entries.forget(*place, commit);
-        }
-        for ((dir, index), _) in self.shards.iter().filter(|((dir, _), _)| ctx.is_here(*dir)) {
-            core.shards.forget(Core::shard_key(opening, *dir, *index), commit);
+    /// Where what changes is in the caches. What is of other shares never is.
+    fn places(&self) -> Places {
+        let (ctx, opening) = (self.ctx, self.ctx.volume.opening);
+        let inodes = self.inodes.iter().filter(|(ino, _)| ctx.is_here(*ino));
+        let shards = self.shards.iter().filter(|((dir, _), _)| ctx.is_here(*dir));
+        Places {
+            core: ctx.core.clone(),
+            inodes: inodes.map(|(ino, _)| Core::inode_key(opening, *ino)).collect(),
+            shards: shards
+                .map(|((dir, index), _)| Core::shard_key(opening, *dir, *index))
+                .collect(),
+            entries: self.entries.iter().map(|(place, _)| *place).collect(),
         }
     }
 
@@ -245,9 +207,8 @@ impl<'a> Tx<'a> {
     }
 
     /// After the commit: what only memory knows.
-    fn effects(&self, asked: &[Asked<'a, '_>]) {
+    fn effects(&self) {
         let volume = &self.ctx.volume;
-        volume.counts.add(self.inodes_delta, self.bytes_delta);
         let mut work = self.queued;
         for (ctx, ino, writes) in &self.opens {
             if let Some(session) = &ctx.session {
@@ -257,11 +218,6 @@ impl<'a> Tx<'a> {
         for (ctx, ino, then) in &self.closes {
             if let Some(session) = &ctx.session {
                 work |= volume.sessions.close(session, *ino, *then);
-            }
-        }
-        if self.witness.is_some() {
-            for (ctx, _) in asked {
-                ctx.ledger().iter().for_each(|ledger| ledger.stored(ctx.seq));
             }
         }
         if work {
@@ -276,28 +232,6 @@ fn only_keeper<'a>(asked: &[Asked<'a, '_>]) -> Option<&'a Keeper> {
     let own = first.keeper.as_ref()?;
     let same = |(ctx, _): &Asked<'_, '_>| ctx.keeper.as_ref().is_some_and(|other| other.is(own));
     others.iter().all(same).then_some(own)
-}
-
-/// While a commit is under way: the caches know nothing of what changes, and unless it is known to have
-/// got through, they are told here that it has ended.
-struct Changing<'t, 'a> {
-    tx: &'t Tx<'a>,
-    committed: bool,
-}
-
-impl<'t, 'a> Changing<'t, 'a> {
-    fn begin(tx: &'t Tx<'a>) -> Self {
-        tx.forget(Commit::Begins);
-        Changing { tx, committed: false }
-    }
-}
-
-impl Drop for Changing<'_, '_> {
-    fn drop(&mut self) {
-        if !self.committed {
-            self.tx.forget(Commit::Ended);
-        }
-    }
 }
 
 /// The attributes of an answer to a mutation, one after the other.

@@ -1,0 +1,94 @@
+//! Who asked for a change goes away in the middle of its commit.
+
+use crate::tests::check::check;
+use crate::tests::world::*;
+use async_trait::async_trait;
+use std::pin::pin;
+use std::sync::Arc;
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
+use strake_types::FileKind;
+use strake_wire::message::meta::{MetaAnswer, MetaOp, Recalls};
+use tokio::sync::Mutex;
+
+/// A store that has commits in hand whoever waits for them, as databases have, and carries them out through a gate.
+struct InHand {
+    kv: MemoryKv,
+    gate: Arc<Mutex<()>>,
+}
+
+impl InHand {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { kv: MemoryKv::new(), gate: Arc::default() })
+    }
+}
+
+#[async_trait]
+impl Kv for InHand {
+    fn name(&self) -> &'static str {
+        "in hand"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        let (kv, gate) = (self.kv.clone(), self.gate.clone());
+        let commit = tokio::spawn(async move {
+            drop(gate.lock().await);
+            kv.commit(snapshot, writes).await
+        });
+        commit.await.expect("it ends")
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.kv.sync().await
+    }
+}
+
+/// Waits for a change until the store has its commit, and no longer.
+async fn abandon<T>(world: &World, change: impl Future<Output = T>) {
+    let mut change = pin!(change);
+    while world.server.changing() == 0 {
+        assert!(futures::poll!(change.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The caches were told that it had ended: who read before it came kept the old state for ever, and was leased it.
+#[tokio::test]
+async fn what_is_read_while_a_commit_goes_on_without_its_caller_is_not_kept() {
+    let kv = InHand::new();
+    let world = World::on(kv.clone()).await;
+    let session = world.open_session_of(0, &[], true).await.session;
+    let (root, reader) = (world.root(), world.root().at(session).leasing());
+    let (changed, other) = (root.file(1, "f").await.unwrap(), root.file(1, "g").await.unwrap());
+    reader.call(MetaOp::Recalls(Recalls::default())).await.unwrap();
+    let gate = kv.gate.lock().await;
+    abandon(&world, root.chmod(changed, 0o600)).await;
+    let before = reader.getattr(changed).await.unwrap();
+    assert_eq!((before.mode & 0o777, before.leased), (0o644, false));
+    assert!(reader.getattr(other).await.unwrap().leased, "nobody changes it");
+    drop(gate);
+    world.until(async || world.server.changing() == 0).await;
+    let after = reader.getattr(changed).await.unwrap();
+    assert_eq!((after.mode & 0o777, after.leased), (0o600, true));
+}
+
+/// It was not remembered, and found its own file in its way.
+#[tokio::test]
+async fn a_change_whose_caller_has_gone_is_carried_out_once_and_counts() {
+    let kv = InHand::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let make = || MetaOp::Create(new(1, "a", FileKind::File, 0o644));
+    root.file(1, "before").await.unwrap();
+    let gate = kv.gate.lock().await;
+    abandon(&world, root.call_seq(7, 0, make())).await;
+    drop(gate);
+    let answer = root.call_seq(7, 0, make()).await.unwrap();
+    assert!(matches!(answer, MetaAnswer::Created(_)), "{answer:?}");
+    let inodes = check(&*world.kv).await;
+    world.until(async || root.stat().await.inodes == inodes as u64).await;
+}

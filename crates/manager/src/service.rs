@@ -84,12 +84,14 @@ struct Inner {
     live: Liveness,
     /// When it was last looked what follows from state and life; `None`: not since one of them has changed.
     ticked: Option<Duration>,
+    /// The map of this state for all who follow it; `None`: nobody has asked yet.
+    shown: Option<MapAnswer>,
 }
 
 impl Inner {
     /// Another state is in force: what follows from it has to be looked for.
     fn go_on_with(&mut self, state: State) {
-        (self.state, self.ticked) = (state, None);
+        (self.state, self.ticked, self.shown) = (state, None, None);
     }
 }
 
@@ -136,7 +138,7 @@ impl Manager {
         lead.iter().for_each(|lead| live.inherit(&lead.left));
         let epochs = beginning.epochs;
         epochs.send_replace(state.cluster.epoch);
-        let inner = Mutex::new(Inner { state, live, ticked: None });
+        let inner = Mutex::new(Inner { state, live, ticked: None, shown: None });
         let changing = tokio::sync::Mutex::default();
         Ok(Arc::new(Self { kv, options, changing, inner, coming: AtomicU64::new(0), epochs, lead }))
     }
@@ -340,7 +342,7 @@ impl Manager {
     fn hear(&self, beat: Heartbeat) -> Result<bool> {
         let now = self.now();
         let mut inner = self.inner.lock();
-        let Inner { state, live, ticked } = &mut *inner;
+        let Inner { state, live, ticked, .. } = &mut *inner;
         if !state.servers.contains_key(&beat.server) {
             let detail = format!(
                 "server {} does not belong to the cluster: was it removed? Then stop it",
@@ -466,10 +468,20 @@ impl Manager {
             self.tick().await?;
         }
         let now = self.now();
-        let inner = self.inner.lock();
-        let newest = request.known_epoch == inner.state.cluster.epoch;
-        let map = (!newest).then(|| show::map(&inner.state, &inner.live, now));
-        Ok(ManagerAnswer::Map(MapAnswer { map }))
+        let mut inner = self.inner.lock();
+        let Inner { state, live, shown, .. } = &mut *inner;
+        if request.known_epoch == state.cluster.epoch {
+            return Ok(ManagerAnswer::Map(MapAnswer::default()));
+        }
+        let of_now = || show::map(state, live, now);
+        // Who has none, as commands have, is to learn how full targets are now, and who is silent.
+        if request.known_epoch == 0 {
+            let map = of_now();
+            drop(inner);
+            return Ok(ManagerAnswer::Map(MapAnswer::of(&map)));
+        }
+        let answer = shown.get_or_insert_with(|| MapAnswer::of(&of_now()));
+        Ok(ManagerAnswer::Map(answer.clone()))
     }
 
     fn volume(&self, id: u32) -> Result<ManagerAnswer> {

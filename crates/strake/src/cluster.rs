@@ -173,7 +173,7 @@ pub async fn ask(map: &MapView, op: ManagerOp) -> Result<ManagerAnswer> {
 /// The map with the newest word on who is heard from and how full targets are.
 pub async fn fresh_map(map: &MapView) -> Result<ClusterMap> {
     match ask(map, ManagerOp::GetMap(GetMap::default())).await? {
-        ManagerAnswer::Map(answer) => answer.map.ok_or_else(|| ErrorKind::Malformed.into()),
+        ManagerAnswer::Map(answer) => answer.decoded()?.ok_or_else(|| ErrorKind::Malformed.into()),
         _ => Err(ErrorKind::Malformed.into()),
     }
 }

@@ -366,7 +366,7 @@ impl MapView {
             ManagerAnswer::Map(answer) => Some(answer),
             _ => None,
         });
-        answer.await?.map.into_iter().for_each(|map| self.install(map));
+        answer.await?.decoded()?.into_iter().for_each(|map| self.install(map));
         Ok(())
     }
 

@@ -51,11 +51,9 @@ impl ManagerService for Fake {
         self.map_calls.fetch_add(1, Ordering::SeqCst);
         self.missed.lock().extend(get.missed);
         let map = self.map.lock().clone();
-        let map = (map.epoch > get.known_epoch).then_some(map);
-        Ok(ManagerReply {
-            answer: Some(ManagerAnswer::Map(MapAnswer { map })),
-            ..ManagerReply::default()
-        })
+        let is_newer = map.epoch > get.known_epoch;
+        let answer = if is_newer { MapAnswer::of(&map) } else { MapAnswer::default() };
+        Ok(ManagerAnswer::Map(answer).into())
     }
 }
 

@@ -210,10 +210,8 @@ impl ManagerService for FakeManager {
         };
         let mut state = self.0.pairs.0.lock();
         state.fetches += 1;
-        let map = (state.map.epoch > get.known_epoch).then(|| state.map.clone());
-        Ok(ManagerReply {
-            answer: Some(ManagerAnswer::Map(MapAnswer { map })),
-            ..ManagerReply::default()
-        })
+        let is_newer = state.map.epoch > get.known_epoch;
+        let answer = if is_newer { MapAnswer::of(&state.map) } else { MapAnswer::default() };
+        Ok(ManagerAnswer::Map(answer).into())
     }
 }

@@ -209,7 +209,7 @@ async fn map_of(candidate: &Candidate) -> Result<ClusterMap, Leader> {
     let op = Some(ManagerOp::GetMap(GetMap::default()));
     let answer = candidate.call(ManagerRequest { op }).await;
     match answer.map(|reply| reply.answer.unwrap()) {
-        Ok(ManagerAnswer::Map(answer)) => Ok(answer.map.unwrap()),
+        Ok(ManagerAnswer::Map(answer)) => Ok(answer.decoded().unwrap().unwrap()),
         Ok(ManagerAnswer::Leader(leader)) => Err(leader),
         // It does not reach its store.
         Err(error) if error.kind == ErrorKind::Unavailable => Err(Leader::default()),

@@ -87,7 +87,7 @@ impl Bench {
 
     async fn map(&self) -> ClusterMap {
         match self.ask(ManagerOp::GetMap(GetMap::default())).await.unwrap() {
-            ManagerAnswer::Map(answer) => answer.map.unwrap(),
+            ManagerAnswer::Map(answer) => answer.decoded().unwrap().unwrap(),
             other => panic!("{other:?}"),
         }
     }
@@ -366,6 +366,31 @@ async fn who_has_the_newest_map_gets_none() {
         .await
         .unwrap();
     assert_eq!(answer, ManagerAnswer::Map(MapAnswer { map: None }));
+}
+
+/// It was made and encoded anew for each: 4 MB in a large cluster.
+#[tokio::test]
+async fn all_who_follow_the_map_are_given_the_same_one_and_commands_what_is_so_now() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    let follow = async |known_epoch| {
+        let get = GetMap { known_epoch, ..GetMap::default() };
+        match bench.ask(ManagerOp::GetMap(get)).await.unwrap() {
+            ManagerAnswer::Map(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    };
+    let bytes = |answer: &MapAnswer| answer.map.as_ref().unwrap().as_ptr();
+    let map = bench.map().await;
+    let (first, second) = (follow(map.epoch - 1).await, follow(map.epoch - 1).await);
+    assert_eq!(bytes(&first), bytes(&second));
+    assert_eq!(first.decoded().unwrap().unwrap(), map);
+    bench.clock.pass(100);
+    assert_eq!(bench.map().await.servers[0].silent_ms, map.servers[0].silent_ms + 100);
+    bench.create(named("work")).await.unwrap();
+    let next = follow(map.epoch).await;
+    assert_ne!(bytes(&next), bytes(&second));
+    assert_eq!(next.decoded().unwrap().unwrap(), bench.map().await);
 }
 
 #[tokio::test]

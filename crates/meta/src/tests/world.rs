@@ -279,11 +279,8 @@ impl ManagerService for FakeManager {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
         match request.op {
             Some(ManagerOp::GetMap(_)) => {
-                let map = Some(self.map.lock().clone());
-                Ok(ManagerReply {
-                    answer: Some(ManagerAnswer::Map(MapAnswer { map })),
-                    ..ManagerReply::default()
-                })
+                let answer = MapAnswer::of(&self.map.lock());
+                Ok(ManagerAnswer::Map(answer).into())
             }
             Some(ManagerOp::Fence(fence)) => {
                 if self.away.load(Ordering::SeqCst) {

@@ -322,7 +322,7 @@ impl Cluster {
     /// The map as the manager has it.
     async fn map(&self) -> Result<ClusterMap> {
         match self.ask(ManagerOp::GetMap(GetMap::default())).await? {
-            ManagerAnswer::Map(answer) => Ok(answer.map.unwrap_or_default()),
+            ManagerAnswer::Map(answer) => Ok(answer.decoded()?.unwrap_or_default()),
             _ => Err(Error::with(ErrorKind::Malformed, "no map")),
         }
     }

@@ -118,8 +118,12 @@ impl ManagerService for Manager {
                 if fades && map.epoch <= get.known_epoch {
                     return Err(ErrorKind::Unavailable.into());
                 }
-                let map = (map.epoch > get.known_epoch).then(|| map.clone());
-                ManagerAnswer::Map(MapAnswer { map })
+                let is_newer = map.epoch > get.known_epoch;
+                ManagerAnswer::Map(if is_newer {
+                    MapAnswer::of(&map)
+                } else {
+                    MapAnswer::default()
+                })
             }
             ManagerOp::Resynced(report) => {
                 let leaves =

@@ -109,7 +109,7 @@ async fn map_of(manager: &dyn ManagerService) -> Outcome<ClusterMap> {
     let op = Some(ManagerOp::GetMap(GetMap::default()));
     let answer = manager.call(ManagerRequest { op }).await?.answer;
     let map = match answer {
-        Some(ManagerAnswer::Map(answer)) => answer.map,
+        Some(ManagerAnswer::Map(answer)) => answer.decoded()?,
         _ => None,
     };
     map.ok_or_else(|| strake_types::Error::from(ErrorKind::Malformed).into())

@@ -8,6 +8,7 @@ use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
 use prost::{Message, Oneof};
+use strake_types::{Error, ErrorKind};
 
 /// One operation on the cluster.
 #[derive(Clone, PartialEq, Message)]
@@ -467,7 +468,22 @@ pub struct Joined {
 /// See [`ManagerAnswer::Map`].
 #[derive(Clone, PartialEq, Message)]
 pub struct MapAnswer {
-    /// The map.
-    #[prost(message, optional, tag = "1")]
-    pub map: Option<ClusterMap>,
+    /// The map, as it is sent: it is large, and many are given the same one. [`MapAnswer::decoded`] reads it.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    pub map: Option<bytes::Bytes>,
+}
+
+impl MapAnswer {
+    /// With this map.
+    pub fn of(map: &ClusterMap) -> Self {
+        Self { map: Some(map.encode_to_vec().into()) }
+    }
+
+    /// The map; `None`: the caller has the newest.
+    pub fn decoded(self) -> strake_types::Result<Option<ClusterMap>> {
+        let malformed = |e: prost::DecodeError| {
+            Error::with(ErrorKind::Malformed, format!("a manager's map: {e}"))
+        };
+        self.map.map(ClusterMap::decode).transpose().map_err(malformed)
+    }
 }

@@ -210,7 +210,9 @@ async fn map_of(manager: &dyn ManagerService) -> Result<ClusterMap> {
         let op = Some(ManagerOp::GetMap(GetMap::default()));
         match manager.call(ManagerRequest { op }).await {
             Ok(reply) => match reply.answer {
-                Some(ManagerAnswer::Map(answer)) => return Ok(answer.map.unwrap_or_default()),
+                Some(ManagerAnswer::Map(answer)) => {
+                    return Ok(answer.decoded()?.unwrap_or_default());
+                }
                 _ => return Err(Error::with(ErrorKind::Malformed, "no map")),
             },
             Err(error) if asked == ENTRIES_MAX => return Err(error),

@@ -41,7 +41,7 @@ impl ManagerService for Puppet {
         *self.asked.lock().entry(what).or_default() += 1;
         let does = *self.does.lock();
         let answer = match does {
-            Does::Answers if what == "map" => ManagerAnswer::Map(MapAnswer { map: Some(of(2)) }),
+            Does::Answers if what == "map" => ManagerAnswer::Map(MapAnswer::of(&of(2))),
             Does::Answers => ManagerAnswer::Epoch(u64::from(self.id)),
             Does::Names(server) => {
                 ManagerAnswer::Leader(Leader { server, address: format!("h{server}:1") })

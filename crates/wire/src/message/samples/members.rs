@@ -162,7 +162,7 @@ impl Gen {
                 lease_ms: self.u64(),
                 generations: self.list(Self::u64),
             }),
-            Map(mgr::MapAnswer { map: self.opt(Self::map) }),
+            Map(self.opt(Self::map).map(|map| mgr::MapAnswer::of(&map)).unwrap_or_default()),
             Volume(self.volume()),
             Jobs(self.job_list()),
             Target(self.u32()),

@@ -13,8 +13,8 @@ use crate::recopies;
 use crate::records::{Group, Item, Job, Server, Volume};
 use crate::scrubs;
 use crate::state::State;
-use crate::turns::{hindrance, not_yet};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::turns::{Turns, not_yet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use strake_types::{Error, ErrorKind, GroupId, Result};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::manager::Resynced;
@@ -62,11 +62,6 @@ impl Item {
 
     pub fn lasts(&self) -> bool {
         self.is(JobState::Waiting) || self.is(JobState::Running)
-    }
-
-    /// Something becomes of a group by it.
-    pub fn holds(&self, group: u32) -> bool {
-        self.group == group && self.is(JobState::Running)
     }
 
     pub fn set(&mut self, state: JobState, reason: &str) {
@@ -168,7 +163,6 @@ fn take_up(state: &mut State, request: &Plan, job: Job) -> (u32, Job) {
     if request.dry_run {
         return (0, job);
     }
-    tracing::info!("{:?} of {} begins", JobKind::of(job.kind), job.about);
     (enter(state, job.clone()), job)
 }
 
@@ -444,13 +438,19 @@ fn end_if_over(job: &mut Job, facts: &Facts) -> bool {
 
 fn move_on(state: &mut State, facts: &Facts, job: &mut Job) {
     if job.is(JobState::Running) {
+        // Until an item begins nothing changes that others are held against.
+        let (mut turns, mut loads) = (None, None);
         for at in 0..job.items.len() {
             if !job.items[at].is(JobState::Waiting) {
                 continue;
             }
-            match hindrance(state, facts, job, &job.items[at]) {
+            let turns_now = turns.get_or_insert_with(|| Turns::of(state, job));
+            match turns_now.hindrance(state, facts, job, &job.items[at]) {
                 Some(reason) => job.items[at].set(JobState::Waiting, &reason),
-                None => start(state, facts, job, at),
+                None => start(state, facts, job, at, &mut loads),
+            }
+            if job.items[at].is(JobState::Running) {
+                (turns, loads) = (None, None);
             }
         }
     }
@@ -498,7 +498,7 @@ fn move_item(state: &mut State, facts: &Facts, item: &mut Item) {
 }
 
 /// Begins an item whose turn has come, or says why it waits.
-fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
+fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize, loads: &mut Option<Loads>) {
     let item = &job.items[at];
     let Some(group) = state.groups.get(&item.group) else {
         return job.items[at].set(JobState::Failed, "the group is gone");
@@ -519,8 +519,8 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize) {
     if !suits(to) {
         let wanted =
             Wanted { leaving: job.going(), to: None, force: job.force, lose_data: job.lose_data };
-        let loads = Loads::of(state, facts);
-        match plan::choose(state, facts, &loads, &place, &wanted) {
+        let loads = loads.get_or_insert_with(|| Loads::of(state, facts));
+        match plan::choose(state, facts, loads, &place, &wanted) {
             // It may have got another part of the group since: then this one has to go elsewhere.
             _ if item.fixed && !group.members.contains(&to) => {
                 let reason = format!("{} is away; start its server", name_of(state, to));
@@ -589,10 +589,7 @@ fn remove(state: &mut State, facts: &Facts, job: &mut Job) {
 }
 
 /// The life of every target at a moment.
-pub(crate) fn lives(
-    state: &State,
-    life: impl Fn(u32) -> Life,
-) -> std::collections::HashMap<u32, Life> {
+pub(crate) fn lives(state: &State, life: impl Fn(u32) -> Life) -> HashMap<u32, Life> {
     state.targets.keys().map(|&id| (id, life(id))).collect()
 }
 

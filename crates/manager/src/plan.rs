@@ -62,12 +62,18 @@ impl Facts {
 pub(crate) struct Loads {
     bytes: BTreeMap<u32, u64>,
     places: BTreeMap<u32, u64>,
+    /// What they hold now.
+    held: HashMap<u32, u64>,
 }
 
 impl Loads {
     pub fn of(state: &State, facts: &Facts) -> Self {
         let zero = || state.targets.keys().map(|&id| (id, 0)).collect();
-        let mut loads = Self { bytes: zero(), places: zero() };
+        let mut held: HashMap<u32, u64> = HashMap::new();
+        for ((target, _), bytes) in &facts.held {
+            *held.entry(*target).or_default() += bytes;
+        }
+        let mut loads = Self { bytes: zero(), places: zero(), held };
         for (&id, group) in &state.groups {
             let bytes = facts.bytes_of(id, group);
             let stays = |m: &&u32| !group.leaving.contains(m);
@@ -244,8 +250,7 @@ fn has_room(
     to: u32,
     bytes: u64,
 ) -> Result<u32> {
-    let held = facts.held.iter().filter(|((target, _), _)| *target == to);
-    let held: u64 = held.map(|(_, bytes)| *bytes).sum();
+    let held = loads.held.get(&to).copied().unwrap_or(0);
     let coming = loads.bytes(to).saturating_sub(held) + bytes;
     match facts.free.get(&to) {
         Some(&free) if free < coming => Err(Error::with(
@@ -318,6 +323,9 @@ fn spread(state: &State, facts: &Facts, loads: &Loads, id: u32, group: &Group) -
 /// The move from the fullest target that evens out most; each group is moved once at most.
 fn best_move(state: &State, facts: &Facts, loads: &Loads, taken: &HashSet<u32>) -> Option<Item> {
     let able = |id: &u32| facts.serves(*id) && state.targets.get(id).is_some_and(|t| !t.drains);
+    // The least loaded first: for most groups it is the one.
+    let mut by_load: Vec<u32> = state.targets.keys().copied().filter(able).collect();
+    by_load.sort_by_cached_key(|&id| (loads.bytes(id), id));
     let mut best: Option<(u64, Item)> = None;
     for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
         let bytes = facts.bytes_of(id, group);
@@ -327,8 +335,8 @@ fn best_move(state: &State, facts: &Facts, loads: &Loads, taken: &HashSet<u32>) 
             let apart =
                 |to: &u32| !group.members.contains(to) && !place.brings_together(state, *to);
             let room = |to: &u32| facts.free.get(to).is_none_or(|free| *free >= bytes);
-            let to = state.targets.keys().copied().filter(able).filter(apart).filter(room);
-            let Some(to) = to.min_by_key(|&to| (loads.bytes(to), to)) else { continue };
+            let mut able_to = by_load.iter().copied().filter(apart);
+            let Some(to) = able_to.find(room) else { continue };
             // What the fuller of the two has less afterwards.
             let after = (loads.bytes(from) - bytes.min(loads.bytes(from)))
                 .max(loads.bytes(to).saturating_add(bytes));

@@ -1,6 +1,7 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
 mod lead;
+mod planning;
 mod silent;
 
 use crate::fences;
@@ -12,9 +13,8 @@ use crate::plan::Facts;
 use crate::recopies;
 use crate::records::Cluster;
 use crate::scrubs;
-use crate::show::{self, Detail};
+use crate::show;
 use crate::state::{State, stored};
-use crate::steer::steer;
 use crate::volumes;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,22 +26,17 @@ use strake_base::clock::{Clock, SystemClock};
 use strake_base::random::Random;
 use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
-use strake_wire::message::jobs::{JobList, Plan, SteerJob};
 use strake_wire::message::manager::{
     AddTarget, GetMap, Heartbeat, Join, Joined, Leader, ManagerAnswer, ManagerOp, ManagerReply,
     ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 pub(crate) use lead::Lead;
 
 /// Silence after which a server counts as down.
 const LEASE_MS: u64 = 3_000;
-/// How long a plan waits for what servers hold: for that of one that is dead until its lease is over.
-const WORDS_WAIT: Duration = Duration::from_secs(4);
-const WORDS_PAUSE: Duration = Duration::from_millis(100);
 /// How often a change is tried again when the store says that somebody else changed it too.
 const COMMIT_TRIES_MAX: usize = 10;
 
@@ -399,68 +394,6 @@ impl Manager {
         };
         self.change(take).await?;
         Ok(self.epoch())
-    }
-
-    /// Waits for servers that have just started, or have not spoken to this manager yet, to say what they hold.
-    async fn wait_for_words(&self, request: &Plan) -> Result<()> {
-        let until = Instant::now() + WORDS_WAIT;
-        loop {
-            let heard = {
-                let Inner { state, live, .. } = &*self.inner.lock();
-                let facts = self.facts(state, live);
-                jobs::check_heard(state, &facts, |server| live.has_beaten(server), request)
-            };
-            if heard.is_ok() || Instant::now() >= until {
-                return heard;
-            }
-            tokio::time::sleep(WORDS_PAUSE).await;
-        }
-    }
-
-    async fn plan(&self, request: Plan) -> Result<ManagerAnswer> {
-        self.wait_for_words(&request).await?;
-        let decide = |state: &mut State, live: &Liveness| {
-            jobs::plan(state, &self.facts(state, live), &request)
-        };
-        let (id, job) = match request.dry_run {
-            true => {
-                let inner = self.inner.lock();
-                decide(&mut inner.state.clone(), &inner.live)?
-            }
-            false => self.change(decide).await?.0,
-        };
-        let inner = self.inner.lock();
-        let job = show::job(&inner.state, &inner.live, id, &job, Detail::All);
-        let default_rate = inner.state.cluster.job_rate;
-        Ok(ManagerAnswer::Jobs(JobList { jobs: vec![job], default_rate, left_out: 0 }))
-    }
-
-    async fn steer(&self, request: SteerJob) -> Result<ManagerAnswer> {
-        let decide = |state: &mut State, live: &Liveness| {
-            let facts = self.facts(state, live);
-            steer(state, &facts, &request)
-        };
-        self.change(decide).await?;
-        self.jobs(request.id)
-    }
-
-    /// The jobs, or the one of a number.
-    fn jobs(&self, only: u64) -> Result<ManagerAnswer> {
-        let inner = self.inner.lock();
-        let Inner { state, live, .. } = &*inner;
-        let wanted = state.jobs.iter().filter(|(id, _)| only == 0 || u64::from(**id) == only);
-        let detail = if only == 0 { Detail::Short } else { Detail::All };
-        let shown = |(&id, job)| show::job(state, live, id, job, detail);
-        let jobs = wanted.rev().map(shown);
-        let (jobs, left_out) = match only {
-            0 => show::fitting(jobs),
-            _ => (jobs.collect(), 0),
-        };
-        if only != 0 && jobs.is_empty() {
-            let detail = format!("job {only} does not exist (strake job list shows all)");
-            return Err(Error::with(ErrorKind::NotFound, detail));
-        }
-        Ok(ManagerAnswer::Jobs(JobList { jobs, default_rate: state.cluster.job_rate, left_out }))
     }
 
     async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {

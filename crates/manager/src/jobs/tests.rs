@@ -2,7 +2,7 @@ use super::*;
 use crate::groups::{prepare, resynced, settle};
 use crate::steer::steer;
 use crate::testing::{all_serve, cluster};
-use crate::turns::TARGET_MOVES_MAX;
+use crate::turns::{COLLECTED, TARGET_MOVES_MAX};
 use strake_types::{GroupId, Shares, VolumeId};
 use strake_wire::message::jobs::SteerJob;
 
@@ -478,11 +478,31 @@ fn a_paused_job_holds_no_place_and_what_waits_says_for_which_job() {
     second.items = vec![second_item(own, 6), second_item(busy.group, 6)];
     let twin = Item { state: JobState::Running as u32, group: u32::MAX, ..second_item(0, busy.to) };
     state.jobs.get_mut(&first).unwrap().items.extend([twin.clone(), twin]);
-    let why = |state: &State, at: usize| hindrance(state, &facts, &second, &second.items[at]);
+    let why = |state: &State, at: usize| {
+        Turns::of(state, &second).hindrance(state, &facts, &second, &second.items[at])
+    };
     let reason = Some(format!("waits for job {first}"));
     assert_eq!((why(&state, 0), why(&state, 1)), (reason.clone(), reason.clone()));
     state.jobs.get_mut(&first).unwrap().state = JobState::Paused as u32;
     assert_eq!((why(&state, 0), why(&state, 1)), (None, reason), "the group itself is under way");
+}
+
+/// All of them were gone through for each that waited.
+#[test]
+fn what_is_under_way_is_collected_once_for_all_that_wait_and_for_each_that_begins() {
+    let mut state = pairs(6);
+    prepare(&mut state, 3).unwrap();
+    let facts = all_serve(&state, 1);
+    let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[1])).unwrap();
+    let collected = |state: &mut State| {
+        let before = COLLECTED.get();
+        keep(state, &facts);
+        COLLECTED.get() - before
+    };
+    let items = state.jobs[&id].items.len();
+    assert!(items > TARGET_MOVES_MAX + 1, "{items}");
+    assert_eq!(collected(&mut state), TARGET_MOVES_MAX as u32 + 1);
+    assert_eq!(collected(&mut state), 1, "none of them begins");
 }
 
 /// A drain of a dead server waited for moves that waited for it: theirs could not leave as long as it had not.
@@ -501,7 +521,7 @@ fn a_move_whose_newcomer_is_equal_holds_no_place() {
     let own = Job { state: JobState::Running as u32, ..Job::default() };
     let at_rest = state.groups.iter().find(|(_, group)| group.members == [2]).unwrap().0;
     let item = Item { group: *at_rest, from: 1, to: 6, ..Item::default() };
-    let why = |state: &State| hindrance(state, &facts, &own, &item);
+    let why = |state: &State| Turns::of(state, &own).hindrance(state, &facts, &own, &item);
     assert_eq!(why(&state), Some(format!("waits for job {first}")));
     for item in &busy {
         let group = state.groups.get_mut(&item.group).unwrap();

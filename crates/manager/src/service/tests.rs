@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::TestClock;
 use strake_engine::kv::memory::MemoryKv;
 use strake_wire::message::common::Template;
-use strake_wire::message::jobs::JobKind;
+use strake_wire::message::jobs::{JobKind, Plan};
 use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName};
 
 /// It went on with what it knew, and stored another map under the same epoch.
@@ -52,6 +52,29 @@ async fn nothing_is_planned_before_targets_have_said_what_they_hold() {
         bench.ask(ManagerOp::Plan(plan.clone())).await.unwrap();
         bench.restart().await;
     }
+}
+
+/// It is made of a copy, while servers are heard and others change the cluster.
+#[tokio::test]
+async fn a_plan_takes_back_nothing_that_has_changed_while_it_was_made() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    let plan = Plan { kind: JobKind::Scrub as u32, ..Plan::default() };
+    let mut planned = std::pin::pin!(bench.ask(ManagerOp::Plan(plan)));
+    let begun = tokio::select! {
+        biased;
+        planned = &mut planned => Some(planned),
+        () = std::future::ready(()) => None,
+    };
+    bench.create(named("work")).await.unwrap();
+    let planned = match begun {
+        Some(planned) => planned,
+        None => planned.await,
+    };
+    let ManagerAnswer::Jobs(list) = planned.unwrap() else { panic!("no jobs") };
+    assert_eq!(list.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [1]);
+    assert!(bench.map().await.volumes.iter().any(|volume| volume.spec.name == "work"));
+    assert!(bench.manager.inner.lock().state.jobs.contains_key(&1));
 }
 
 /// A manager on a store that outlives it.

@@ -75,8 +75,8 @@ pub(crate) struct Liveness {
     knocks: HashMap<(u32, String), Knock>,
     /// By group and member.
     pauses: HashMap<(u32, u32), Pause>,
-    /// What targets hold, by target and group.
-    held: HashMap<(u32, u32), Held>,
+    /// What targets hold, by target and then by group.
+    held: HashMap<u32, HashMap<u32, Held>>,
     /// How far primaries are, by group and member.
     progress: HashMap<(u32, u32), Seen>,
     /// How far servers are with what they verify, by job and target.
@@ -335,9 +335,10 @@ impl Liveness {
 
     /// A server says what its targets hold, all of it.
     pub fn hear_held(&mut self, targets: &HashSet<u32>, held: &[Held]) {
-        self.held.retain(|(target, _), _| !targets.contains(target));
-        let own = held.iter().filter(|held| targets.contains(&held.target));
-        self.held.extend(own.map(|held| ((held.target, held.group), *held)));
+        targets.iter().for_each(|target| drop(self.held.remove(target)));
+        for held in held.iter().filter(|held| targets.contains(&held.target)) {
+            self.held.entry(held.target).or_default().insert(held.group, *held);
+        }
     }
 
     /// A primary's server says how far it is. What nobody tells of for a lease is forgotten.
@@ -354,7 +355,12 @@ impl Liveness {
 
     /// What targets hold.
     pub fn held(&self) -> impl Iterator<Item = &Held> {
-        self.held.values()
+        self.held.values().flat_map(HashMap::values)
+    }
+
+    /// Bytes that a target holds.
+    pub fn bytes_held(&self, target: u32) -> u64 {
+        self.held.get(&target).into_iter().flat_map(HashMap::values).map(|held| held.bytes).sum()
     }
 
     /// How far the primary of a group is with a member.

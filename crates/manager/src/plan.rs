@@ -51,6 +51,15 @@ impl Facts {
         !group.never_used && self.is_lost(group, going)
     }
 
+    /// Bytes that each target holds.
+    pub fn held_by_target(&self) -> HashMap<u32, u64> {
+        let mut held: HashMap<u32, u64> = HashMap::new();
+        for ((target, _), bytes) in &self.held {
+            *held.entry(*target).or_default() += bytes;
+        }
+        held
+    }
+
     /// Bytes of a group, as far as known.
     pub fn bytes_of(&self, id: u32, group: &Group) -> u64 {
         let counts = group.in_sync.iter().filter_map(|&member| self.held.get(&(member, id)));
@@ -69,10 +78,7 @@ pub(crate) struct Loads {
 impl Loads {
     pub fn of(state: &State, facts: &Facts) -> Self {
         let zero = || state.targets.keys().map(|&id| (id, 0)).collect();
-        let mut held: HashMap<u32, u64> = HashMap::new();
-        for ((target, _), bytes) in &facts.held {
-            *held.entry(*target).or_default() += bytes;
-        }
+        let held = facts.held_by_target();
         let mut loads = Self { bytes: zero(), places: zero(), held };
         for (&id, group) in &state.groups {
             let bytes = facts.bytes_of(id, group);

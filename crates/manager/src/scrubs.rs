@@ -7,7 +7,7 @@
 use crate::plan::{Facts, name_of};
 use crate::records::{Job, Scrub};
 use crate::state::State;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use strake_types::{Error, ErrorKind, GroupId, Result};
 use strake_wire::message::jobs::{JobKind, JobState};
 use strake_wire::message::scrubs::{ScrubFate, ScrubFinding, ScrubOrder, ScrubProgress};
@@ -67,16 +67,14 @@ pub(crate) fn plan(state: &State, facts: &Facts, named: &BTreeSet<u32>) -> Resul
     let wanted: BTreeSet<u32> = if named.is_empty() { all() } else { named.clone() };
     check_free(state, &wanted)?;
     let mut compare = comparisons(state, &wanted);
-    let part = |&target: &u32| {
-        let held = facts.held.iter().filter(|((holder, _), _)| *holder == target);
-        Scrub {
-            target,
-            reason: NOT_BEGUN.to_owned(),
-            bytes: held.map(|(_, bytes)| bytes).sum(),
-            compare: compare.remove(&target).unwrap_or_default(),
-            since_ms: facts.now_ms,
-            ..Scrub::default()
-        }
+    let held = facts.held_by_target();
+    let part = |&target: &u32| Scrub {
+        target,
+        reason: NOT_BEGUN.to_owned(),
+        bytes: held.get(&target).copied().unwrap_or(0),
+        compare: compare.remove(&target).unwrap_or_default(),
+        since_ms: facts.now_ms,
+        ..Scrub::default()
     };
     Ok(wanted.iter().map(part).collect())
 }
@@ -172,24 +170,24 @@ pub(crate) fn bound<'a>(lists: impl Iterator<Item = &'a mut Vec<ScrubFinding>>) 
     }
 }
 
-/// What a server is to verify: each target of a job that is under way has its share of the job's rate.
-pub(crate) fn orders(state: &State, server: u32) -> Vec<ScrubOrder> {
-    let mut orders = Vec::new();
+/// What each server is to verify: each target of a job that is under way has its share of the job's rate.
+pub(crate) fn orders(state: &State) -> HashMap<u32, Vec<ScrubOrder>> {
+    let mut orders: HashMap<u32, Vec<ScrubOrder>> = HashMap::new();
     let scrub = JobKind::Scrub as u32;
     for (&id, job) in state.jobs.iter().filter(|(_, job)| job.kind == scrub && job.lasts()) {
         let running = job.scrubs.iter().filter(|one| one.is(JobState::Running)).count();
         let share = job.share_of_rate(state.cluster.job_rate, running);
-        let here = |one: &&Scrub| {
-            one.lasts() && state.targets.get(&one.target).is_some_and(|t| t.server == server)
-        };
-        orders.extend(job.scrubs.iter().filter(here).map(|one| ScrubOrder {
-            job: id.into(),
-            target: one.target,
-            repair: !job.no_repair,
-            compare: one.compare.clone(),
-            paused: job.is(JobState::Paused),
-            rate: share,
-        }));
+        for one in job.scrubs.iter().filter(|one| one.lasts()) {
+            let Some(server) = state.server_of(one.target) else { continue };
+            orders.entry(server).or_default().push(ScrubOrder {
+                job: id.into(),
+                target: one.target,
+                repair: !job.no_repair,
+                compare: one.compare.clone(),
+                paused: job.is(JobState::Paused),
+                rate: share,
+            });
+        }
     }
     orders
 }

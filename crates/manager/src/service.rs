@@ -12,8 +12,7 @@ use crate::liveness::{Liveness, Word};
 use crate::plan::Facts;
 use crate::recopies;
 use crate::records::Cluster;
-use crate::scrubs;
-use crate::show;
+use crate::show::{self, Orders};
 use crate::state::{State, stored};
 use crate::volumes;
 use async_trait::async_trait;
@@ -81,12 +80,14 @@ struct Inner {
     ticked: Option<Duration>,
     /// The map of this state for all who follow it; `None`: nobody has asked yet.
     shown: Option<MapAnswer>,
+    /// What servers are told by this state; `None`: none was heard yet.
+    orders: Option<Orders>,
 }
 
 impl Inner {
     /// Another state is in force: what follows from it has to be looked for.
     fn go_on_with(&mut self, state: State) {
-        (self.state, self.ticked, self.shown) = (state, None, None);
+        (self.state, self.ticked, self.shown, self.orders) = (state, None, None, None);
     }
 }
 
@@ -133,7 +134,7 @@ impl Manager {
         lead.iter().for_each(|lead| live.inherit(&lead.left));
         let epochs = beginning.epochs;
         epochs.send_replace(state.cluster.epoch);
-        let inner = Mutex::new(Inner { state, live, ticked: None, shown: None });
+        let inner = Mutex::new(Inner { state, live, ticked: None, shown: None, orders: None });
         let changing = tokio::sync::Mutex::default();
         Ok(Arc::new(Self { kv, options, changing, inner, coming: AtomicU64::new(0), epochs, lead }))
     }
@@ -312,12 +313,12 @@ impl Manager {
             self.tick().await?;
         }
         let lead = self.grant(server, lease_ms).await?;
-        let (orders, scrubs, recopies) = {
-            let Inner { state, live, .. } = &*self.inner.lock();
+        let ((orders, scrubs), recopies) = {
+            let Inner { state, live, orders, .. } = &mut *self.inner.lock();
             let recopies = recopies::orders(state, server, |job, share| {
                 live.recopy(job, share).is_some_and(|seen| seen.progress.ended)
             });
-            (show::orders(state, server), scrubs::orders(state, server), recopies)
+            (orders.get_or_insert_with(|| Orders::of(state)).to(server), recopies)
         };
         // Nobody goes on by a map that is about to be replaced: what he has may have been given to another.
         let coming = self.coming.load(Ordering::Acquire);

@@ -6,12 +6,13 @@ use crate::records::{Item, Job, Scrub};
 use crate::scrubs;
 use crate::state::State;
 use prost::Message;
+use std::collections::HashMap;
 use std::time::Duration;
 use strake_types::limits::BODY_BYTES_MAX;
 use strake_wire::message::jobs::{self, JobItem, JobState, Order, Progress};
 use strake_wire::message::manager::{self as message, ClusterMap, TargetSpec};
 use strake_wire::message::recopies::{JobRecopy, RecopyProgress};
-use strake_wire::message::scrubs::JobScrub;
+use strake_wire::message::scrubs::{JobScrub, ScrubOrder};
 
 /// What a list of jobs takes at most of a message, but for those that have not ended.
 const JOBS_BYTES_MAX: usize = BODY_BYTES_MAX / 2;
@@ -185,8 +186,7 @@ fn scrub(live: &Liveness, job: u64, one: &Scrub, detail: Detail) -> JobScrub {
     let trouble = seen.map(|said| &said.trouble).filter(|_| one.reason.is_empty());
     let findings = seen.map_or(&one.findings, |said| &said.findings);
     // Files come and go meanwhile, and what was written last is counted late.
-    let held = live.held().filter(|held| held.target == one.target).map(|held| held.bytes);
-    let bytes = one.bytes.max(held.sum()).max(tally.bytes);
+    let bytes = one.bytes.max(live.bytes_held(one.target)).max(tally.bytes);
     JobScrub {
         target: one.target,
         state: one.state,
@@ -218,25 +218,41 @@ fn item(live: &Liveness, item: &Item) -> JobItem {
     }
 }
 
-/// What holds for the members that primaries of a server make equal: each of a job's has its share of
+/// What the servers are told with their heartbeats of jobs, as far as it follows from the state alone.
+#[derive(Default)]
+pub(crate) struct Orders {
+    pub moves: HashMap<u32, Vec<Order>>,
+    pub scrubs: HashMap<u32, Vec<ScrubOrder>>,
+}
+
+impl Orders {
+    /// For all servers.
+    pub fn of(state: &State) -> Self {
+        Self { moves: moves(state), scrubs: scrubs::orders(state) }
+    }
+
+    /// For one.
+    pub fn to(&self, server: u32) -> (Vec<Order>, Vec<ScrubOrder>) {
+        let moves = self.moves.get(&server).cloned().unwrap_or_default();
+        (moves, self.scrubs.get(&server).cloned().unwrap_or_default())
+    }
+}
+
+/// What holds for the members that primaries of each server make equal: each of a job's has its share of
 /// the job's rate.
-pub(crate) fn orders(state: &State, server: u32) -> Vec<Order> {
-    let mut orders = Vec::new();
+fn moves(state: &State) -> HashMap<u32, Vec<Order>> {
+    let mut orders: HashMap<u32, Vec<Order>> = HashMap::new();
     for job in state.jobs.values().filter(|job| job.lasts()) {
         let running = || job.items.iter().filter(|item| item.is(JobState::Running));
         let share = job.share_of_rate(state.cluster.job_rate, running().count());
         let paused = job.is(JobState::Paused);
-        let here = |item: &&Item| {
+        for item in running() {
             let group = state.groups.get(&item.group);
             let primary = group.and_then(|group| group.in_sync.first());
-            primary.and_then(|id| state.targets.get(id)).is_some_and(|t| t.server == server)
-        };
-        orders.extend(running().filter(here).map(|item| Order {
-            group: item.group,
-            member: item.to,
-            paused,
-            rate: share,
-        }));
+            let Some(server) = primary.and_then(|id| state.server_of(*id)) else { continue };
+            let order = Order { group: item.group, member: item.to, paused, rate: share };
+            orders.entry(server).or_default().push(order);
+        }
     }
     orders
 }

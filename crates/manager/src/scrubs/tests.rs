@@ -10,6 +10,11 @@ fn request(targets: &[u32]) -> Plan {
     Plan { kind: JobKind::Scrub as u32, targets: targets.to_vec(), ..Plan::default() }
 }
 
+/// What a server is to verify.
+fn orders(state: &State, server: u32) -> Vec<ScrubOrder> {
+    super::orders(state).remove(&server).unwrap_or_default()
+}
+
 /// Three servers of a target each, with groups of two copies, and a job that verifies all.
 fn begun(wanted: &Plan) -> (State, Facts, u32) {
     let mut state = cluster(&[1, 1, 1]);

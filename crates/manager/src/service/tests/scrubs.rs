@@ -1,7 +1,7 @@
 //! Jobs that scrub, through the manager's own messages.
 
 use super::*;
-use strake_wire::message::jobs::{Job, JobKind, JobState, ListJobs};
+use strake_wire::message::jobs::{Job, JobKind, JobState, ListJobs, SteerJob};
 use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress, ScrubTally};
 
 impl Bench {
@@ -60,4 +60,30 @@ async fn a_scrub_goes_on_when_the_manager_returns_and_ends_with_its_servers_word
     let job = bench.job(id).await;
     assert_eq!((job.state, job.bytes_done), (JobState::Done as u32, 18));
     assert!(bench.beat_scrub(&members[0], &[]).await.is_empty(), "it may be forgotten");
+}
+
+/// Each heartbeat went through all items of all jobs.
+#[tokio::test]
+async fn orders_are_worked_out_once_for_all_heartbeats_until_the_state_changes() {
+    let bench = Bench::new().await;
+    let join = server("h1:1", &["x"]);
+    let member = (join.clone(), bench.join(join).await.unwrap());
+    bench.beat_scrub(&member, &[]).await;
+    let wanted = Plan { kind: JobKind::Scrub as u32, ..Plan::default() };
+    bench.ask(ManagerOp::Plan(wanted)).await.unwrap();
+    let kept = || {
+        let inner = bench.manager.inner.lock();
+        inner.orders.as_ref().map(|orders| orders.scrubs[&1].as_ptr())
+    };
+    assert_eq!(kept(), None, "of a state without the job");
+    assert!(!bench.beat_scrub(&member, &[]).await[0].paused);
+    let first = kept();
+    assert!(!bench.beat_scrub(&member, &[]).await[0].paused);
+    assert_eq!(kept(), first);
+    assert!(first.is_some());
+    bench
+        .ask(ManagerOp::SteerJob(SteerJob { id: 1, pause: true, ..SteerJob::default() }))
+        .await
+        .unwrap();
+    assert!(bench.beat_scrub(&member, &[]).await[0].paused);
 }

@@ -7,6 +7,7 @@
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{Boot, Error, ErrorKind, GroupId, Ino};
 use strake_wire::message::storage::{Done, StorageAnswer};
@@ -24,8 +25,8 @@ const LEFT_AGE_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct Unsynced {
     /// Others may have written before: every group of the file.
     pub(crate) all: bool,
-    /// Groups written by this mount since the last sync.
-    groups: BTreeMap<GroupId, Acknowledged>,
+    /// Groups written by this mount since the last sync. Who syncs them has the same map, until something is written.
+    groups: Marks,
     marks: u64,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Acknowledged {
 }
 
 /// What a sync is to make durable, as of the moment it began.
-pub(crate) type Marks = BTreeMap<GroupId, Acknowledged>;
+pub(crate) type Marks = Arc<BTreeMap<GroupId, Acknowledged>>;
 
 impl Unsynced {
     /// `left`: what is known of the file from when it was open before.
@@ -52,7 +53,7 @@ impl Unsynced {
     #[must_use]
     pub(crate) fn add(&mut self, group: GroupId, boot: Option<Boot>) -> bool {
         self.marks += 1;
-        let acknowledged = self.groups.entry(group).or_default();
+        let acknowledged = Arc::make_mut(&mut self.groups).entry(group).or_default();
         acknowledged.mark = self.marks;
         let Some(boot) = boot.filter(|boot| !acknowledged.boots.contains(boot)) else {
             return false;
@@ -80,24 +81,27 @@ impl Unsynced {
     ) -> bool {
         let is_lost = self.add(group, boot);
         if self.marks == answered + 1 {
-            self.groups.remove(&group);
+            Arc::make_mut(&mut self.groups).remove(&group);
         }
         is_lost
     }
 
     /// What a sync that begins now will make durable; `others` in any case.
     pub(crate) fn marks(&self, others: &[GroupId]) -> Marks {
-        let mut marks: Marks =
+        if others.is_empty() {
+            return self.groups.clone();
+        }
+        let mut marks: BTreeMap<GroupId, Acknowledged> =
             others.iter().map(|&group| (group, Acknowledged::default())).collect();
         marks.extend(self.groups.iter().map(|(&group, held)| (group, held.clone())));
-        marks
+        Arc::new(marks)
     }
 
     /// A sync of a group is done, or has shown that what it was for is lost. What was written
     /// meanwhile stays.
     pub(crate) fn forget(&mut self, group: GroupId, synced: &Acknowledged) {
         if self.groups.get(&group).is_some_and(|held| held.mark == synced.mark) {
-            self.groups.remove(&group);
+            Arc::make_mut(&mut self.groups).remove(&group);
         }
     }
 
@@ -297,6 +301,22 @@ mod tests {
         }
         assert_eq!(unsynced.marks(&[])[&GROUP].boots.len(), BOOTS_MAX);
         assert!(!sync(&mut unsynced, Some(Boot(99))));
+    }
+
+    /// Those of all closed files were copied under the lock that opens need.
+    #[test]
+    fn what_is_to_be_synced_is_copied_only_if_it_changes_meanwhile() {
+        let (left, mut unsynced) = (Left::default(), Unsynced::default());
+        assert!(!unsynced.add(GROUP, A));
+        left.put(Ino(7), unsynced, Duration::ZERO);
+        let (first, second) = (left.marks().remove(0).1, left.marks().remove(0).1);
+        assert!(Arc::ptr_eq(&first, &second));
+        let mut unsynced = left.take(Ino(7)).unwrap();
+        assert!(!unsynced.add(GroupId(4), A));
+        assert_eq!(first.keys().copied().collect::<Vec<_>>(), [GROUP]);
+        unsynced.forget(GROUP, &first[&GROUP]);
+        let now = unsynced.marks(&[]);
+        assert_eq!(now.keys().copied().collect::<Vec<_>>(), [GroupId(4)]);
     }
 
     #[test]

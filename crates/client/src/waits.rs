@@ -40,7 +40,8 @@ pub(crate) struct Waits {
 #[derive(Default)]
 struct State {
     begun: u64,
-    waits: BTreeMap<u64, Wait>,
+    /// By when they began, and in the order in which they were noted.
+    waits: BTreeMap<(Duration, u64), Wait>,
     /// What has waited, and when that ended; the last one at the end.
     over: VecDeque<(Wait, Duration)>,
 }
@@ -48,7 +49,7 @@ struct State {
 /// Counts as waiting until it is dropped, and then as having waited.
 pub(crate) struct Waiting<'a> {
     all: &'a Waits,
-    number: u64,
+    key: (Duration, u64),
     clock: &'a dyn Clock,
 }
 
@@ -57,22 +58,23 @@ impl Waits {
     pub fn begin<'a>(&'a self, wait: Wait, clock: &'a dyn Clock) -> Waiting<'a> {
         let mut state = self.state.lock();
         state.begun += 1;
-        let number = state.begun;
-        state.waits.insert(number, wait);
-        Waiting { all: self, number, clock }
+        let key = (wait.since, state.begun);
+        state.waits.insert(key, wait);
+        Waiting { all: self, key, clock }
     }
 
     /// Those that have waited longest; what many wait for, each for the same file, once.
     pub fn told(&self, now: Duration) -> Vec<meta::Wait> {
-        let mut waits: Vec<Wait> = self.state.lock().waits.values().cloned().collect();
-        waits.sort_by_key(|wait| wait.since);
+        let state = self.state.lock();
         let mut told: Vec<meta::Wait> = Vec::new();
-        for wait in waits {
+        for wait in state.waits.values() {
+            if told.len() >= TOLD_MAX {
+                break;
+            }
             let ino = wait.file.map_or(0, |ino| ino.0);
-            if told.len() < TOLD_MAX && !told.iter().any(|t| (t.ino, &t.what) == (ino, &wait.what))
-            {
+            if !told.iter().any(|t| (t.ino, &t.what) == (ino, &wait.what)) {
                 let waited_ms = now.saturating_sub(wait.since).as_millis() as u64;
-                told.push(message(wait, waited_ms, 0));
+                told.push(message(wait.clone(), waited_ms, 0));
             }
         }
         told
@@ -93,7 +95,7 @@ impl Waits {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();
-        let Some(wait) = state.waits.remove(&self.number) else { return };
+        let Some(wait) = state.waits.remove(&self.key) else { return };
         // Of what many waited for, each for the same file, the last one is told.
         state.over.retain(|(other, _)| (other.file, &other.what) != (wait.file, &wait.what));
         state.over.push_back((wait, self.clock.monotonic()));

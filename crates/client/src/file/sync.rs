@@ -370,7 +370,7 @@ impl Volume {
 
 /// Goes through what was held by those groups that have answered.
 fn of_groups(marks: &Marks, boots: &Boots, mut each: impl FnMut(GroupId, &Acknowledged, &[Boot])) {
-    for (&group, held) in marks {
+    for (&group, held) in marks.iter() {
         if let Some(vouching) = boots.get(&group) {
             each(group, held, vouching);
         }

@@ -29,6 +29,8 @@ pub(crate) const SERVER_WAITS_MAX: usize = 192;
 /// How long a request is at first in line for one of these places before it asks without one, and at most: that is twice as
 /// long each time.
 const LINE_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(4);
+/// Holders with attempts to lock, of which some may be over, from which on all of them are gone through.
+const TIDIED_AT_MIN: usize = 64;
 /// Between two attempts to give back what could not be given back in time.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -39,7 +41,27 @@ type End = watch::Receiver<bool>;
 /// not be what the same holder has asked for since, or beside them.
 #[derive(Default)]
 pub(crate) struct GivenUp {
-    all: Mutex<HashMap<Holder, Attempts>>,
+    all: Mutex<All>,
+}
+
+#[derive(Default)]
+struct All {
+    of: HashMap<Holder, Attempts>,
+    /// All are gone through for what is over when there are so many.
+    tidied_at: usize,
+}
+
+impl All {
+    /// Those of a holder that are not over.
+    fn lasting(&mut self, holder: Holder) -> &mut Attempts {
+        if self.of.len() >= self.tidied_at {
+            self.of.retain(|_, attempts| attempts.tidy());
+            self.tidied_at = (2 * self.of.len()).max(TIDIED_AT_MIN);
+        }
+        let attempts = self.of.entry(holder).or_default();
+        attempts.tidy();
+        attempts
+    }
 }
 
 /// Those of a holder.
@@ -51,11 +73,19 @@ struct Attempts {
     wanted: Vec<Weak<AtomicBool>>,
 }
 
+impl Attempts {
+    /// Forgets what is over. True if something is not.
+    fn tidy(&mut self) -> bool {
+        self.open.retain(is_open);
+        self.wanted.retain(|wanted| wanted.strong_count() > 0);
+        !self.open.is_empty() || !self.wanted.is_empty()
+    }
+}
+
 impl GivenUp {
     fn add(&self, holder: Holder, end: End) {
         let mut all = self.all.lock();
-        tidy(&mut all);
-        let attempts = all.entry(holder).or_default();
+        let attempts = all.lasting(holder);
         for beside in attempts.wanted.iter().filter_map(Weak::upgrade) {
             beside.store(true, Ordering::Relaxed);
         }
@@ -67,8 +97,7 @@ impl GivenUp {
         loop {
             self.until_none(holder, is_open).await;
             let mut all = self.all.lock();
-            tidy(&mut all);
-            let attempts = all.entry(holder).or_default();
+            let attempts = all.lasting(holder);
             if attempts.open.is_empty() {
                 let beside = Arc::new(AtomicBool::new(false));
                 attempts.wanted.push(Arc::downgrade(&beside));
@@ -96,7 +125,7 @@ impl GivenUp {
         loop {
             let end = {
                 let all = self.all.lock();
-                let mut ends = all.get(&holder).into_iter().flat_map(|attempts| &attempts.open);
+                let mut ends = all.of.get(&holder).into_iter().flat_map(|attempts| &attempts.open);
                 ends.find(|end| is_such(end)).cloned()
             };
             let Some(mut end) = end else { return };
@@ -104,15 +133,6 @@ impl GivenUp {
             drop(end.wait_for(|_| false).await);
         }
     }
-}
-
-/// Forgets what is over.
-fn tidy(all: &mut HashMap<Holder, Attempts>) {
-    all.retain(|_, attempts| {
-        attempts.open.retain(is_open);
-        attempts.wanted.retain(|wanted| wanted.strong_count() > 0);
-        !attempts.open.is_empty() || !attempts.wanted.is_empty()
-    });
 }
 
 fn is_open(end: &End) -> bool {

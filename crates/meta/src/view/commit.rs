@@ -72,7 +72,7 @@ impl<'a> Tx<'a> {
             asked: numbered,
             witness: self.witness.take(),
             delta: (self.inodes_delta, self.bytes_delta),
-            kept: Kept { places: self.places(), recalled, held, counting },
+            kept: Kept { places: self.places(), _recalled: recalled, held, counting },
             is_put: false,
         };
         let (mut underway, ended) = underway.commit(kv).await;

@@ -31,7 +31,7 @@ pub(super) struct Kept {
     /// In the caches.
     pub places: Places,
     /// What nobody believes any more.
-    pub recalled: Recalled,
+    pub _recalled: Recalled,
     /// The locks of the operation.
     pub held: Held,
     /// To count the volume, if the commit makes it hold more or less.

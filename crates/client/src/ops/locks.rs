@@ -366,3 +366,28 @@ impl Volume {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All were gone through for each attempt to lock.
+    #[test]
+    fn what_is_over_goes_in_the_end_and_what_is_not_is_seldom_gone_through() {
+        let mut all = All::default();
+        for owner in 0..1_000 {
+            all.lasting((Ino(1), owner, false));
+            assert!(all.of.len() <= TIDIED_AT_MIN, "nothing lasts");
+        }
+        let (mut lasting, mut times) = (Vec::new(), 0);
+        for owner in 0..10_000 {
+            let (before, (over, end)) = (all.tidied_at, watch::channel(false));
+            all.lasting((Ino(2), owner, false)).open.push(end);
+            lasting.push(over);
+            times += usize::from(all.tidied_at != before);
+        }
+        assert!(all.of.len() >= 10_000 && times < 16, "{times}");
+        drop(lasting);
+        assert!(all.lasting((Ino(2), 7, false)).open.is_empty());
+    }
+}

@@ -326,7 +326,8 @@ pub struct Fence {
 /// See [`ManagerOp::GetMap`].
 #[derive(Clone, PartialEq, Message)]
 pub struct GetMap {
-    /// Epoch of the map the caller has; 0 for none.
+    /// Epoch of the map the caller has; 0 for none: how full targets are and who is silent is told as of now, and else as of
+    /// when somebody first asked in that epoch.
     #[prost(uint64, tag = "1")]
     pub known_epoch: u64,
     /// Volumes and shares for whose metadata server somebody waits who may wait in vain: once its tenure is over they

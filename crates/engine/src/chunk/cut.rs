@@ -7,13 +7,22 @@ use super::record::Edit;
 use super::space::Places;
 use super::store::Store;
 use super::write::check_range;
-use super::{BLOCK_BYTES, Result, crc};
+use super::{BLOCK_BYTES, ChunkError, Result, crc};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 /// Chunks looked up at a time to be deleted.
 const DELETED_CHUNKS: usize = 1024;
+
+/// What becomes of a damaged block that is cut in part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    /// Nothing: the cut fails.
+    Fails,
+    /// It is lost, and what is left of it cannot be read before it is written.
+    IsLost,
+}
 
 impl Store {
     /// See [`super::ChunkStore::truncate`].
@@ -28,7 +37,7 @@ impl Store {
         if len >= old_len.max(end) {
             return Ok(());
         }
-        self.cut(&chunk, len..old_len.max(end), old_len.min(len))
+        self.cut(&chunk, len..old_len.max(end), old_len.min(len), Damage::Fails)
     }
 
     /// See [`super::ChunkStore::set_len`].
@@ -43,7 +52,7 @@ impl Store {
         };
         match exists {
             true if len == old_len => Ok(()),
-            true if len < old_len => self.cut(&chunk, len..old_len.max(end), len),
+            true if len < old_len => self.cut(&chunk, len..old_len.max(end), len, Damage::IsLost),
             _ => self.commit(&chunk, &Edit::new(id, len), &[]),
         }
     }
@@ -60,14 +69,20 @@ impl Store {
         if offset >= end {
             return Ok(());
         }
-        self.cut(&chunk, offset..end, old_len)
+        self.cut(&chunk, offset..end, old_len, Damage::Fails)
     }
 
     /// Makes a range zeros: whole blocks become holes.
-    fn cut(&self, chunk: &Arc<Chunk>, range: Range<u64>, new_len: u64) -> Result<()> {
+    fn cut(
+        &self,
+        chunk: &Arc<Chunk>,
+        range: Range<u64>,
+        new_len: u64,
+        damage: Damage,
+    ) -> Result<()> {
         let mut edit = Edit::new(chunk.id, new_len);
         let mut taken = Vec::new();
-        let outcome = self.build_cut(chunk, &range, &mut edit, &mut taken);
+        let outcome = self.build_cut(chunk, &range, damage, &mut edit, &mut taken);
         if let Err(error) = outcome {
             self.space.lock().untake(&taken);
             return Err(error);
@@ -79,6 +94,7 @@ impl Store {
         &self,
         chunk: &Arc<Chunk>,
         range: &Range<u64>,
+        damage: Damage,
         edit: &mut Edit,
         taken: &mut Vec<Places>,
     ) -> Result<()> {
@@ -94,8 +110,15 @@ impl Store {
                 }
             } else if matches!(old, Block::Data(..)) {
                 let zeros = vec![0; (to - from) as usize];
-                let bytes = self.changed(chunk.id, nth, old, from as usize, &zeros)?;
-                let sums = [crc::of(&*bytes)];
+                let (bytes, sum) = match self.changed(chunk.id, nth, old, from as usize, &zeros) {
+                    Ok(bytes) => (bytes, crc::of(&*bytes)),
+                    // What is left of it is not known: an error, by a checksum that these bytes do not have.
+                    Err(ChunkError::Corrupt { .. }) if damage == Damage::IsLost => {
+                        (Box::new([0; BLOCK_BYTES as usize]), !*crc::ZERO_BLOCK)
+                    }
+                    Err(error) => return Err(error),
+                };
+                let sums = [sum];
                 taken.extend(self.place(edit, nth, &[old], &[&bytes[..]], &sums, true)?);
             }
         }

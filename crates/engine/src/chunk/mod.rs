@@ -177,7 +177,7 @@ impl ChunkStore {
     }
 
     /// Makes a chunk exactly so long, also one that is not there: what comes after is cut, what is
-    /// new reads as zeros.
+    /// new reads as zeros. Where damage is cut in part, what is left of the block is lost.
     pub fn set_len(&self, chunk: ChunkId, len: u64) -> Result<()> {
         self.store.set_len(chunk, len)
     }

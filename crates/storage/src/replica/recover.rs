@@ -178,17 +178,22 @@ impl Replica {
                 (ours, BlockSums::empty())
             }
         };
-        if ours.chunk_len() != theirs.chunk_len() {
-            let len = ours.chunk_len();
+        let (len, before) = (ours.chunk_len(), theirs.chunk_len());
+        if len != before {
             match self.mend(errand, cut(Some(len)), Bytes::new()).await {
                 Err(error) if error.kind == ErrorKind::Corrupt => {
-                    // The block that is cut in part is damaged there.
+                    // The block that is cut in part is damaged there, at a member of an earlier release.
                     self.send_block(errand, chunk, (len / BLOCK_BYTES) as u32, Pad::Block).await?;
                     self.mend(errand, cut(Some(len)), Bytes::new()).await?;
                 }
                 cut => cut?,
             }
         }
+        let theirs = match len < before {
+            // The block that was cut in part is another one now, or lost.
+            true => self.sums_at(errand.member, errand.epoch, chunk).await?.unwrap_or_default(),
+            false => theirs,
+        };
         self.send_difference(errand, chunk, difference(&ours, &theirs)).await
     }
 
@@ -238,7 +243,7 @@ impl Replica {
     }
 
     /// As [`Replica::send_part`], where some of ours is damaged: that is repaired first. What no member
-    /// has is lost there too, instead of being something else.
+    /// has is lost there too, instead of being something else: whoever wrote it, and was not answered, may write it again.
     async fn send_damaged(&self, errand: Errand, chunk: ChunkId, part: Range<u64>) -> Result<()> {
         let blocks = part.start / BLOCK_BYTES..part.end.div_ceil(BLOCK_BYTES);
         let outcome = self.repair_held(errand.reign, chunk, blocks.clone(), MetBy::Resync).await?;
@@ -248,11 +253,27 @@ impl Replica {
                 self.send_block(errand, chunk, block, Pad::No).await?;
                 continue;
             }
+            self.check_lost(errand, chunk, block).await?;
+            self.forget_requests(chunk, block);
             let crcs: Vec<u32> = sum_of(&sums, block).into_iter().collect();
             let blocks = crcs.iter().map(|_| block).collect();
             let lost = msg::LostBlocks { chunk: chunk.into(), blocks, crcs };
             self.mend(errand, StorageOp::Lose(lost), Bytes::new()).await?;
         }
         Ok(())
+    }
+
+    /// An error if a block of ours that nobody has may not be lost at a member: our disk does not read it now, and may do so
+    /// later, and the member may be there to take our place. Where it counts, the group would stand still for that.
+    async fn check_lost(&self, errand: Errand, chunk: ChunkId, block: u32) -> Result<()> {
+        if self.required().contains(&errand.member)
+            || !self.shelf.is_unreadable(chunk, block).await?
+        {
+            return Ok(());
+        }
+        let at = u64::from(block) * BLOCK_BYTES;
+        let what =
+            format!("{chunk} cannot be read at {at}, and no other copy has that; look at the disk");
+        Err(self.error(ErrorKind::Io, &what))
     }
 }

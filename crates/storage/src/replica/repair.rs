@@ -218,10 +218,7 @@ impl Replica {
                     tale.note(self.me(), from, block);
                     outcome.repaired += 1;
                 }
-                None => {
-                    self.check_lost(chunk, block).await?;
-                    outcome.lost.push(block);
-                }
+                None => outcome.lost.push(block),
             }
         }
         for copy in &copies {
@@ -251,17 +248,6 @@ impl Replica {
         }
         self.tell_lost(chunk, &outcome.lost);
         Ok(outcome)
-    }
-
-    /// An error if a damaged block of ours may not be lost: the disk does not read it now.
-    async fn check_lost(&self, chunk: ChunkId, block: u32) -> Result<()> {
-        if !self.shelf.is_unreadable(chunk, block).await? {
-            return Ok(());
-        }
-        let at = u64::from(block) * BLOCK_BYTES;
-        let what =
-            format!("{chunk} cannot be read at {at}, and no other copy has that; look at the disk");
-        Err(self.error(ErrorKind::Io, &what))
     }
 
     async fn copy_at(

@@ -406,6 +406,19 @@ impl Bench {
         ChunkStore::format(&self.disk(id), &identity, &ChunkOptions::default()).unwrap();
     }
 
+    /// Gives a member another disk, a simulated one.
+    async fn simulate(&self, id: u32) -> SimDisk {
+        self.kill(id);
+        self.manager.take_out(id);
+        let disk = SimDisk::new(1, 1 << 30);
+        self.simulated.lock().insert(id, disk.clone());
+        self.format(id);
+        self.start_member(id).await;
+        self.manager.let_join(id);
+        self.until_in_sync(&[1, 2, 3]).await;
+        disk
+    }
+
     async fn start_member(&self, id: u32) {
         let store = loop {
             // The life before may not have ended yet.

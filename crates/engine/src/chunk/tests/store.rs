@@ -145,6 +145,23 @@ fn a_bad_sector_is_damage_of_its_block_alone() {
     assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, []);
 }
 
+/// It failed, and so did whoever was to make the copy equal to one that has not got the block either.
+#[test]
+fn of_a_chunk_that_is_set_to_a_length_within_damage_that_block_is_lost() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![3; 20_000]).unwrap();
+    store.sync().unwrap();
+    disk.spoil("data-00000", place_of(&disk, 3) + BLOCK_BYTES);
+    assert!(store.truncate(chunk(1, 0), 5000).is_err(), "it may be repaired first");
+    store.set_len(chunk(1, 0), 5000).unwrap();
+    disk.unspoil();
+    assert_eq!(store.damaged(chunk(1, 0), 0..9).unwrap(), [1]);
+    assert_eq!(store.read(chunk(1, 0), 0, 4096).unwrap().0, vec![3; 4096]);
+    put(&store, chunk(1, 0), 4096, vec![4; 904]).unwrap();
+    assert_eq!(contents(&store, chunk(1, 0)), [vec![3; 4096], vec![4; 904]].concat());
+}
+
 #[test]
 fn lost_blocks_compare_like_their_contents_and_cannot_be_read() {
     let disk = formatted(1, 64 << 20);

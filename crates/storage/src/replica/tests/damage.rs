@@ -54,6 +54,14 @@ impl Bench {
         }
     }
 
+    /// Waits until a block is an error for who reads it from a member, and nobody mends it any more.
+    async fn until_lost(&self, member: u32, block: u64) {
+        let lost = |error: &Error| error.kind == ErrorKind::Corrupt;
+        let read = async || self.read_from(member, block).await.err().filter(lost);
+        let error = self.until(read).await;
+        assert!(error.to_string().contains("inode 2"), "{error}");
+    }
+
     /// Waits until a member reads a block from its own disk again.
     async fn until_sound(&self, member: u32, block: u64, fill: u8) {
         self.until(async || (self.read_from(member, block).await == Ok(fill)).then_some(())).await;
@@ -275,6 +283,92 @@ async fn a_member_is_made_equal_although_the_primary_is_damaged() {
     }
     let lost = bench.until(async || bench.read_from(3, 3).await.err()).await;
     assert_eq!(lost.kind, ErrorKind::Corrupt, "not zeros, and nothing older");
+}
+
+/// Where a block lies that is filled with a byte.
+fn place_of(disk: &SimDisk, fill: u8) -> Option<u64> {
+    let file = disk.process().open("data-00000", false).ok()?;
+    let mut block = [0; BLOCK];
+    let mut places = (0..256).map(|place| place * BLOCK as u64);
+    places.find(|at| file.read_exact_at(&mut block, *at).is_ok() && block == [fill; BLOCK])
+}
+
+/// It could not lead for as long as its disk did not read the block, and the group stood still with all that it has.
+#[tokio::test]
+async fn a_new_primary_that_cannot_read_what_nobody_else_has_leads_without_it() {
+    let bench = Arc::new(Bench::start().await);
+    let disk = bench.simulate(2).await;
+    bench.write(1, 1).await;
+    let (attempt, half) = bench.half_made().await;
+    let place = bench.until(async || place_of(&disk, 2)).await;
+    disk.spoil("data-00000", place);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    for member in [2, 3] {
+        assert_eq!(bench.read(member, 1).await, 1, "at {member}");
+        bench.until_lost(member, 0).await;
+    }
+    let told = bench.until(async || bench.repair(0).await.ok()).await;
+    assert_eq!(told, msg::Repaired { blocks: 0, lost: vec![0] });
+    // Its client was not answered: what it sends again is not taken for made.
+    bench.until(async || bench.write_to(2, attempt, 0, 2).await.ok()).await;
+    for member in [2, 3] {
+        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
+    }
+}
+
+/// The other member could not cut within its block, and the new primary had nothing sound to send it.
+#[tokio::test]
+async fn a_new_primary_leads_although_the_block_of_a_half_made_cut_is_damaged_everywhere() {
+    let bench = Arc::new(Bench::start().await);
+    for block in 0..2 {
+        bench.write(block, block as u8 + 1).await;
+    }
+    bench.cut(1, 3);
+    let len = BLOCK as u64 + 50;
+    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
+    let half = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.change(StorageOp::Truncate(cut), Bytes::new()).await }
+    });
+    let is_cut = |block: &[u8]| block[..50] == [2; 50] && block[50..].iter().all(|b| *b == 0);
+    bench.until(async || (bench.damage(2, is_cut) > 0).then_some(())).await;
+    bench.damage_filled(3, 2);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    for member in [2, 3] {
+        assert_eq!(bench.read(member, 0).await, 1, "at {member}");
+        bench.until_lost(member, 1).await;
+    }
+    let told = bench.until(async || bench.repair(0).await.ok()).await;
+    assert_eq!(told, msg::Repaired { blocks: 0, lost: vec![1] });
+    bench.write(1, 7).await;
+    for member in [2, 3] {
+        assert_eq!(bench.read(member, 1).await, 7, "at {member}");
+    }
+}
+
+/// What only a disk has that does not read it now is not given up: the copy that joins may be there to take its place.
+#[tokio::test]
+async fn no_member_takes_the_place_of_a_disk_that_alone_has_a_block_and_does_not_read_it() {
+    let bench = Bench::start().await;
+    let disk = bench.simulate(1).await;
+    for member in [2, 3] {
+        bench.manager.take_out(member);
+    }
+    bench.write(0, 2).await;
+    let place = bench.until(async || place_of(&disk, 2)).await;
+    disk.spoil("data-00000", place);
+    let joins = || bench.manager.map.lock().groups[0].joining.contains(&3);
+    bench.manager.let_join(3);
+    bench.until(async || (!joins()).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1]);
+    disk.unspoil();
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 3]).await;
+    assert_eq!(bench.read(3, 0).await, 2);
 }
 
 #[tokio::test]

@@ -74,14 +74,7 @@ async fn a_primary_that_is_needed_goes_on_when_its_store_fails_no_more() {
 #[tokio::test]
 async fn a_member_that_cannot_sync_answers_nobody_before_it_is_taken_out() {
     let bench = Bench::start().await;
-    bench.kill(3);
-    bench.manager.take_out(3);
-    let disk = SimDisk::new(1, 1 << 30);
-    bench.simulated.lock().insert(3, disk.clone());
-    bench.format(3);
-    bench.start_member(3).await;
-    bench.manager.let_join(3);
-    bench.until_in_sync(&[1, 2, 3]).await;
+    let disk = bench.simulate(3).await;
     bench.write(0, 1).await;
     disk.set_syncs_fail(true);
     let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });

@@ -172,13 +172,11 @@ impl Volume {
         Err(error)
     }
 
-    /// Another mount has moved the contents out to chunks: what was written follows them.
+    /// Another mount has moved the contents out to chunks: what was written follows them. Whoever is to make it durable syncs
+    /// targets when others have the file's order again.
     async fn move_and_resend(self: &Arc<Self>, file: &Arc<FileState>, sync: bool) -> Result<bool> {
         self.move_out(file).await?;
         self.drain(file).await;
-        if sync {
-            self.sync_targets(file).await?;
-        }
         self.publish(file, if sync { Tell::Durably } else { Tell::Lazily }).await
     }
 

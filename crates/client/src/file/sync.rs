@@ -117,7 +117,21 @@ impl Volume {
             told
         };
         let (data, attributes) = join(data, attributes).await;
-        data.and(attributes)
+        self.sync_moved(file, waited, data.and(attributes)).await
+    }
+
+    /// Both halves of a sync have ended so. Where contents have `moved` out of the inode meanwhile, which targets were not asked
+    /// for, they are now: nobody waits for that who is to tell of the file.
+    async fn sync_moved(
+        &self,
+        file: &FileState,
+        waited: Waited,
+        moved: Result<bool>,
+    ) -> Result<()> {
+        match moved? {
+            true => self.sync_drained(file, waited).await,
+            false => Ok(()),
+        }
     }
 
     /// As [`Volume::sync_targets`]: who was waited for in vain since then is not waited for once more.
@@ -155,7 +169,7 @@ impl Volume {
         };
         let tell = async {
             let told = match self.publish(file, Tell::WithTheBytes).await {
-                Ok(true) => Ok(()),
+                Ok(true) => Ok(false),
                 // It was told meanwhile, or its life is over.
                 Ok(false) => self.sync_attributes(file).await,
                 Err(error) => Err(error),
@@ -169,7 +183,7 @@ impl Volume {
             told
         };
         let (data, told) = join(data, tell).await;
-        Some(data.and(told))
+        Some(self.sync_moved(file, waited, data.and(told)).await)
     }
 
     /// When a file was last written, if that is all that the metadata server has to be told of it, and nobody reads the
@@ -189,15 +203,19 @@ impl Volume {
         mtime.filter(|_| alone).map(|mtime| (mtime, Life::of(file, &core)))
     }
 
-    /// Makes durable what the metadata server knows of a file, and tells it the rest before.
-    async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        if self.write_inline(file, true, false).await? || self.publish(file, Tell::Durably).await? {
-            return Ok(());
+    /// Makes durable what the metadata server knows of a file, and tells it the rest before. True if contents have moved out of
+    /// the inode by that, as somebody else had moved them. The caller holds the file's order.
+    async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<bool> {
+        let was_inline = file.core().is_inline();
+        let told = self.write_inline(file, true, false).await?
+            || self.publish(file, Tell::Durably).await?;
+        if !told {
+            let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
+            let answer = self.ask(&self.root_cred(), op).await;
+            file.core().told_in_vain.note(self.now(), answer.as_ref().err());
+            done(&answer?, "sync")?;
         }
-        let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
-        let answer = self.ask(&self.root_cred(), op).await;
-        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
-        done(&answer?, "sync")
+        Ok(was_inline && !file.core().is_inline())
     }
 
     /// Makes durable what targets have acknowledged for a file. What turns out to be lost is kept for

@@ -137,6 +137,32 @@ async fn what_is_told_of_a_file_does_not_wait_for_a_long_sync_of_it() {
     }
 }
 
+/// The same of what another mount had moved out of the inode meanwhile: that was synced while the order of the file was held.
+#[tokio::test(start_paused = true)]
+async fn what_is_told_of_a_file_does_not_wait_for_a_long_sync_of_what_has_moved_out() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume_in_pair(patient(30)).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 100)).await;
+    fake.fail("inline", ErrorKind::FileTooBig);
+    fake.pairs.set(0, Mood::Works(Duration::from_secs(100)));
+    let tell = async {
+        sleep(Duration::from_secs(20)).await;
+        write(&volume, &file, 0, pattern(2, 100)).await;
+        let told = timeout(Duration::from_secs(5), volume.flush(&file)).await;
+        told.expect("it does not wait").unwrap();
+        fake.take_log();
+        fake.pairs.heal(0);
+    };
+    let (synced, ()) = tokio::join!(volume.fsync(&file, false), tell);
+    synced.unwrap();
+    assert_eq!(
+        starting(&fake.take_log(), "sync target").len(),
+        1,
+        "targets are asked all the same"
+    );
+}
+
 /// The order of the file keeps it from that no more, which is let go before targets are waited for.
 #[tokio::test(start_paused = true)]
 async fn a_sync_of_a_file_that_is_being_synced_ends_after_that() {

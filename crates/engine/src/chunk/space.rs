@@ -68,6 +68,11 @@ pub(super) struct Space {
     waiting_blocks: u64,
     /// Where the last place was taken.
     cursor: u64,
+    /// No granule before this one is absent.
+    absent_from: u64,
+    /// Granules that were looked at: for tests.
+    #[cfg(test)]
+    looked_at: std::cell::Cell<u64>,
 }
 
 impl Space {
@@ -93,15 +98,13 @@ impl Space {
             }
         }
         let (mut taken, mut rest) = (Vec::new(), count);
+        let mut in_rows = true;
         while rest > 0 {
             let wanted = rest.min(GRANULE_BLOCKS);
-            let mut found = self.find(wanted, SEARCH_GRANULES_MAX);
-            if found.is_none() && self.grow(1, ground)? {
-                found = self.find(wanted, SEARCH_GRANULES_MAX);
-            }
+            let row = if in_rows { self.find_row(wanted, ground)? } else { None };
+            in_rows = row.is_some();
             // Fragments, then: there are enough of them.
-            let found = found.or_else(|| self.find(1, u64::MAX));
-            let Some(at) = found else { return Ok(None) };
+            let Some(at) = row.or_else(|| self.find(1, u64::MAX)) else { return Ok(None) };
             let run = self.run_at(at, wanted);
             self.mark_taken(at, run);
             self.fresh_places.push((at, run as u32));
@@ -111,6 +114,15 @@ impl Space {
             rest -= run;
         }
         Ok(Some(taken))
+    }
+
+    /// Where so many are free in a row, near enough or in new granules.
+    fn find_row(&mut self, wanted: u64, ground: &dyn Ground) -> io::Result<Option<u64>> {
+        let mut found = self.find(wanted, SEARCH_GRANULES_MAX);
+        if found.is_none() && self.grow(1, ground)? {
+            found = self.find(wanted, SEARCH_GRANULES_MAX);
+        }
+        Ok(found)
     }
 
     /// Gives back what was taken and never came into any map.
@@ -205,6 +217,7 @@ impl Space {
     /// Granules have gone back to the disk.
     pub(super) fn left(&mut self, first: u64, count: u64) {
         self.granules[first as usize..(first + count) as usize].fill(Granule::Absent);
+        self.absent_from = self.absent_from.min(first);
     }
 
     /// Those of `count` granules that occupy no disk space as far as is known here, as (first,
@@ -243,8 +256,9 @@ impl Space {
         if room == 0 {
             return Ok(false);
         }
-        let first = self.granules.iter().position(|state| *state == Granule::Absent);
-        let first = first.unwrap_or(self.granules.len()) as u64;
+        let end = self.granules.len() as u64;
+        let first = (self.absent_from..end).find(|granule| self.is_absent(*granule)).unwrap_or(end);
+        self.absent_from = first;
         let segment_end = (first / SEGMENT_GRANULES + 1) * SEGMENT_GRANULES;
         self.reach(first + 1);
         let absent_end = (first..segment_end)
@@ -264,6 +278,16 @@ impl Space {
             self.make_ready(granule);
         }
         Ok(true)
+    }
+
+    fn is_absent(&self, granule: u64) -> bool {
+        self.note_look();
+        self.granules.get(granule as usize) == Some(&Granule::Absent)
+    }
+
+    fn note_look(&self) {
+        #[cfg(test)]
+        self.looked_at.set(self.looked_at.get() + 1);
     }
 
     fn make_ready(&mut self, granule: u64) {
@@ -298,6 +322,7 @@ impl Space {
 
     /// Where in a granule a run of `wanted` begins.
     fn find_in(&self, granule: u64, wanted: u64) -> Option<u64> {
+        self.note_look();
         let free = u64::from(self.free_in[granule as usize]);
         // A run may reach into the next granule, but has to begin with a good part here.
         if free == 0 || free < wanted / 2 {

@@ -98,8 +98,61 @@ fn random_takes_and_give_ups_never_give_a_place_twice_nor_lose_one() {
                 }
             }
         }
+        let before = &space.granules[..space.absent_from as usize];
+        assert!(!before.contains(&Granule::Absent));
         let bytes = space.bytes();
         assert_eq!(bytes.used, used.len() as u64 * BLOCK_BYTES);
         assert_eq!(bytes.free + bytes.growable + bytes.used, bytes.total);
     }
+}
+
+/// Whatever a target has, the next granules to be got were searched from its start.
+#[test]
+fn new_granules_are_found_without_a_look_at_all_that_there_are() {
+    let granules = 10_000;
+    let mut space = Space::new(1 << 40);
+    space.take(granules * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    let before = space.looked_at.get();
+    for _ in 0..4 * GROW_GRANULES {
+        space.take(GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    }
+    let looked_at = space.looked_at.get() - before;
+    assert!(looked_at < granules, "{looked_at}");
+}
+
+/// Those that have gone back to the disk come first: others behind them would make the files longer.
+#[test]
+fn of_granules_that_have_left_the_lowest_is_got_again() {
+    let mut space = Space::new(1 << 40);
+    let taken = space.take(300 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    let old = space.begin_checkpoint();
+    space.end_checkpoint(&old);
+    places(&taken).filter(|at| *at < 100 * GRANULE_BLOCKS).for_each(|at| space.give_up(at));
+    let given_up = space.begin_checkpoint();
+    space.end_checkpoint(&given_up);
+    for (first, count) in space.leaving(0) {
+        space.left(first, count);
+    }
+    let again = space.take(GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    assert_eq!(again, [(0, GRANULE_BLOCKS as u32)]);
+}
+
+/// For each fragment a row was looked for through all of a target that has none.
+#[test]
+fn where_there_is_no_row_fragments_are_taken_without_looking_for_another_one() {
+    let granules = 64;
+    let mut space = Space::new(granules * GRANULE_BLOCKS * BLOCK_BYTES);
+    let all = granules * GRANULE_BLOCKS - CUT_BLOCKS;
+    let taken = space.take(all, false, &Boundless).unwrap().unwrap();
+    let old = space.begin_checkpoint();
+    space.end_checkpoint(&old);
+    places(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
+    let given_up = space.begin_checkpoint();
+    space.end_checkpoint(&given_up);
+    let before = space.looked_at.get();
+    let fragments = 1_000;
+    let taken = space.take(fragments, false, &Boundless).unwrap().unwrap();
+    assert!(taken.len() > 900, "{}", taken.len());
+    let looked_at = space.looked_at.get() - before;
+    assert!(looked_at < 3 * fragments, "{looked_at}");
 }

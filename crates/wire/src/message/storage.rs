@@ -149,7 +149,7 @@ pub enum StorageOp {
     /// The checksum of every block of a chunk.
     #[prost(message, tag = "26")]
     Sums(Chunk),
-    /// Sets the length of a chunk, or deletes it.
+    /// Sets the length of a chunk, or deletes it. A damaged block that is cut in part is lost by that.
     #[prost(message, tag = "27")]
     Cut(Cut),
     /// A member whose lease is over asks another to act in no later epoch without it, for so long.

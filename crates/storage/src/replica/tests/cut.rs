@@ -62,8 +62,10 @@ async fn a_new_epoch_is_adopted_during_a_long_cut_which_then_deletes_nothing_mor
         let replica = replica.clone();
         async move { *replica.adopted.write().await += 1 }
     });
-    // It waits for us.
-    tokio::task::yield_now().await;
+    // It waits for us, and others for it.
+    while replica.adopted.try_read().is_ok() {
+        tokio::task::yield_now().await;
+    }
     let lasts = |now: u64| now == epoch;
     let (held, made) = replica.cut_in_parts(held, cut(0, None), lasts).await;
     assert_eq!(made.unwrap_err().kind, ErrorKind::StaleMap);

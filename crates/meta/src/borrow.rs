@@ -2,11 +2,15 @@
 
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::kept::OnLoan;
 use crate::keys;
+use crate::loans::CHILDREN_MAX;
 use crate::locks::inodes::Held;
 use crate::records::{self, LoanRecord};
 use crate::stored::{decoded, store_error};
+use crate::volume::Volume;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +21,7 @@ use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, VolumeI
 use strake_wire::message::meta::{
     Borrow, Create, GiveBack, Loan, MetaAnswer, MetaOp, MetaRequest, Name,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// How long another server is waited for,
 const CALL_MS_MAX: u64 = 6_000;
@@ -47,18 +51,24 @@ pub(crate) fn home_of(ctx: &Ctx, op: &Create) -> VolumeId {
     VolumeId(shares.first.0 + (mixed % u64::from(shares.count)) as u32)
 }
 
-/// What was borrowed of other shares for one change. Given back when it is dropped.
+/// What was borrowed of other shares for one change. Given back when it is dropped, or kept for the next one.
 #[derive(Default)]
 pub(crate) struct Borrowed(Vec<Lent>);
 
 /// What was borrowed of one share.
 struct Lent {
     core: Arc<Core>,
+    /// The share that borrows.
+    own: Arc<Volume>,
     share: VolumeId,
     inodes: Vec<Ino>,
-    loan: Loan,
-    /// What the share has more when the change is made, and what has become of that.
-    end: GiveBack,
+    of: OnLoan,
+    /// The number for a new inode, if one was asked for.
+    child: Option<Ino>,
+    /// Inodes and bytes that the share has more when the change is made,
+    more: (i64, i64),
+    /// and what has become of that; `None`: nobody knows.
+    made: Option<bool>,
 }
 
 /// Takes the locks of the inodes that a mutation touches, wherever they are: of one share after the other in ascending
@@ -130,23 +140,35 @@ async fn borrow(
     elsewhere: &Elsewhere,
 ) -> Result<Lent> {
     let names = elsewhere.names.iter().filter(|name| ctx.home(Ino(name.parent)) == share);
-    let child = elsewhere.child.filter(|(place, _)| *place == share);
+    let child = elsewhere.child.filter(|(place, _)| *place == share).map(|(_, dir)| dir);
+    let since = ctx.core.map.owned_since(share);
+    // A number is all that is needed of it.
+    if inodes.is_empty()
+        && let Some(kept) = ctx.volume.kept.take(share, since)
+    {
+        strake_base::count_case("loan-used-again");
+        return Ok(Lent::begin(ctx, share, inodes, kept, child));
+    }
     let (mount, leases) = caller_of(ctx);
     let op = Borrow {
         borrower: ctx.volume.id.0,
         since: ctx.settings.owned_since.0,
         inodes: inodes.iter().map(|ino| ino.0).collect(),
         names: names.cloned().collect(),
-        child_of: child.map_or(0, |(_, dir)| dir.0),
+        child_of: child.map_or(0, |dir| dir.0),
         mount,
         leases,
+        children: if inodes.is_empty() { CHILDREN_MAX } else { 0 },
     };
+    let kept_for = Duration::from_millis(ctx.core.options.loan_kept_ms);
+    let until = Instant::now() + kept_for;
     use ErrorKind::{Conflict, Corrupt, StaleMap};
-    let core = ctx.core.clone();
-    match ask(&core, share, MetaOp::Borrow(op)).await {
+    match ask(&ctx.core, share, MetaOp::Borrow(op)).await {
         Ok(MetaAnswer::Loan(loan)) => {
-            let end = GiveBack { number: loan.number, made: Some(false), ..GiveBack::default() };
-            Ok(Lent { core, share, inodes, loan, end })
+            let of = OnLoan { loan, since, numbers: numbers_of(&loan), noted: None, until };
+            let lent = Lent::begin(ctx, share, inodes, of, child);
+            lent.give_back_in_time();
+            Ok(lent)
         }
         Ok(_) => Err(Error::with(ErrorKind::Malformed, "the answer to a loan is of another kind")),
         Err(error) if matches!(error.kind, StaleMap | Conflict | Corrupt) => Err(error),
@@ -155,6 +177,14 @@ async fn borrow(
             let detail = format!("{share} lends nothing: {error}");
             Err(Error::with(ErrorKind::Unavailable, detail))
         }
+    }
+}
+
+/// The numbers that came with a loan.
+fn numbers_of(loan: &Loan) -> Range<u64> {
+    match loan.ino {
+        0 => 0..0,
+        first => first..first.saturating_add(loan.children.clamp(1, CHILDREN_MAX).into()),
     }
 }
 
@@ -198,15 +228,15 @@ impl Borrowed {
 
     /// The number of a new inode in another share, if one was asked for.
     pub fn child(&self) -> Option<Ino> {
-        self.0.iter().map(|lent| Ino(lent.loan.ino)).find(|ino| ino.0 != 0)
+        self.0.iter().find_map(|lent| lent.child)
     }
 
     /// Inodes and bytes that a share has more afterwards. False: nothing was borrowed of it.
     pub fn count(&mut self, share: VolumeId, inodes: i64, bytes: i64) -> bool {
         let lent = self.0.iter_mut().find(|lent| lent.share == share);
         lent.is_some_and(|lent| {
-            lent.end.inodes += inodes;
-            lent.end.bytes += bytes;
+            lent.more.0 += inodes;
+            lent.more.1 += bytes;
             true
         })
     }
@@ -216,19 +246,18 @@ impl Borrowed {
         if self.0.is_empty() || strake_base::is_broken("loans-are-noted") {
             return Ok(true);
         }
-        let slot = |lent: &Lent| keys::loan(lent.share, lent.loan.slot as u8);
+        let slot = |lent: &Lent| keys::loan(lent.share, lent.of.loan.slot as u8);
         let slots: Vec<_> = self.0.iter().map(slot).collect();
         let found = kv.multi_get(&slots).await.map_err(store_error)?;
-        for ((Lent { loan, end, .. }, key), value) in self.0.iter().zip(slots).zip(found) {
+        for ((lent, key), value) in self.0.iter().zip(slots).zip(found) {
             let stored: Option<LoanRecord> = decoded(&key, value)?;
-            if stored.is_none_or(|stored| stored.number != loan.stored) {
+            if !lent.of.lasts(stored) {
                 return Ok(false);
             }
-            let GiveBack { number, inodes, bytes, .. } = *end;
-            let made = LoanRecord { number, made: true, inodes, bytes };
+            let made = records::encode(&lent.note());
             match strake_base::is_broken("loans-are-contended") {
-                true => kv.put(key, records::encode(&made)),
-                false => kv.put_contended(key, records::encode(&made)),
+                true => kv.put(key, made),
+                false => kv.put_contended(key, made),
             }
         }
         Ok(true)
@@ -236,17 +265,64 @@ impl Borrowed {
 
     /// What has become of the change; `None`: nobody knows.
     pub fn end(&mut self, made: Option<bool>) {
-        self.0.iter_mut().for_each(|lent| lent.end.made = made);
+        self.0.iter_mut().for_each(|lent| lent.made = made);
+    }
+}
+
+impl Lent {
+    /// For one change, which may make something below `dir`.
+    fn begin(
+        ctx: &Ctx,
+        share: VolumeId,
+        inodes: Vec<Ino>,
+        mut of: OnLoan,
+        dir: Option<Ino>,
+    ) -> Self {
+        let shares = ctx.settings.shares;
+        // As if its lender had been asked for this directory: where it lies does not depend on who was first.
+        let place = |dir, number| shares.place(keys::child_ino(dir, number), shares.index(share));
+        let child = dir.and_then(|dir| Some(place(dir, of.numbers.next()?)));
+        let (core, own) = (ctx.core.clone(), ctx.volume.clone());
+        Lent { core, own, share, inodes, of, child, more: (0, 0), made: Some(false) }
+    }
+
+    /// What its slot is to hold when the change is made.
+    fn note(&self) -> LoanRecord {
+        self.of.note(self.more.0, self.more.1)
+    }
+
+    /// If it can be kept, it is given back when its time is over; in use then, it is not kept any more.
+    fn give_back_in_time(&self) {
+        if self.of.numbers.is_empty() {
+            return;
+        }
+        let (core, own, share) = (self.core.clone(), self.own.clone(), self.share);
+        let (number, until) = (self.of.loan.number, self.of.until);
+        task::spawn(async move {
+            sleep_until(until).await;
+            if let Some(kept) = own.kept.remove(share, number) {
+                give_back(&core, share, kept.end(true)).await;
+            }
+        });
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let (core, share, end) = (self.core.clone(), self.share, self.end);
-        task::spawn(async move {
-            if let Err(error) = ask(&core, share, MetaOp::GiveBack(end)).await {
-                tracing::debug!("share {share} does not hear that a loan is over: {error}");
-            }
-        });
+        if self.made == Some(true) {
+            self.of.noted = Some(self.note());
+        }
+        let certain = self.made.is_some();
+        if certain && self.own.kept.put(self.share, &self.of) {
+            return;
+        }
+        let (core, share, end) = (self.core.clone(), self.share, self.of.end(certain));
+        task::spawn(async move { give_back(&core, share, end).await });
+    }
+}
+
+async fn give_back(core: &Core, share: VolumeId, end: GiveBack) {
+    if let Err(error) = ask(core, share, MetaOp::GiveBack(end)).await {
+        tracing::debug!("share {share} does not hear that a loan is over: {error}");
     }
 }

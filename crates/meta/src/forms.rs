@@ -59,7 +59,8 @@ fn encoded(record: &impl Message) -> Vec<u8> {
 }
 
 fn loans() -> Vec<Vec<u8>> {
-    vec![encoded(&LoanRecord { number: 1 << 33, made: true, inodes: -1, bytes: -4096 })]
+    let lasts = LoanRecord { number: 1 << 33, made: true, inodes: -1, bytes: -4096, over: false };
+    vec![encoded(&lasts), encoded(&LoanRecord { over: true, ..lasts })]
 }
 
 fn decoded<T: Message + Default>(bytes: &[u8]) -> Option<T> {

@@ -7,6 +7,10 @@
 //! Each loan has a slot, a key that the borrower writes with the change, and that this server writes when it
 //! gives the borrower up: of the two the database lets one through, so what is so then stays so. A server that takes a
 //! share into use writes all slots first, and so ends what its predecessor had lent.
+//!
+//! Of a directory that is to be made nothing is in memory. A loan for that is a slot and some numbers, and the borrower may
+//! make several with it, one after the other: its slot counts them together, until he gives it back, or is given up.
+//!
 //! docs/design/0067-shares-of-a-volume.md goes through who may die when.
 
 use crate::cache::Commit;
@@ -14,7 +18,7 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::leases::Keeper;
-use crate::loans::SLOTS;
+use crate::loans::{CHILDREN_MAX, SLOTS};
 use crate::places::Places;
 use crate::records::{self, LoanRecord};
 use crate::stored::{decoded, store_error};
@@ -90,9 +94,7 @@ async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
             // What was given up half-way, and comes late, would lie over the change.
             volume.kv.drain().await.map_err(store_error)?;
         }
-        if op.child_of != 0 {
-            loan.ino = volume.new_ino(Ino(op.child_of)).await?.0;
-        }
+        number_children(volume, &op, &mut loan).await?;
         Forgotten::begin(&ctx, &op).await
     };
     let _forgotten = match prepared.await {
@@ -120,6 +122,18 @@ async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
         core.work.notify_one();
     }
     volume.loans.end(&loan, stored);
+}
+
+/// Numbers for what the borrower is about to make: for several changes one after the other, where he can keep a slot.
+async fn number_children(volume: &Volume, op: &Borrow, loan: &mut Loan) -> Result<()> {
+    if op.child_of == 0 {
+        return Ok(());
+    }
+    // What is lent beside the numbers is given back with the change.
+    let can_be_kept = op.inodes.is_empty() && volume.loans.are_few();
+    loan.children = if can_be_kept { op.children.clamp(1, CHILDREN_MAX) } else { 1 };
+    loan.ino = volume.new_inos(Ino(op.child_of), loan.children).await?.0;
+    Ok(())
 }
 
 /// What a change has removed is not leased any more: the caller's lease was not recalled.
@@ -181,7 +195,7 @@ async fn settled(ctx: &Ctx, loan: &Loan, said: GiveBack) -> Option<(u64, GiveBac
     }
 }
 
-/// Looks whether the change was made; if not, it never will be.
+/// Looks whether the change was made, or which of several were; if not, it never will be, nor will any other.
 async fn settle(volume: &Volume, loan: &Loan) -> Result<LoanRecord> {
     let key = keys::loan(volume.id, loan.slot as u8);
     let mut found = LoanRecord::default();
@@ -190,6 +204,7 @@ async fn settle(volume: &Volume, loan: &Loan) -> Result<LoanRecord> {
             let stored: Option<LoanRecord> = decoded(&key, stored)?;
             let never = LoanRecord { number: loan.number, ..LoanRecord::default() };
             found = stored.filter(|stored| stored.number == loan.number).unwrap_or(never);
+            found.over = true;
             tx.put_contended(key.clone(), records::encode(&found));
             Ok(())
         })

@@ -11,7 +11,8 @@
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
 //!   carried out once: locks, retries, lost answers, the ledger.
 //! * `merge`, `merges` — changes of names that wait for the same directory are carried out together.
-//! * `loans`, `lend`, `borrow` — changes of several shares of a volume: what their servers lend to each other meanwhile.
+//! * `loans`, `lend`, `borrow`, `kept` — changes of several shares of a volume: what their servers lend to each other
+//!   meanwhile.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
 //! * `check` — whether all of it fits together, while it is in use.
@@ -45,6 +46,7 @@ mod count;
 mod ctx;
 mod forms;
 mod hearing;
+mod kept;
 mod keys;
 mod layout;
 mod leases;

@@ -2,7 +2,7 @@
 
 use crate::keys;
 use crate::records::LoanRecord;
-use crate::stored::get;
+use crate::stored::{decoded, store_error};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use strake_engine::kv::Snapshot;
@@ -12,6 +12,8 @@ use tokio::sync::{Notify, oneshot};
 
 /// Loans at one time.
 pub(crate) const SLOTS: u8 = 64;
+/// Numbers for directories that are made one after the other with one loan.
+pub(crate) const CHILDREN_MAX: u32 = 32;
 
 /// The loans of a share.
 #[derive(Default)]
@@ -47,7 +49,7 @@ impl Loans {
         let mut state = self.state.lock();
         let (slot, stored) = state.free.pop()?;
         state.last += 1;
-        Some(Loan { number: state.last, slot: slot.into(), stored, ino: 0 })
+        Some(Loan { number: state.last, slot: slot.into(), stored, ..Loan::default() })
     }
 
     /// A slot in which this number is stored is free.
@@ -60,6 +62,20 @@ impl Loans {
         self.freed.notify_waiters();
     }
 
+    /// True while so many slots are free that a borrower may keep one: others never wait for what nobody uses.
+    pub fn are_few(&self) -> bool {
+        self.state.lock().free.len() >= usize::from(SLOTS / 2)
+    }
+
+    /// Ends all loans: whoever waits for one to be given back looks for himself what has become of its change.
+    pub fn call_in(&self) {
+        for (number, (_, keeper)) in &mut self.state.lock().lent {
+            if let Some(keeper) = keeper.take() {
+                let _ = keeper.send(GiveBack { number: *number, ..GiveBack::default() });
+            }
+        }
+    }
+
     /// True if nothing is lent.
     pub fn are_over(&self) -> bool {
         self.state.lock().lent.is_empty()
@@ -70,8 +86,13 @@ impl Loans {
         let lent = |(number, (slot, _)): (&u64, &(u8, _))| (*number, *slot);
         let lent: Vec<(u64, u8)> = self.state.lock().lent.iter().map(lent).collect();
         let (mut inodes, mut bytes) = (0, 0);
-        for (number, slot) in lent {
-            let stored: Option<LoanRecord> = get(snapshot, &keys::loan(id, slot)).await?;
+        if lent.is_empty() {
+            return Ok((inodes, bytes));
+        }
+        let slots: Vec<_> = lent.iter().map(|(_, slot)| keys::loan(id, *slot)).collect();
+        let found = snapshot.multi_get(&slots).await.map_err(store_error)?;
+        for (((number, _), key), value) in lent.into_iter().zip(&slots).zip(found) {
+            let stored: Option<LoanRecord> = decoded(key, value)?;
             if let Some(made) = stored.filter(|stored| stored.number == number && stored.made) {
                 (inodes, bytes) = (inodes + made.inodes, bytes + made.bytes);
             }

@@ -19,6 +19,8 @@ pub struct MetaOptions {
     pub storage_wait_ms: u64,
     /// How often the background tasks look for work when nobody has told them of any.
     pub tick_ms: u64,
+    /// How long a loan of another share is kept for the next directory that is made there.
+    pub loan_kept_ms: u64,
     /// Most inodes kept decoded in memory.
     pub cached_inodes_max: usize,
     /// Most directory entries kept in memory.
@@ -34,6 +36,7 @@ impl Default for MetaOptions {
             capability_ms: 24 * 3_600_000,
             storage_wait_ms: 30_000,
             tick_ms: 1_000,
+            loan_kept_ms: 1_000,
             cached_inodes_max: 200_000,
             cached_entries_max: 400_000,
         }

@@ -29,12 +29,17 @@ const OWN_TRIES_MAX: u32 = 100;
 impl Volume {
     /// A number for a new inode below `dir`.
     pub async fn new_ino(&self, dir: Ino) -> Result<Ino> {
+        self.new_inos(dir, 1).await
+    }
+
+    /// The first of so many of them, each one more than the one before. They are fewer than are reserved at a time.
+    pub async fn new_inos(&self, dir: Ino, count: u32) -> Result<Ino> {
         loop {
-            if let Some(counter) = self.inodes.lock().take() {
+            if let Some(counter) = self.inodes.lock().take(count.into()) {
                 let shares = self.settings().shares;
                 return Ok(shares.place(keys::child_ino(dir, counter), shares.index(self.id)));
             }
-            self.have_inos(1).await?;
+            self.have_inos(count as usize).await?;
         }
     }
 

@@ -244,21 +244,24 @@ pub(crate) struct Topology {
     pub moves: u64,
 }
 
-/// `K`: for which loan a slot was written last, and what its change was.
+/// `K`: for which loan a slot was written last, and what its changes were.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct LoanRecord {
     /// The loan.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// The change was made with this; else it never will be.
+    /// A change was made with this; else none ever will be.
     #[prost(bool, tag = "2")]
     pub made: bool,
-    /// Inodes that the share has more since.
+    /// Inodes that the share has more since, by all changes that were.
     #[prost(sint64, tag = "3")]
     pub inodes: i64,
     /// Bytes that it has more.
     #[prost(sint64, tag = "4")]
     pub bytes: i64,
+    /// Its lender has ended it: no further change is made with it.
+    #[prost(bool, tag = "5")]
+    pub over: bool,
 }
 
 /// `S`: a session.

@@ -131,7 +131,7 @@ impl MetaServer {
         let until = self.core.monotonic_ms() + STOP_WAIT_MS;
         self.jobs.stop();
         let all_done = || self.busy.load(Ordering::Acquire) == 0 && self.jobs.have_ended();
-        while !all_done() && self.core.monotonic_ms() < until {
+        while !(self.lends_nothing() && all_done()) && self.core.monotonic_ms() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let all_done = has_ended && all_done();
@@ -149,6 +149,13 @@ impl MetaServer {
             }
         }
         Ok(())
+    }
+
+    /// Ends what is lent. True if that is done, or whoever serves it now has done it.
+    fn lends_nothing(&self) -> bool {
+        let volumes = self.core.volumes();
+        volumes.iter().for_each(|volume| volume.loans.call_in());
+        volumes.iter().all(|volume| volume.loans.are_over() || volume.kv.is_taken_over())
     }
 
     /// Serves nothing from now on that another server may serve; after that the manager may be told.

@@ -1,6 +1,7 @@
 //! What the server keeps in memory about one volume.
 
 use crate::cluster::Settings;
+use crate::kept::Kept;
 use crate::leases::Leases;
 use crate::loans::Loans;
 use crate::locks::ranges::RangeLocks;
@@ -27,11 +28,11 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// A number, if any is left.
-    pub fn take(&mut self) -> Option<u64> {
-        let number = (self.next < self.end).then_some(self.next)?;
-        self.next += 1;
-        Some(number)
+    /// The first of so many numbers, if as many are left.
+    pub fn take(&mut self, count: u64) -> Option<u64> {
+        let first = (self.left() >= count).then_some(self.next)?;
+        self.next += count;
+        Some(first)
     }
 
     /// How many are left.
@@ -194,6 +195,8 @@ pub(crate) struct Volume {
     pub lost_due_ms: AtomicU64,
     /// What is lent to other shares of the volume.
     pub loans: Loans,
+    /// What is borrowed of them, and waits for its next use.
+    pub kept: Kept,
 }
 
 impl Volume {
@@ -216,6 +219,7 @@ impl Volume {
             recopies: Recopies::default(),
             lost_due_ms: AtomicU64::new(0),
             loans: Loans::default(),
+            kept: Kept::default(),
         }
     }
 

@@ -42,6 +42,7 @@ pub const REQUIRED: &[&str] = &[
     "fsck-part-checked",
     "group-refounded",
     "history-judged",
+    "loan-used-again",
     "log-read-known",
     "log-replaced",
     "read-bounded",

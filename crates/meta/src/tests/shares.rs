@@ -1,5 +1,8 @@
 //! Two metadata servers, each with a share of one volume, and what becomes of a change of both when one of them dies.
 
+use crate::keys;
+use crate::records::Stat;
+use crate::stored::get;
 use crate::tests::check::check_shares;
 use crate::tests::world::*;
 use crate::{MetaOptions, MetaServer};
@@ -7,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -161,8 +165,16 @@ struct Two {
 
 const SHARES: Shares = Shares { first: VolumeId(1), count: 2 };
 
+/// As long as this a loan is kept, where it is to be kept: less than its lender waits for it.
+const KEPT_MS: u64 = 2_000;
+
 impl Two {
     async fn new() -> Arc<Self> {
+        Self::keeping(options().loan_kept_ms).await
+    }
+
+    /// Loans are kept for so long for the next new directory.
+    async fn keeping(loan_kept_ms: u64) -> Arc<Self> {
         let (writers, trap, full) = Default::default();
         let database = Database { kv: MemoryKv::new(), writers, trap, full };
         let mut map = cluster_map();
@@ -177,7 +189,7 @@ impl Two {
             let callers = Callers::new(CallerOptions::default());
             let source = ManagerSource::Local(manager.clone());
             let map = MapView::connect(callers.clone(), source, 1000).await.unwrap();
-            let options = MetaOptions { server: ServerId(id), ..options() };
+            let options = MetaOptions { server: ServerId(id), loan_kept_ms, ..options() };
             let (store, clock) = (Arc::new(database.clone()), Arc::new(TestClock::default()));
             let server = MetaServer::start(store, map.clone(), key.clone(), clock, options);
             servers.push(server.await.unwrap());
@@ -272,6 +284,17 @@ impl Two {
             }
         }
         panic!("all directories are in one share");
+    }
+
+    /// Makes directories in the root, in both shares. How many of them are in share 1.
+    async fn make_many(&self, names: Range<u32>) -> u64 {
+        let mut elsewhere = 0;
+        for nth in names {
+            let made = self.make(1, &format!("many-{nth}"), FileKind::Directory).await;
+            elsewhere += u64::from(SHARES.index_of(Ino(made)));
+        }
+        assert!(elsewhere > 1, "all directories are in one share");
+        elsewhere
     }
 
     async fn leads(&self, parent: u64, name: &str) -> Option<u64> {
@@ -551,6 +574,69 @@ async fn a_borrower_that_stands_still_holds_nobody_up_for_long_and_does_nothing_
     renaming.await.unwrap().unwrap();
     was_renamed_once(&two, (from, to, moved)).await;
     assert!(two.leads(to, "h").await.is_some_and(|ino| ino != moved), "it was not replaced");
+}
+
+/// Each of them cost two messages.
+#[tokio::test(start_paused = true)]
+async fn directories_of_another_share_are_made_one_after_the_other_with_one_loan() {
+    let two = Two::keeping(KEPT_MS).await;
+    let made = two.make_many(0..24).await;
+    let borrower = two.server_of(0).core().volume(VolumeId(1)).await.unwrap();
+    let since = two.maps[0].owned_since(VolumeId(2));
+    let kept = borrower.kept.take(VolumeId(2), since).unwrap();
+    assert_eq!(kept.noted.map(|noted| noted.inodes), Some(made as i64));
+    assert!(borrower.kept.take(VolumeId(2), since).is_none(), "there was another loan");
+    assert!(borrower.kept.put(VolumeId(2), &kept));
+    two.check().await;
+}
+
+/// What is made with it then nobody would count.
+#[tokio::test]
+async fn a_loan_that_its_lender_has_ended_is_good_for_nothing_more() {
+    let two = Two::keeping(KEPT_MS).await;
+    two.make_many(0..16).await;
+    let lender = two.server_of(1).core().volume(VolumeId(2)).await.unwrap();
+    lender.loans.call_in();
+    while !lender.loans.are_over() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    two.make_many(16..32).await;
+    two.check().await;
+}
+
+#[tokio::test]
+async fn a_kept_loan_ends_with_the_server_that_gave_it() {
+    let two = Two::keeping(KEPT_MS).await;
+    two.make_many(0..16).await;
+    two.servers[1].halt();
+    two.take_over(1, 1).await;
+    two.make_many(16..32).await;
+    two.check().await;
+}
+
+#[tokio::test]
+async fn what_was_made_with_a_kept_loan_is_counted_when_its_borrower_dies() {
+    // It says nothing.
+    let two = Two::keeping(3_600_000).await;
+    two.make_many(0..16).await;
+    two.servers[0].halt();
+    two.take_over(0, 2).await;
+    two.check().await;
+}
+
+/// All of it was counted anew by whoever served it next.
+#[tokio::test]
+async fn a_share_of_which_somebody_keeps_a_loan_stops_in_good_order() {
+    let two = Two::keeping(KEPT_MS).await;
+    // It has been counted.
+    two.check().await;
+    let made = two.make_many(0..16).await;
+    two.servers[1].stop().await.unwrap();
+    let snapshot = two.database.kv.snapshot().await.unwrap();
+    let stat: Option<Stat> = get(&*snapshot, &keys::volume_stat(VolumeId(2))).await.unwrap();
+    let stat = stat.unwrap();
+    assert!(stat.clean, "it is not known what it holds");
+    assert_eq!(stat.inodes, made);
 }
 
 /// Whoever had lent could not write down that the change was not made, and kept all of it locked until there was room.

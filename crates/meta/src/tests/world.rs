@@ -370,6 +370,7 @@ pub fn options() -> MetaOptions {
         lease_ms: 30_000,
         storage_wait_ms: 20,
         tick_ms: 5,
+        loan_kept_ms: 20,
         ..MetaOptions::default()
     }
 }

@@ -309,12 +309,14 @@ impl Gen {
             child_of: self.u64(),
             mount: self.u64(),
             leases: self.u64(),
+            children: self.u32(),
         })
     }
 
     fn loan(&mut self) -> meta::MetaAnswer {
         let (number, slot, stored) = (self.u64(), self.u32(), self.u64());
-        meta::MetaAnswer::Loan(meta::Loan { number, slot, stored, ino: self.u64() })
+        let (ino, children) = (self.u64(), self.u32());
+        meta::MetaAnswer::Loan(meta::Loan { number, slot, stored, ino, children })
     }
 
     fn closed(&mut self) -> meta::RenewSession {

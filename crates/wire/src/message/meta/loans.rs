@@ -28,6 +28,9 @@ pub struct Borrow {
     /// Under which number it asks ([`super::MetaRequest::leases`]).
     #[prost(uint64, tag = "7")]
     pub leases: u64,
+    /// How many numbers one would like below `child_of`, to make one directory after the other with this loan. 0: one.
+    #[prost(uint32, tag = "8")]
+    pub children: u32,
 }
 
 /// See [`super::MetaAnswer::Loan`].
@@ -45,6 +48,10 @@ pub struct Loan {
     /// The number for a new inode; 0: none was asked for.
     #[prost(uint64, tag = "4")]
     pub ino: u64,
+    /// How many numbers there are, each one more than the one before. With several the loan is good for one change after the
+    /// other, until it is given back. 0, of a lender who knows of no further changes: one.
+    #[prost(uint32, tag = "5")]
+    pub children: u32,
 }
 
 /// See [`super::MetaOp::GiveBack`].
@@ -53,10 +60,10 @@ pub struct GiveBack {
     /// The loan.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// True: the change was made. False: it was not, and never will be. Absent: the borrower does not know.
+    /// True: the change was made, or some were. False: none was, and never will be. Absent: the borrower does not know.
     #[prost(bool, optional, tag = "2")]
     pub made: Option<bool>,
-    /// Inodes that the share has more since, if it was made.
+    /// Inodes that the share has more since, by all that were made.
     #[prost(sint64, tag = "3")]
     pub inodes: i64,
     /// Bytes that it has more.

@@ -49,6 +49,8 @@ impl Rates {
 #[derive(Clone)]
 pub struct MemoryKv {
     state: Arc<Mutex<State>>,
+    /// As if its host could lose power: how often it has been booted. 0: it cannot.
+    boots: u64,
 }
 
 struct State {
@@ -102,7 +104,12 @@ impl MemoryKv {
             undecided: Vec::new(),
             reach: Reach::Within,
         };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(state)), boots: 0 }
+    }
+
+    /// The same store, on a host that has been booted so often.
+    fn booted(self, boots: u64) -> Self {
+        Self { boots, ..self }
     }
 
     /// The next commit is carried out, its answer is lost, and the store cannot be reached from then on.
@@ -202,6 +209,10 @@ impl Kv for MemoryKv {
         };
         self.interleave().await;
         Ok(outcome)
+    }
+
+    fn boot(&self) -> Option<String> {
+        (self.boots > 0).then(|| format!("boot-{}", self.boots))
     }
 
     async fn sync(&self) -> Result<()> {

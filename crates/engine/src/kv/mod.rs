@@ -112,6 +112,12 @@ pub trait Kv: Send + Sync + 'static {
         false
     }
 
+    /// Where a loss of power takes what was committed and not synced: under which boot of its machine it is written. Another
+    /// one than an earlier process was told means that this may have happened. `None`: what is committed stays.
+    fn boot(&self) -> Option<String> {
+        None
+    }
+
     /// Returns when everything committed before the call survives the loss of power. Concurrent
     /// calls share one disk flush (group commit).
     async fn sync(&self) -> Result<()>;

@@ -25,6 +25,8 @@ struct State {
     now: MemoryKv,
     /// Which process is alive: others' calls fail.
     process: u64,
+    /// How often its machine has lost power.
+    losses: u64,
     durable: BTreeMap<Vec<u8>, Bytes>,
     /// Commits since the last sync, in order.
     pending: Vec<Writes>,
@@ -45,6 +47,7 @@ impl SimStore {
             random,
             now: MemoryKv::new(),
             process: 1,
+            losses: 0,
             durable: BTreeMap::new(),
             pending: Vec::new(),
             conflicts,
@@ -68,6 +71,7 @@ impl SimStore {
         let (kv, all) = {
             let mut state = self.state.lock();
             state.process += 1;
+            state.losses += 1;
             let count = state.pending.len() as u64;
             let kept = state.random.below(count + 1) as usize;
             let mut pending = std::mem::take(&mut state.pending);
@@ -163,6 +167,10 @@ impl Kv for Opened {
         }
         self.wait(Step::Write).await;
         Ok(outcome)
+    }
+
+    fn boot(&self) -> Option<String> {
+        Some(format!("boot-{}", self.state.lock().losses))
     }
 
     async fn sync(&self) -> Result<()> {

@@ -30,6 +30,8 @@ const FORMAT_FILE_BYTES_MAX: u64 = 4096;
 /// A directory that is locked and of a format that can be read.
 pub struct Directory {
     pub disk: Arc<dyn Disk>,
+    /// The disk had failed under the last process: what it does not have may be gone, as after a loss of power.
+    pub had_failed: bool,
     /// Released when dropped.
     pub lock: Box<dyn Send + Sync>,
 }
@@ -45,7 +47,8 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
         _ => io_error(&store, &error),
     })?;
     let names = disk.list().map_err(failed)?;
-    if names.iter().any(|name| name == FAILED_FILE) {
+    let had_failed = names.iter().any(|name| name == FAILED_FILE);
+    if had_failed {
         tracing::warn!(store, "the disk had failed: reading what it has");
         reread(path).map_err(failed)?;
         disk.remove(FAILED_FILE).map_err(failed)?;
@@ -58,7 +61,7 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
     } else {
         write(&*disk, engine).map_err(failed)?;
     }
-    Ok(Directory { disk, lock })
+    Ok(Directory { disk, had_failed, lock })
 }
 
 /// Leaves word for the next process that the kernel may show as written what the disk does not have. Not synced: should that

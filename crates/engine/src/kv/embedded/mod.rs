@@ -72,6 +72,8 @@ struct Core<S> {
     /// Where it lies, for messages.
     path: String,
     disk: Arc<dyn Disk>,
+    /// See [`Kv::boot`].
+    boot: String,
     reserve: Reserve,
     commit: Mutex<Commit>,
     /// The hasher of `commit.recent`.
@@ -110,12 +112,13 @@ impl<S: Store> Embedded<S> {
 
     /// Opens it in a directory that is locked already; `path` is for messages.
     pub(super) fn open_in(
-        Directory { disk, lock }: Directory,
+        Directory { disk, had_failed, lock }: Directory,
         path: &Path,
         checkpoint_bytes: u64,
         open: impl FnOnce() -> Result<S, StoreError>,
     ) -> Result<Self> {
         let path = path.display().to_string();
+        let boot = boot_of(&*disk, had_failed).map_err(|error| io_error(&path, &error))?;
         let reserve = open_reserve(&*disk).map_err(|error| io_error(&path, &error))?;
         if reserve.is_short() {
             // What the last process left must be read back and made durable, which takes room.
@@ -135,6 +138,7 @@ impl<S: Store> Embedded<S> {
             store,
             path,
             disk,
+            boot,
             reserve,
             hasher: recent.hasher(),
             commit: Mutex::new(Commit { journal, recent, newest, seal_at: checkpoint_bytes }),
@@ -147,6 +151,15 @@ impl<S: Store> Embedded<S> {
         core.horizon.advance(newest);
         let keeper = Keeper::start(&core).map_err(|error| io_error(&core.path, &error))?;
         Ok(Self { core, _keeper: keeper })
+    }
+}
+
+/// The kernel's boot. A disk that failed ends it for all that is told from now on.
+fn boot_of(disk: &dyn Disk, had_failed: bool) -> io::Result<String> {
+    let kernel = disk.boot_id()?;
+    match had_failed {
+        true => Ok(format!("{kernel} after failure {:016x} of the disk", SystemRandom.number()?)),
+        false => Ok(kernel),
     }
 }
 
@@ -377,6 +390,10 @@ impl<S: Store> Kv for Embedded<S> {
             true => Err(KvError::Full { store: self.core.path.clone(), next: DELETE_OR_FREE }),
             false => Ok(()),
         }
+    }
+
+    fn boot(&self) -> Option<String> {
+        Some(self.core.boot.clone())
     }
 
     async fn sync(&self) -> Result<()> {

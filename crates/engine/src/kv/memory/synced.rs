@@ -19,7 +19,7 @@ impl SyncedKv {
     /// An empty store.
     #[expect(clippy::new_without_default, reason = "an empty store is made, not defaulted")]
     pub fn new() -> Self {
-        Self { now: MemoryKv::new(), synced: Arc::default() }
+        Self { now: MemoryKv::new().booted(1), synced: Arc::default() }
     }
 
     /// What a loss of power now would leave.
@@ -27,7 +27,7 @@ impl SyncedKv {
     /// # Errors
     /// None: memory is always there.
     pub async fn after_power_loss(&self) -> Result<MemoryKv> {
-        let left = MemoryKv::new();
+        let left = MemoryKv::new().booted(2);
         let synced = self.synced.lock().clone();
         if let Some(synced) = synced {
             let mut filled = Transaction::begin(&left).await?;
@@ -53,6 +53,10 @@ impl Kv for SyncedKv {
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
         self.now.commit(snapshot, writes).await
+    }
+
+    fn boot(&self) -> Option<String> {
+        self.now.boot()
     }
 
     async fn sync(&self) -> Result<()> {

@@ -11,7 +11,7 @@ const DISK_BYTES: u64 = 64 << 20;
 
 /// The journal on a simulated disk, the tables in a real directory.
 fn open(disk: &SimDisk, directory: &Path) -> FjallKv {
-    let locked = Directory { disk: disk.process(), lock: Box::new(()) };
+    let locked = Directory { disk: disk.process(), had_failed: false, lock: Box::new(()) };
     let store = directory.join("tables");
     FjallKv::open_in(locked, directory, 1 << 20, || Lsm::open(&store)).unwrap()
 }

@@ -108,7 +108,7 @@ impl View for ForgetfulView {
 }
 
 fn open(disk: &SimDisk, platter: &Platter, eager: bool) -> crate::kv::Result<Embedded<Forgetful>> {
-    let directory = Directory { disk: disk.process(), lock: Box::new(()) };
+    let directory = Directory { disk: disk.process(), had_failed: false, lock: Box::new(()) };
     let (durable, map) = platter.0.lock().clone();
     let map = Arc::new(map);
     let store = Forgetful {
@@ -178,4 +178,33 @@ fn what_was_synced_survives_power_loss_and_what_was_acknowledged_survives_a_kill
             head = heads[0];
         }
     }
+}
+
+#[test]
+fn a_store_says_another_boot_after_a_loss_of_power_and_after_nothing_else() {
+    let (disk, platter) = (SimDisk::new(1, 64 << 20), Platter::default());
+    let boot = || open(&disk, &platter, false).unwrap().boot().unwrap();
+    let first = boot();
+    assert_eq!(boot(), first, "a clean stop");
+    disk.kill();
+    assert_eq!(boot(), first);
+    disk.power_loss();
+    let second = boot();
+    assert_ne!(second, first);
+    let failed = || {
+        let (disk, lock) = (disk.process(), Box::new(()));
+        let directory = Directory { disk, had_failed: true, lock };
+        let store = Forgetful {
+            platter: platter.clone(),
+            map: Mutex::default(),
+            sealed: Mutex::default(),
+            next: AtomicU64::new(1),
+            eager: false,
+        };
+        let path = Path::new("simulated");
+        let kv = Embedded::open_in(directory, path, Forgetful::CHECKPOINT_BYTES, || Ok(store));
+        kv.unwrap().boot().unwrap()
+    };
+    let (third, fourth) = (failed(), failed());
+    assert!(third != second && fourth != third, "{third}, {fourth}");
 }

@@ -1,6 +1,6 @@
 //! What `stat` shows of an inode.
 
-use crate::cluster::Settings;
+use crate::ctx::Ctx;
 use crate::layout;
 use crate::records::{Inode, Shard, later};
 use strake_wire::message::common::Attributes;
@@ -13,7 +13,7 @@ fn has_no_xattrs(inode: &Inode) -> bool {
 }
 
 /// What `stat` shows of an inode and, if it is a directory, its shards taken together.
-pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, settings: &Settings) -> Attributes {
+pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, ctx: &Ctx) -> Attributes {
     let mut attr = Attributes {
         ino: inode.ino,
         kind: inode.kind,
@@ -28,7 +28,7 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, settings: &Settin
         mtime: inode.mtime,
         ctime: inode.ctime,
         btime: inode.btime,
-        version: inode.version,
+        version: ctx.core.losses().told(inode.version),
         inline: inode.inline,
         no_xattrs: has_no_xattrs(inode),
         leased: false,
@@ -43,7 +43,7 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, settings: &Settin
         attr.version += shard.version;
     }
     if inode.is_dir() {
-        attr.layout = layout::for_children(inode, settings).map(|l| (&l).into()).ok();
+        attr.layout = layout::for_children(inode, &ctx.settings).map(|l| (&l).into()).ok();
     }
     attr
 }

@@ -7,6 +7,7 @@ use crate::count::Recounts;
 use crate::hearing::Hearing;
 use crate::ledger::{self, Ledger};
 use crate::locks::inodes::InodeLocks;
+use crate::losses::{self, Losses};
 use crate::merges::Merges;
 use crate::metrics::Metrics;
 use crate::records::{self, Inode, Locks, Raw, SessionRecord, Shard, Stat};
@@ -30,7 +31,7 @@ use strake_wire::attempts::Attempts;
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{self, ClusterMap};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 /// What all operations share.
 pub(crate) struct Core {
@@ -76,6 +77,8 @@ pub(crate) struct Core {
     being_opened: Mutex<Option<VolumeId>>,
     /// How often one was.
     openings: AtomicU32,
+    /// How often the store may have lost what clients had been told; known before a volume is in use.
+    losses: OnceCell<Losses>,
     /// Two independent keyed hashes name an entry in the cache.
     hashes: (RandomState, RandomState),
 }
@@ -111,6 +114,7 @@ impl Core {
             opening: tokio::sync::Mutex::default(),
             being_opened: Mutex::default(),
             openings: AtomicU32::new(0),
+            losses: OnceCell::new(),
             hashes: (RandomState::new(), RandomState::new()),
         })
     }
@@ -332,7 +336,14 @@ impl Core {
         let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
         dump::check_open(&*kv).await.map_err(store_error)?;
         let opening = Opening(self.openings.fetch_add(1, Ordering::Relaxed));
-        Ok(Volume::new(id, settings, kv, opening))
+        let volume = Volume::new(id, settings, kv, opening);
+        self.losses.get_or_try_init(|| losses::begin(&volume, &*self.store)).await?;
+        Ok(volume)
+    }
+
+    /// How often the store may have lost what clients had been told.
+    pub fn losses(&self) -> Losses {
+        self.losses.get().copied().unwrap_or_default()
     }
 
     /// What an earlier server of a share has lent is over.

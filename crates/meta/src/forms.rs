@@ -1,7 +1,7 @@
 //! The forms of bytes that are read from a metadata store, for those who test decoders.
 
 use crate::records::{
-    self, Entry, HeldLock, Inode, LoanRecord, Locks, LostUse, Mark, Number, Order, Place, Raw,
+    self, BootRecord, Entry, HeldLock, Inode, LoanRecord, Locks, LostUse, Mark, Number, Order, Place, Raw,
     Recopying, SessionRecord, Shard, Spare, Stat, Topology,
 };
 use crate::{keys, layout};
@@ -19,6 +19,7 @@ pub const FORMS: &[Form] = &[
     value("order", orders, check::<Order>),
     value("shard", shards, check::<Shard>),
     value("number", || vec![encoded(&Number { next: 1 << 40 })], check::<Number>),
+    value("boot", boots, check::<BootRecord>),
     value("topology", || vec![encoded(&Topology { moves: 3 })], check::<Topology>),
     value("loan", loans, check::<LoanRecord>),
     value("session", sessions, check::<SessionRecord>),
@@ -56,6 +57,11 @@ fn seal(bytes: &mut [u8]) {
 
 fn encoded(record: &impl Message) -> Vec<u8> {
     records::encode(record).into()
+}
+
+fn boots() -> Vec<Vec<u8>> {
+    let boot = "c4ba2a9e-5c0c-4d2b-9d0e-2f1f8c1f6a51".into();
+    vec![encoded(&BootRecord { boot, losses: 3, clean: true })]
 }
 
 fn loans() -> Vec<Vec<u8>> {

@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     Link = b'L',
     /// Counters.
     Number = b'N',
+    /// By which process the store is written.
+    Boot = b'O',
     /// POSIX record locks.
     Posix = b'P',
     /// Result ledger.
@@ -60,7 +62,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// Every kind: what an empty volume has no key of.
-    pub(crate) const ALL: [Kind; 19] = [
+    pub(crate) const ALL: [Kind; 20] = [
         Kind::Spare,
         Kind::Contents,
         Kind::Entry,
@@ -73,6 +75,7 @@ impl Kind {
         Kind::Loan,
         Kind::Link,
         Kind::Number,
+        Kind::Boot,
         Kind::Posix,
         Kind::Result,
         Kind::Session,
@@ -168,6 +171,11 @@ pub(crate) fn loan(volume: VolumeId, slot: u8) -> Vec<u8> {
 /// The next inode counter (0), session id (1) or lending (2) not reserved yet.
 pub(crate) fn number(volume: VolumeId, which: u8) -> Vec<u8> {
     Key::new(Kind::Number, volume).bytes(&[which])
+}
+
+/// By which process the store is written: of no volume.
+pub(crate) fn boot() -> Vec<u8> {
+    Key::new(Kind::Boot, VolumeId(0)).end()
 }
 
 /// The reply to a mutation.

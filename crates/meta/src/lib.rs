@@ -55,6 +55,7 @@ mod lend;
 mod lengths;
 mod loans;
 mod locks;
+mod losses;
 mod lost;
 mod merge;
 mod merges;

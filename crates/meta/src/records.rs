@@ -236,6 +236,20 @@ pub(crate) struct Number {
     pub next: u64,
 }
 
+/// `O`: by which process the store is written.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct BootRecord {
+    /// Under which boot of its machine.
+    #[prost(string, tag = "1")]
+    pub boot: String,
+    /// How often what was not synced may have been lost.
+    #[prost(uint64, tag = "2")]
+    pub losses: u64,
+    /// It has stopped in good order.
+    #[prost(bool, tag = "3")]
+    pub clean: bool,
+}
+
 /// `T`: counts moves of directories.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Topology {

@@ -6,6 +6,7 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::leases::Keeper;
 use crate::lend;
+use crate::losses;
 use crate::metrics::Metrics;
 use crate::occupied;
 use crate::ops::move_out::MoveOut;
@@ -148,7 +149,10 @@ impl MetaServer {
                 stored?;
             }
         }
-        Ok(())
+        match self.core.volumes().first() {
+            Some(volume) if all_done => losses::end(volume, self.core.losses()).await,
+            _ => Ok(()),
+        }
     }
 
     /// Ends what is lent. True if that is done, or whoever serves it now has done it.

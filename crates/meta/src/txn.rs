@@ -268,7 +268,7 @@ async fn as_it_lies(ctx: &Ctx, mut answer: MetaAnswer) -> Result<MetaAnswer> {
     let newer = |attr: &mut Attributes| {
         if attr.layout != inode.layout {
             attr.layout = inode.layout.clone();
-            attr.version = attr.version.max(inode.version);
+            attr.version = attr.version.max(ctx.core.losses().told(inode.version));
         }
     };
     match &mut answer {

@@ -475,7 +475,7 @@ impl<'a> Tx<'a> {
             true => Some(self.shard_total(inode).await?),
             false => None,
         };
-        Ok(attributes(inode, shard.as_ref(), &self.ctx.settings))
+        Ok(attributes(inode, shard.as_ref(), self.ctx))
     }
 
     /// Puts an inode into the queue of delayed work.

@@ -149,7 +149,7 @@ async fn scan_children(
 /// Attributes by the page's own snapshot, not by the caches.
 async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes> {
     if !inode.is_dir() {
-        return Ok(attributes(inode, None, &tx.ctx.settings));
+        return Ok(attributes(inode, None, tx.ctx));
     }
     let mut total: Option<Shard> = None;
     for index in 0..inode.shards() {
@@ -157,7 +157,7 @@ async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes>
         let shard = tx.get::<Shard>(&key).await?.unwrap_or_default();
         total = Some(total.map_or(shard, |total| total.with(&shard)));
     }
-    Ok(attributes(inode, total.as_ref(), &tx.ctx.settings))
+    Ok(attributes(inode, total.as_ref(), tx.ctx))
 }
 
 #[cfg(test)]

@@ -371,6 +371,7 @@ impl Gen {
                 lease_ms: self.u64(),
                 resumed: self.bool(),
                 shared: self.list(Self::u64),
+                losses: self.u64(),
             }),
             Entry(self.attr()),
             Created(meta::Created {

@@ -82,6 +82,10 @@ struct FakeState {
     lost_answers: Vec<(String, Error)>,
     /// The sessions are forgotten with the answer that is lost.
     with_session: bool,
+    /// What is on disk of the files, where that is kept apart.
+    synced: Option<BTreeMap<u64, FakeFile>>,
+    /// How often it has lost power.
+    losses: u64,
 }
 
 /// Inodes of [`Fake::fill`] are numbered apart.
@@ -307,7 +311,9 @@ impl MetaService for FakeMeta {
         if repeated {
             state.log.push(format!("repeated {}", request.seq));
         }
+        let syncs = losses::syncs(&op);
         let answer = state.meta(op, repeated)?;
+        state.note_synced(syncs);
         state.lost(&line)?;
         Ok(MetaReply { answer: Some(answer), fenced: 0 })
     }
@@ -399,7 +405,9 @@ impl FakeState {
                 }
                 let shared = open.writable.into_iter().filter(|_| self.shared).collect();
                 let lease_ms = 30_000;
-                Ok(MetaAnswer::Session(meta::Session { session, lease_ms, resumed, shared }))
+                let losses = self.losses;
+                let opened = meta::Session { session, lease_ms, resumed, shared, losses };
+                Ok(MetaAnswer::Session(opened))
             }
             MetaOp::RenewSession(renew) => {
                 if renew.incarnation == self.incarnation

@@ -24,6 +24,7 @@ mod send;
 pub(crate) mod shared;
 mod state;
 mod sync;
+mod volatile;
 mod write;
 
 #[cfg(test)]

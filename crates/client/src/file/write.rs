@@ -16,6 +16,9 @@ use strake_types::{Consistency, Error, ErrorKind, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
+/// How often a write asks for contents inside the inode. What is asked for is newer than what was known, unless the server
+/// has gone back to an earlier state without saying so.
+const REFRESHES_MAX: u32 = 100;
 /// Mode bits that a write by an ordinary user takes away.
 const SETID_BITS: u32 = 0o6000;
 
@@ -41,6 +44,11 @@ enum Taken {
     Refresh,
     /// The end must be locked first.
     Lock,
+}
+
+fn gone_back() -> Error {
+    let detail = "the metadata server tells only of earlier versions of the file than it did before";
+    Error::with(ErrorKind::Io, detail)
 }
 
 impl Volume {
@@ -141,7 +149,7 @@ impl Volume {
             return Ok(Some(if let At::Offset(offset) = at { offset } else { length }));
         }
         let mut room = Some(self.room_for(data.len()).await);
-        let state = &file.state;
+        let (state, mut refreshes) = (&file.state, 0);
         loop {
             let progress = state.progress.notified();
             let taken = {
@@ -160,7 +168,11 @@ impl Volume {
                 }
                 Taken::Lock => return Ok(None),
                 Taken::Wait => progress.await,
-                Taken::Refresh => self.refresh_inline(state).await?,
+                Taken::Refresh if refreshes == REFRESHES_MAX => return Err(gone_back()),
+                Taken::Refresh => {
+                    refreshes += 1;
+                    self.refresh_inline(state).await?;
+                }
                 Taken::MoveOut => {
                     let _order = self.in_order(state).await?;
                     self.move_out(state).await?;

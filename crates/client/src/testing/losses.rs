@@ -1,7 +1,27 @@
 //! What the fake metadata server forgets when it restarts, and what it loses with its power.
 
-use super::Fake;
+use super::{Fake, FakeState};
 use strake_types::Ino;
+use strake_wire::message::meta::MetaOp;
+
+/// True for what is answered when all is on disk.
+pub(super) fn syncs(op: &MetaOp) -> bool {
+    match op {
+        MetaOp::Sync(_) => true,
+        MetaOp::Publish(publish) => publish.sync,
+        MetaOp::WriteInline(write) => write.sync,
+        _ => false,
+    }
+}
+
+impl FakeState {
+    /// All is on disk, if so.
+    pub(super) fn note_synced(&mut self, all: bool) {
+        if let Some(synced) = self.synced.as_mut().filter(|_| all) {
+            synced.clone_from(&self.files);
+        }
+    }
+}
 
 impl Fake {
     /// The server restarts without its sessions.
@@ -20,5 +40,30 @@ impl Fake {
     pub(crate) fn restart_without(&self, ino: Ino) {
         self.state.lock().files.remove(&ino.0);
         self.restart();
+    }
+
+    /// All that there is now is on disk; what comes is when it is synced.
+    pub(crate) fn keep_synced_apart(&self) {
+        let state = &mut *self.state.lock();
+        state.synced = Some(state.files.clone());
+    }
+
+    /// The server restarts after a loss of power: of its files there is what was synced, and it says so.
+    pub(crate) fn lose_power(&self) {
+        {
+            let state = &mut *self.state.lock();
+            state.files = state.synced.clone().unwrap_or_default();
+            state.losses += 1;
+            // As the real server does: they are later than all that was told before.
+            state.files.values_mut().for_each(|file| file.attr.version += 1 << 40);
+            state.synced = Some(state.files.clone());
+        }
+        self.restart();
+    }
+
+    /// The server goes back to an earlier version of a file without saying so.
+    pub(crate) fn go_back(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        state.files.get_mut(&ino.0).expect("a test names a file that is there").attr.version = 1;
     }
 }

@@ -20,6 +20,7 @@ mod open;
 mod parts;
 mod read;
 mod resize;
+mod retold;
 mod send;
 pub(crate) mod shared;
 mod state;

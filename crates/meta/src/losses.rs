@@ -115,7 +115,8 @@ mod tests {
         let root = world.root();
         let ino = root.file(1, "f").await.unwrap();
         kv.sync().await.unwrap();
-        let (before, directory) = (root.getattr(ino).await.unwrap(), root.getattr(1).await.unwrap());
+        let (before, directory) =
+            (root.getattr(ino).await.unwrap(), root.getattr(1).await.unwrap());
         root.write(ino, 0, b"lost").await.unwrap();
         let lost = root.write(ino, 4, b"lost").await.unwrap();
         assert_eq!((told(&world).await, lost.version), (0, before.version + 2));

@@ -198,7 +198,7 @@ impl Volume {
             doubt.end(said.as_ref().err());
         }
         if let (Some(telling), Ok(said)) = (telling, &said) {
-            self.has_told(share, telling, (&said.answer, said.incarnation));
+            self.has_told(share, *telling, (&said.answer, said.incarnation));
         }
         number.ended(&said);
         said

@@ -178,7 +178,7 @@ impl Session {
     }
 
     /// How often it may have. All that is known to be lost is told once more, or failed.
-    pub(crate) fn losses(&self) -> u64 {
+    pub(crate) fn losses_heeded(&self) -> u64 {
         self.state.lock().heeded
     }
 

@@ -86,14 +86,14 @@ impl Core {
 
 impl Volume {
     /// An operation is about to be sent.
-    pub(crate) fn begin_telling(&self, op: &MetaOp) -> Option<Telling> {
+    pub(crate) fn begin_telling(&self, op: &MetaOp) -> Option<Box<Telling>> {
         let (ino, again, durable) = told_by(op)?;
         let file = self.inodes().file(Ino(ino))?;
         let (life, mark) = {
             let core = file.core();
             (core.life, core.volatile.mark())
         };
-        Some(Telling { file, life, mark, again, durable })
+        Some(Box::new(Telling { file, life, mark, again, durable }))
     }
 
     /// It was answered so, in this incarnation of the session.

@@ -168,7 +168,7 @@ impl Volume {
             self.sync_drained(file, waited).await
         };
         let tell = async {
-            let losses = || self.session(file.ino()).losses();
+            let losses = || self.session(file.ino()).losses_heeded();
             let before = losses();
             let told = match self.publish(file, Tell::WithTheBytes).await {
                 Ok(true) if losses() == before => Ok(false),
@@ -210,9 +210,9 @@ impl Volume {
     async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<bool> {
         let was_inline = file.core().is_inline();
         loop {
-            let losses = self.session(file.ino()).losses();
+            let losses = self.session(file.ino()).losses_heeded();
             self.sync_told(file).await?;
-            if self.session(file.ino()).losses() == losses {
+            if self.session(file.ino()).losses_heeded() == losses {
                 return Ok(was_inline && !file.core().is_inline());
             }
             // The server's machine lost power meanwhile: what was lost is told once more, and has to be on disk as well.
@@ -303,7 +303,7 @@ impl Volume {
     /// anything written through this mount is lost that was not told before.
     pub async fn sync_all(self: &Arc<Self>) -> Result<()> {
         let _timer = self.count(Op::Fsync);
-        let losses = || self.parts().iter().map(|share| share.session.losses()).sum::<u64>();
+        let losses = || self.parts().iter().map(|share| share.session.losses_heeded()).sum::<u64>();
         loop {
             let before = losses();
             let synced = self.sync_all_told().await;

@@ -111,7 +111,10 @@ impl Store {
             } else if matches!(old, Block::Data(..)) {
                 let zeros = vec![0; (to - from) as usize];
                 let (bytes, sum) = match self.changed(chunk.id, nth, old, from as usize, &zeros) {
-                    Ok(bytes) => (bytes, crc::of(&*bytes)),
+                    Ok(bytes) => {
+                        let sum = crc::of(&*bytes);
+                        (bytes, sum)
+                    }
                     // What is left of it is not known: an error, by a checksum that these bytes do not have.
                     Err(ChunkError::Corrupt { .. }) if damage == Damage::IsLost => {
                         (Box::new([0; BLOCK_BYTES as usize]), !*crc::ZERO_BLOCK)

@@ -345,7 +345,7 @@ impl Replica {
 
     /// What we had of a block is gone, and an older one takes its place: requests that were not
     /// everywhere are not remembered as made by it.
-    fn forget_requests(&self, chunk: ChunkId, block: u32) {
+    pub(super) fn forget_requests(&self, chunk: ChunkId, block: u32) {
         let read = read_of(chunk, block);
         let range = msg::Range { chunk: read.chunk, offset: read.offset, len: read.len };
         let area = Area::of_range(&range);

@@ -22,7 +22,7 @@ impl Bench {
     }
 
     /// The chunks that a member has of the file, and how long they are.
-    async fn chunks_at(&self, member: u32) -> (Vec<u64>, Vec<u64>) {
+    async fn chunks_and_lengths_at(&self, member: u32) -> (Vec<u64>, Vec<u64>) {
         let op = StorageOp::Chunks(msg::ChunksOf { volume: 1, ino: 2, from: 0, max: 0 });
         let ask = async || self.send(self.request(member, op.clone()), Bytes::new()).await.ok();
         match self.until(ask).await.0 {
@@ -43,7 +43,11 @@ async fn a_file_of_many_chunks_is_cut_at_all_members() {
     let op = StorageOp::Truncate(cut(2, Some(0)));
     bench.change(op, Bytes::new()).await.unwrap();
     for member in 1..=MEMBERS {
-        assert_eq!(bench.chunks_at(member).await, (vec![0, 1], vec![1, 0]), "at {member}");
+        assert_eq!(
+            bench.chunks_and_lengths_at(member).await,
+            (vec![0, 1], vec![1, 0]),
+            "at {member}"
+        );
     }
     assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
 }

@@ -73,10 +73,12 @@ impl Known {
             OpenSession(_) | RenewSession(_) | CloseSession(_) | VolumeStat(_) | Recalls(_)
             | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_) => {}
             Lookup(name) => self.name(name),
-            GetAttr(v) | ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v)
+            GetAttr(v) => self.ino(&mut v.ino),
+            ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v)
             | ReadInline(v) | Describe(v) | Settle(v) => self.ino(&mut v.ino),
             SetAttr(v) => self.ino(&mut v.ino),
             Told(v) => self.ino(&mut v.ino),
+            Claim(v) => self.ino(&mut v.ino),
             Create(v) => {
                 self.name(&mut v.at);
                 v.kind = 1 + v.kind % 8;

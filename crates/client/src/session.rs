@@ -319,7 +319,9 @@ impl Volume {
         let writable = writable.map(|file| file.ino().0).collect();
         let client = self.options().client_name.clone();
         let mount = self.attempts().client();
-        let request = meta::OpenSession { client, resume: old, open, incarnation, writable, mount };
+        let (resume, claims) = (old, false);
+        let request =
+            meta::OpenSession { client, resume, open, incarnation, writable, mount, claims };
         let mut patience = Patience::new(self);
         let what = || format!("a session for {}", self.called(share.id));
         let session = loop {

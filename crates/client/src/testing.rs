@@ -405,8 +405,8 @@ impl FakeState {
                 }
                 let shared = open.writable.into_iter().filter(|_| self.shared).collect();
                 let lease_ms = 30_000;
-                let losses = self.losses;
-                let opened = meta::Session { session, lease_ms, resumed, shared, losses };
+                let (losses, claims) = (self.losses, false);
+                let opened = meta::Session { session, lease_ms, resumed, shared, losses, claims };
                 Ok(MetaAnswer::Session(opened))
             }
             MetaOp::RenewSession(renew) => {

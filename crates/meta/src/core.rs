@@ -452,6 +452,9 @@ impl Core {
             let session = Session::new(id, record.client, ledger, grace_ms, true)
                 .keeping_leases(record.leases);
             session.is_of(record.mount);
+            if record.claims {
+                session.note_claims();
+            }
             session.holder.count_from(self.wall_ms());
             if record.leases {
                 volume.leases.expect(&session.holder, &*self.clock);

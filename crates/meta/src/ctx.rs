@@ -81,8 +81,22 @@ impl Ctx {
 
     /// Gives the caller a lease on an inode that is looked at after this. False: it gets none, here.
     pub fn lease(&self, ino: Ino) -> bool {
-        let enter = |keeper| self.volume.leases.enter(keeper, ino, false, &*self.core.clock);
-        self.keeper.as_ref().filter(|_| self.is_here(ino)).is_some_and(enter)
+        self.keeper.as_ref().is_some_and(|keeper| self.lease_to(keeper, ino, false))
+    }
+
+    /// The same for somebody; `own`: the inode is in the hands of the caller. Nobody is leased a file of which something is
+    /// claimed: who goes by a lease reads without asking. Looked at when the lease is entered: who claims something recalls
+    /// it, or is seen here.
+    pub fn lease_to(&self, keeper: &Keeper, ino: Ino, own: bool) -> bool {
+        let leases = &self.volume.leases;
+        if !self.is_here(ino) || !leases.enter(keeper, ino, own, &*self.core.clock) {
+            return false;
+        }
+        let claimed = self.volume.sessions.claims.any(ino);
+        if claimed {
+            leases.give_back(&keeper.holder, ino);
+        }
+        !claimed
     }
 
     /// Attributes that were read after [`Ctx::lease`] said what it did.

@@ -175,7 +175,8 @@ fn shards() -> Vec<Vec<u8>> {
 
 fn sessions() -> Vec<Vec<u8>> {
     let client = "host, process 7, /mnt".into();
-    vec![encoded(&SessionRecord { client, since_ms: 1 << 40, leases: true, mount: 1 << 60 })]
+    let (since_ms, mount) = (1 << 40, 1 << 60);
+    vec![encoded(&SessionRecord { client, since_ms, leases: true, mount, claims: true })]
 }
 
 fn locks() -> Vec<Vec<u8>> {

@@ -18,6 +18,7 @@
 //! * `check` — whether all of it fits together, while it is in use.
 //! * `locks` — locks of operations on inodes; locks of applications on files.
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
+//! * `sharing`, `claims` — files that several have open: who may hold back what he has written to them.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
 //! * `lengths` — how long the files of lost clients are.
@@ -39,6 +40,7 @@ mod attributes;
 mod borrow;
 mod cache;
 mod check;
+mod claims;
 mod cluster;
 mod contents;
 mod core;

@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 36] = [
+const NAMES: [&str; 37] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -41,6 +41,7 @@ const NAMES: [&str; 36] = [
     "told",
     "borrow",
     "give_back",
+    "claim",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -81,6 +82,7 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::Told(_) => 33,
         MetaOp::Borrow(_) => 34,
         MetaOp::GiveBack(_) => 35,
+        MetaOp::Claim(_) => 36,
     }
 }
 

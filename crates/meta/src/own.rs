@@ -3,7 +3,7 @@
 use crate::core::backoff;
 use crate::keys;
 use crate::loans::SLOTS;
-use crate::records::{self, LoanRecord, Number};
+use crate::records::{self, LoanRecord, Number, SessionRecord};
 use crate::stored::{decoded, store_error};
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -68,6 +68,20 @@ impl Volume {
     pub async fn new_session_id(&self) -> Result<u64> {
         let share = u64::from(self.settings().shares.index(self.id));
         Ok(self.reserve(NUMBER_SESSIONS, 1).await? | share << SESSION_BITS)
+    }
+
+    /// Notes that a session is granted claims on files. What an earlier server has granted to whom nobody else knows.
+    pub async fn note_claims(&self, session: u64) -> Result<()> {
+        let key = keys::session(self.id, session);
+        self.own_transaction(Some(&key), |stored, tx| {
+            // One that is over meanwhile stays so.
+            if let Some(record) = decoded::<SessionRecord>(&key, stored)? {
+                tx.put(key.clone(), records::encode(&SessionRecord { claims: true, ..record }));
+            }
+            Ok(())
+        })
+        .await?;
+        self.sync().await
     }
 
     /// Ends whatever an earlier server of this share has lent. Before anything else is read of it.

@@ -293,6 +293,9 @@ pub(crate) struct SessionRecord {
     /// Which client that is, in its sessions with other shares as well; 0: it has not said so.
     #[prost(uint64, tag = "4")]
     pub mount: u64,
+    /// It was granted claims on files: after a restart who reads waits for it.
+    #[prost(bool, tag = "5")]
+    pub claims: bool,
 }
 
 /// `V`: statistics of the volume.

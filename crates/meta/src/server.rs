@@ -13,8 +13,8 @@ use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
-    clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir, readlink,
-    recalls, sessions, settle, sync, template, volume_stat,
+    claim, clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir,
+    readlink, recalls, sessions, settle, sync, template, volume_stat,
 };
 use crate::reach::Reach;
 use crate::reaper;
@@ -301,6 +301,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::EvictClient(op) => Box::pin(async { clients::evict(ctx, op) }),
         MetaOp::Settle(op) => Box::pin(settle::settled(ctx, op)),
         MetaOp::Told(op) => Box::pin(async { settle::told(ctx, op) }),
+        MetaOp::Claim(op) => Box::pin(claim::claim(ctx, op)),
         MetaOp::Borrow(op) => Box::pin(lend::lend(ctx, op)),
         MetaOp::GiveBack(op) => Box::pin(async { Ok(lend::take_back(ctx, op)) }),
     }

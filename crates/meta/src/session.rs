@@ -4,10 +4,12 @@
 //! get a grace time to come back and tell what they hold open; until each has come back or has
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
+use crate::claims::Claims;
 use crate::leases::Holder;
 use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_types::{Error, ErrorKind, Ino, Result};
@@ -30,6 +32,10 @@ pub(crate) struct Session {
     deadline_ms: AtomicU64,
     /// It keeps leases, and so can be asked for something.
     keeps_leases: bool,
+    /// Its client asks before it reads or writes what others may have claimed.
+    minds_claims: AtomicBool,
+    /// It may have claims on files, or may have had some of an earlier server.
+    claims: AtomicBool,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
     /// When it is over others must be safe from it: it was given a capability or a lock, or was evicted.
@@ -90,6 +96,8 @@ impl Session {
             holder: Holder::new(id),
             mount: AtomicU64::new(0),
             keeps_leases: false,
+            minds_claims: AtomicBool::new(false),
+            claims: AtomicBool::new(false),
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
             // What an earlier server has given it nobody knows.
@@ -118,6 +126,27 @@ impl Session {
     /// Which client that is; 0: nobody knows.
     pub fn mount(&self) -> u64 {
         self.mount.load(Ordering::Relaxed)
+    }
+
+    /// The client has said whether it asks before it reads or writes what others may have claimed: of who keeps no leases
+    /// that is not believed.
+    pub fn minds_claims(&self, minds: bool) {
+        self.minds_claims.store(minds && self.keeps_leases, Ordering::Release);
+    }
+
+    /// True if it does.
+    pub fn is_mindful(&self) -> bool {
+        self.minds_claims.load(Ordering::Acquire)
+    }
+
+    /// It is granted claims, or may have been.
+    pub fn note_claims(&self) {
+        self.claims.store(true, Ordering::Release);
+    }
+
+    /// True if that was said.
+    pub fn may_have_claims(&self) -> bool {
+        self.claims.load(Ordering::Acquire)
     }
 
     /// It is alive: it lives until `deadline_ms`.
@@ -200,6 +229,8 @@ pub(crate) struct Sessions {
     /// Files without a name that are open by a reply of before a restart, which may have to be given again: to which
     /// session, and under which number.
     unheard: Mutex<HashMap<Ino, (u64, u64)>>,
+    /// What of files is claimed. Lock order: after a session's own map.
+    pub claims: Claims,
     /// Somebody holds nothing back any more.
     pub told: Notify,
     /// How often sessions were asked to tell something.
@@ -275,6 +306,7 @@ impl Sessions {
         for (ino, open) in std::mem::take(&mut own.counts) {
             take(&mut opens, ino, open.count);
         }
+        self.claims.end(session.id);
         self.told.notify_waiters();
     }
 
@@ -312,6 +344,9 @@ impl Sessions {
             }
         }
         session.absent.store(false, Ordering::Release);
+        // Its claims on the others stay: it has forgotten them, but not what it holds back by them.
+        let gone = before.keys().filter(|ino| !own.counts.contains_key(*ino));
+        gone.for_each(|ino| self.claims.give_up(*ino, session.id));
         self.told.notify_waiters();
         before
             .into_iter()
@@ -345,6 +380,7 @@ impl Sessions {
         open.count -= 1;
         if open.count == 0 {
             own.counts.remove(&ino);
+            self.claims.give_up(ino, session.id);
             self.told.notify_waiters();
         }
         take(&mut opens, ino, 1)
@@ -363,22 +399,71 @@ impl Sessions {
         session.holder.ask_to_tell(ino, number);
     }
 
-    /// The answer to a question: the session tells each write to a file that it holds open in this incarnation.
+    /// The answer to a question: the session tells each write to a file that it holds open in this incarnation, and has
+    /// given up its claims on it.
     pub fn tells(&self, session: &Session, told: &Told, incarnation: u64) {
+        let ino = Ino(told.ino);
         let mut own = session.opens.lock();
         if own.incarnation == incarnation
-            && let Some(open) = own.counts.get_mut(&Ino(told.ino))
+            && let Some(open) = own.counts.get_mut(&ino)
             && open.asked == told.number
         {
             (open.tells, open.keeps_pages) = (true, told.keeps_pages);
+            self.claims.give_up(ino, session.id);
         }
         drop(own);
         self.told.notify_waiters();
     }
 
+    /// True if a session has not said yet that it tells what it writes to a file, and was asked to.
+    pub fn is_asked(&self, session: &Session, ino: Ino) -> bool {
+        session.has(ino, |open| open.asked != 0 && !open.tells)
+    }
+
+    /// Grants a session a range of a file that it has open for writing in this incarnation ([`Claims::grant`]).
+    pub fn grant(
+        &self,
+        session: &Session,
+        incarnation: u64,
+        (ino, needed, most): (Ino, Range<u64>, u64),
+        now_ms: u64,
+    ) -> Option<u64> {
+        let mut own = session.opens.lock();
+        let then = own.incarnation;
+        let open = own.counts.get_mut(&ino).filter(|open| open.writes && then == incarnation)?;
+        if open.asked != 0 && !open.tells {
+            // Its answer, which is on its way, would give this up.
+            return None;
+        }
+        if !self.claims.has(ino, session.id) {
+            // A late copy of an earlier answer gives nothing up: the next question has another number.
+            open.asked = 0;
+        }
+        self.claims.grant(ino, session.id, needed, most, now_ms)
+    }
+
+    /// True if something of a file may be claimed: everybody who has it open asks before he reads or writes, and nobody may
+    /// have it open of whom that is not known.
+    pub fn may_be_claimed(&self, ino: Ino) -> bool {
+        let minds = |other: &Arc<Session>| other.is_mindful() || !other.has(ino, |_| true);
+        !self.somebody_absent() && self.all.read().values().all(minds)
+    }
+
+    /// The sessions that have claims on a file.
+    pub fn claimants(&self, ino: Ino) -> Vec<Arc<Session>> {
+        self.claims.holders(ino).into_iter().filter_map(|id| self.get(id)).collect()
+    }
+
     /// Who but `own` may hold back something written to a file: who has it open for writing, and who may have and
-    /// has not come back yet. Not who keeps no leases: he cannot be asked.
-    pub fn holding_back(&self, ino: Ino, own: Option<&Session>, now_ms: u64) -> Vec<Arc<Session>> {
+    /// has not come back yet; where it is `known` who has it open, only if he may have had claims. Not who keeps no leases:
+    /// he cannot be asked.
+    pub fn holding_back(
+        &self,
+        ino: Ino,
+        own: Option<&Session>,
+        known: bool,
+        now_ms: u64,
+    ) -> Vec<Arc<Session>> {
         if !self.may_others_hold(ino, own) {
             return Vec::new();
         }
@@ -389,7 +474,7 @@ impl Sessions {
         let may = |session: &&Arc<Session>| {
             let opens = session.opens.lock();
             let holds_back = |open: &Open| open.writes && !open.tells;
-            let absent = waits && session.is_absent();
+            let absent = waits && session.is_absent() && (!known || session.may_have_claims());
             absent || opens.counts.get(&ino).is_some_and(holds_back)
         };
         others.filter(may).cloned().collect()
@@ -447,6 +532,11 @@ impl Sessions {
     /// True if the session holds the file open.
     pub fn holds(&self, session: &Session, ino: Ino) -> bool {
         session.has(ino, |_| true)
+    }
+
+    /// True if the session holds the file open and may write to it.
+    pub fn writes(&self, session: &Session, ino: Ino) -> bool {
+        session.has(ino, |open| open.writes)
     }
 
     /// Every session, and how often it has the file open.

@@ -5,6 +5,9 @@
 //! others who writes may still hold something back: he is asked to tell it, by his next request for recalls, and
 //! whoever opens waits until he has. (M. Nelson, B. Welch, J. Ousterhout, "Caching in the Sprite Network File
 //! System", 1988; there the file is not cached any more, here what others believe is recalled with each write.)
+//!
+//! As long as several only write, each may hold back what it writes to a range that it has [claimed](crate::claims). Who
+//! reads, cuts the file or writes to such a range has all claims called back, in the same way.
 
 use crate::ctx::Ctx;
 use crate::records::Inode;
@@ -12,6 +15,7 @@ use crate::session::Session;
 use crate::view::Tx;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::is_broken;
 use strake_types::{Consistency, Error, ErrorKind, Ino, Result};
 use tokio::time::{Instant, timeout_at};
 
@@ -20,20 +24,53 @@ const WAIT: Duration = Duration::from_secs(2);
 /// How often those who are waited for are asked: an answer may be lost on its way to them.
 const ASK: Duration = Duration::from_millis(250);
 
+/// What is not to be held back any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeldBack {
+    /// What others write who have opened the file and have not said that they tell each write.
+    Unasked,
+    /// The same for who has had the file open for long: who was there before a restart, and has not come back, counts only if
+    /// he may have had claims. All others had said so then.
+    UnaskedSince,
+    /// [`HeldBack::Unasked`], and what others have claimed.
+    ByOthers,
+    /// All that anybody has claimed, and [`HeldBack::UnaskedSince`].
+    ByAnybody,
+}
+
+impl HeldBack {
+    /// True if claims are part of it.
+    fn is_claimed(self) -> bool {
+        matches!(self, HeldBack::ByOthers | HeldBack::ByAnybody)
+    }
+}
+
 /// True if nobody but the caller may hold back what he has written to a file, or if it is one of which that is
 /// allowed.
 pub(crate) fn is_settled(ctx: &Ctx, inode: &Inode) -> bool {
-    inode.consistency() != Consistency::Strict || !is_held_back(ctx, inode.id())
+    inode.consistency() != Consistency::Strict || !is_held_back(ctx, inode.id(), HeldBack::ByOthers)
 }
 
-/// True if somebody but the caller may hold back what he has written to a file.
-pub(crate) fn is_held_back(ctx: &Ctx, ino: Ino) -> bool {
-    !holding_back(ctx, ino).is_empty()
+/// True if somebody may hold back such things of a file.
+pub(crate) fn is_held_back(ctx: &Ctx, ino: Ino, what: HeldBack) -> bool {
+    !holding_back(ctx, ino, what).is_empty()
 }
 
-fn holding_back(ctx: &Ctx, ino: Ino) -> Vec<Arc<Session>> {
-    let now_ms = ctx.core.monotonic_ms();
-    ctx.volume.sessions.holding_back(ino, ctx.session.as_deref(), now_ms)
+fn holding_back(ctx: &Ctx, ino: Ino, what: HeldBack) -> Vec<Arc<Session>> {
+    let (now_ms, sessions) = (ctx.core.monotonic_ms(), &ctx.volume.sessions);
+    let own = ctx.session.as_deref();
+    let known = matches!(what, HeldBack::UnaskedSince | HeldBack::ByAnybody);
+    let mut held = sessions.holding_back(ino, own, known, now_ms);
+    if !what.is_claimed() {
+        return held;
+    }
+    let own = own.filter(|_| what == HeldBack::ByOthers).map(|own| own.id);
+    for claimant in sessions.claimants(ino).into_iter().filter(|one| Some(one.id) != own) {
+        if held.iter().all(|other| other.id != claimant.id) {
+            held.push(claimant);
+        }
+    }
+    held
 }
 
 /// As [`settle`], before a file is cut. Who may not do that learns it later, and nobody is asked for him.
@@ -42,20 +79,29 @@ pub(crate) async fn settle_to_cut(
     ino: Ino,
     may: impl FnOnce(&Inode) -> Result<()>,
 ) -> Result<()> {
-    if !is_held_back(ctx, ino) {
+    if !is_held_back(ctx, ino, HeldBack::ByOthers) {
         return Ok(());
     }
     // Nothing of the store is kept while others are waited for.
     let inode = Tx::reader(ctx).inode(ino).await;
     match inode {
-        Ok(inode) if may(&inode).is_ok() => settle(ctx, &inode).await,
+        Ok(inode) if may(&inode).is_ok() => settle(ctx, &inode, HeldBack::ByOthers).await,
         _ => Ok(()),
     }
 }
 
-/// Has everybody else tell what he has written to a file, and waits for that. No lock may be held: telling
+/// As [`settle`], before the caller reads what is in a file that he has open.
+pub(crate) async fn settle_to_read(ctx: &Ctx, ino: Ino) -> Result<()> {
+    if !is_held_back(ctx, ino, HeldBack::ByAnybody) || is_broken("claims-are-called-back") {
+        return Ok(());
+    }
+    let inode = Tx::reader(ctx).inode(ino).await?;
+    settle(ctx, &inode, HeldBack::ByAnybody).await
+}
+
+/// Has all who hold back such things of a file tell them, and waits for that. No lock may be held: telling
 /// takes them.
-pub(crate) async fn settle(ctx: &Ctx, inode: &Inode) -> Result<()> {
+pub(crate) async fn settle(ctx: &Ctx, inode: &Inode, what: HeldBack) -> Result<()> {
     if inode.consistency() != Consistency::Strict {
         return Ok(());
     }
@@ -64,7 +110,7 @@ pub(crate) async fn settle(ctx: &Ctx, inode: &Inode) -> Result<()> {
     let mut ask_at = Instant::now();
     loop {
         let told = ctx.volume.sessions.told.notified();
-        let others = holding_back(ctx, ino);
+        let others = holding_back(ctx, ino, what);
         let Some(first) = others.first() else { return Ok(()) };
         let now = Instant::now();
         if now >= until {
@@ -75,6 +121,9 @@ pub(crate) async fn settle(ctx: &Ctx, inode: &Inode) -> Result<()> {
             return Err(Error::with(ErrorKind::HeldBack, detail));
         }
         if now >= ask_at {
+            if what.is_claimed() {
+                ctx.volume.sessions.claims.call_back(ino, ctx.core.monotonic_ms());
+            }
             others.iter().for_each(|session| ctx.volume.sessions.ask_to_tell(session, ino));
             ask_at = now + ASK;
         }

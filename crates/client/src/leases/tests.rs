@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
-    Create, Created, DirEntry, Inode, Name, Named, Nothing, ReadDir, Rename, Renamed, SetAttr,
+    Create, Created, DirEntry, Look, Name, Named, Nothing, ReadDir, Rename, Renamed, SetAttr,
     Unlink,
 };
 
@@ -34,7 +34,7 @@ fn at(name: &'static str) -> Name {
 }
 
 fn getattr(ino: u64) -> MetaOp {
-    MetaOp::GetAttr(Inode { ino })
+    MetaOp::GetAttr(Look { ino, to_read: false })
 }
 
 fn lookup(name: &'static str) -> MetaOp {

@@ -86,7 +86,7 @@ impl Volume {
 
     pub(crate) async fn fetch_attr(&self, ino: Ino) -> Result<Attr> {
         let asked = self.now();
-        let op = MetaOp::GetAttr(meta::Inode { ino: ino.0 });
+        let op = MetaOp::GetAttr(meta::Look { ino: ino.0, to_read: false });
         let answer = self.ask(&self.root_cred(), op).await?;
         self.entry(answer, asked, "getattr")
     }

@@ -1,13 +1,17 @@
 //! Attributes of an inode.
 
 use crate::ctx::Ctx;
+use crate::sharing::settle_to_read;
 use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result};
-use strake_wire::message::meta::{Inode, MetaAnswer};
+use strake_wire::message::meta::{Look, MetaAnswer};
 
 /// Answers with what `stat` shows. Nobody needs a permission on the inode itself.
-pub(crate) async fn getattr(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
+pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     let ino = Ino(op.ino);
+    if op.to_read {
+        settle_to_read(ctx, ino).await?;
+    }
     let leased = ctx.lease(ino);
     let mut tx = Tx::reader(ctx);
     let Some(inode) = tx.find_inode(ino).await? else {

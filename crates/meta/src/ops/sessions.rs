@@ -29,11 +29,13 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     {
         session.renew(core.deadline_ms());
         session.is_of(op.mount);
+        session.minds_claims(op.claims);
         session.holder.resume(ctx.leases);
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.work.notify_one();
         let shared = shared_ones(ctx, &session, &op.writable).await?;
-        let answer = Session { session: session.id, lease_ms, resumed: true, shared, losses };
+        let (session, claims) = (session.id, session.is_mindful());
+        let answer = Session { session, lease_ms, resumed: true, shared, losses, claims };
         return Ok(MetaAnswer::Session(answer));
     }
     let id = volume.new_session_id().await?;
@@ -41,7 +43,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     // After a restart it is waited for until what was leased to it is over.
     let leases = ctx.leases > 0;
     let since_ms = core.wall_ms();
-    let record = SessionRecord { client: client.clone(), since_ms, leases, mount: op.mount };
+    let (mount, claims) = (op.mount, false);
+    let record = SessionRecord { client: client.clone(), since_ms, leases, mount, claims };
     let value = records::encode(&record);
     volume.put(keys::session(volume.id, id), value).await?;
     // Its id is not given to another client when the power is lost.
@@ -49,9 +52,11 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session.keeping_leases(leases));
     session.is_of(op.mount);
+    session.minds_claims(op.claims);
     volume.sessions.insert(session.clone());
     volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
-    Ok(MetaAnswer::Session(Session { session: id, lease_ms, losses, ..Session::default() }))
+    let (session, claims) = (id, session.is_mindful());
+    Ok(MetaAnswer::Session(Session { session, lease_ms, losses, claims, ..Session::default() }))
 }
 
 /// Those of the files that a client goes on with and may write to which others have open: who opened one while it

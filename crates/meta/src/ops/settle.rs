@@ -3,7 +3,7 @@
 use super::read_inline::read_inline;
 use crate::ctx::Ctx;
 use crate::session::Session;
-use crate::sharing::{is_held_back, settle};
+use crate::sharing::{HeldBack, is_held_back, settle};
 use crate::view::Tx;
 use strake_types::{Consistency, Ino, Result};
 use strake_wire::message::meta::{Inode, MetaAnswer, Nothing, Opened, Told};
@@ -16,7 +16,17 @@ pub(crate) fn note_others(ctx: &Ctx, answer: &mut MetaAnswer) {
         return;
     }
     note_sharing(ctx, session, opened);
-    opened.unsettled = opened.shared || is_held_back(ctx, Ino(opened.attr.ino));
+    let ino = Ino(opened.attr.ino);
+    opened.unsettled = opened.shared || is_held_back(ctx, ino, held_of(ctx, session, ino));
+}
+
+/// What others may not hold back of a file from who has just opened it. Who may write, and asks before he reads what others
+/// have claimed, need not have that called back: several who only write open it one after the other.
+fn held_of(ctx: &Ctx, session: &Session, ino: Ino) -> HeldBack {
+    match session.is_mindful() && ctx.volume.sessions.writes(session, ino) {
+        true => HeldBack::Unasked,
+        false => HeldBack::ByOthers,
+    }
 }
 
 fn note_sharing(ctx: &Ctx, session: &Session, opened: &mut Opened) {
@@ -46,7 +56,7 @@ pub(crate) async fn settled(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
         let holders = || sessions.holders();
         drop(leases.change(ctx.keeper.as_ref(), vec![ino], holders, &*ctx.core.clock).await);
     }
-    settle(ctx, &inode).await?;
+    settle(ctx, &inode, held_of(ctx, session, ino)).await?;
     let mut answer = read_inline(ctx, op).await?;
     if let MetaAnswer::Opened(opened) = &mut answer {
         note_sharing(ctx, session, opened);

@@ -371,7 +371,7 @@ impl Keeper {
     }
 
     async fn is_leased(&self, ino: u64) -> bool {
-        match self.call(MetaOp::GetAttr(Inode { ino })).await.unwrap() {
+        match self.call(MetaOp::GetAttr(Look { ino, to_read: false })).await.unwrap() {
             MetaAnswer::Entry(attr) => attr.leased,
             other => panic!("{other:?}"),
         }
@@ -456,7 +456,8 @@ async fn what_is_in_another_share_is_refused() {
     let two = Two::new().await;
     let directory = two.directory_in(1).await;
     let file = two.make(directory, "f", FileKind::File).await;
-    for op in [MetaOp::GetAttr(Inode { ino: file }), MetaOp::Lookup(at(directory, "f"))] {
+    let look = MetaOp::GetAttr(Look { ino: file, to_read: false });
+    for op in [look, MetaOp::Lookup(at(directory, "f"))] {
         let refused = two.ask(0, two.sessions[0], 0, op).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Invalid);
         assert!(refused.detail.contains("another share"), "{refused}");

@@ -501,7 +501,8 @@ impl World {
     ) -> Session {
         let (client, open) = ("test".into(), open.to_vec());
         let writable = open.clone();
-        let op = OpenSession { client, resume, open, incarnation: 0, writable, mount: 0 };
+        let (incarnation, mount, claims) = (0, 0, leases);
+        let op = OpenSession { client, resume, open, incarnation, writable, mount, claims };
         let op = Some(MetaOp::OpenSession(op));
         let leases = u64::from(leases);
         let request = MetaRequest { volume: share.0, leases, op, ..MetaRequest::default() };
@@ -719,7 +720,7 @@ impl User<'_> {
     }
 
     pub async fn getattr(&self, ino: u64) -> Result<Attributes> {
-        self.entry(MetaOp::GetAttr(Inode { ino })).await
+        self.entry(MetaOp::GetAttr(Look { ino, to_read: false })).await
     }
 
     pub async fn make(&self, op: Create) -> Result<Created> {

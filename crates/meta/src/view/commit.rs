@@ -132,7 +132,7 @@ impl<'a> Tx<'a> {
 
     fn lease_to_caller(&self, ctx: &Ctx, alone: bool, answer: &mut MetaAnswer) {
         let Some(keeper) = &ctx.keeper else { return };
-        let (leases, sessions) = (&self.ctx.volume.leases, &self.ctx.volume.sessions);
+        let sessions = &self.ctx.volume.sessions;
         let own = ctx.session.as_deref();
         each_attributes(answer, |attr| {
             let ino = Ino(attr.ino);
@@ -140,7 +140,7 @@ impl<'a> Tx<'a> {
             let covered = locked || self.inodes.iter().any(|(new, _)| *new == ino);
             let shared = own.is_some_and(|session| sessions.writes_through(session, ino));
             let lives = covered && ctx.is_here(ino) && is_leasable(attr) && !shared;
-            attr.leased = lives && leases.enter(keeper, ino, true, &*self.ctx.core.clock);
+            attr.leased = lives && self.ctx.lease_to(keeper, ino, true);
         });
     }
 

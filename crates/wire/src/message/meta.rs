@@ -2,6 +2,7 @@
 
 mod answer;
 mod check;
+mod claims;
 mod loans;
 
 use super::common::{AttrChange, Cred, Template, Time};
@@ -9,6 +10,7 @@ use prost::{Message, Oneof};
 use strake_types::Ino;
 
 pub use check::{Check, CheckPart, Checked, Problem};
+pub use claims::{Claim, Claimed, Look};
 pub use loans::{Borrow, GiveBack, Loan};
 
 pub use answer::{
@@ -52,7 +54,7 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46"
     )]
     pub op: Option<MetaOp>,
 }
@@ -74,7 +76,7 @@ pub enum MetaOp {
     Lookup(Name),
     /// Attributes of an inode. Answer: Entry.
     #[prost(message, tag = "14")]
-    GetAttr(Inode),
+    GetAttr(Look),
     /// Changes attributes. A shorter length frees contents. Answer: Entry.
     #[prost(message, tag = "15")]
     SetAttr(SetAttr),
@@ -180,6 +182,12 @@ pub enum MetaOp {
     /// A loan is over. Answer: Done.
     #[prost(message, tag = "45")]
     GiveBack(GiveBack),
+    /// A range of a file that the caller has open for writing, as others have: what it writes there it need not tell until
+    /// it is asked to ([`Recalled::shared`]), with which all its claims on the file are over. Granted as long as nobody reads
+    /// the file or writes there as well; else all claims on it are called back, and for a while all write through.
+    /// [`strake_types::ErrorKind::HeldBack`] if that takes long. Answer: Claimed.
+    #[prost(message, tag = "46")]
+    Claim(Claim),
 }
 
 impl MetaOp {
@@ -192,7 +200,8 @@ impl MetaOp {
             Link(link) => link.to.parent,
             Unlink(unlink) => unlink.at.parent,
             Rename(rename) => rename.from.parent,
-            GetAttr(inode) | ReadLink(inode) | MoveOut(inode) | ListXattr(inode)
+            GetAttr(look) => look.ino,
+            ReadLink(inode) | MoveOut(inode) | ListXattr(inode)
             | GetTemplate(inode) | ReadInline(inode) | Describe(inode) | Settle(inode) => inode.ino,
             SetAttr(set) => set.ino,
             Open(open) => open.ino,
@@ -203,6 +212,7 @@ impl MetaOp {
             SetLock(lock) | GetLock(lock) => lock.ino,
             SetTemplate(set) => set.ino,
             Told(told) => told.ino,
+            Claim(claim) => claim.ino,
             Sync(inode) if inode.ino != 0 => inode.ino,
             OpenSession(_) | RenewSession(_) | CloseSession(_) | Sync(_) | VolumeStat(_)
             | Check(_) | Recalls(_) | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_) => {
@@ -263,6 +273,10 @@ pub struct OpenSession {
     /// one. 0: not said.
     #[prost(uint64, tag = "6")]
     pub mount: u64,
+    /// It asks before it reads what others may have claimed ([`Look::to_read`]), and before it writes there
+    /// ([`MetaOp::Claim`]).
+    #[prost(bool, tag = "7")]
+    pub claims: bool,
 }
 
 /// See [`MetaOp::RenewSession`].

@@ -242,11 +242,12 @@ impl Gen {
                 incarnation: self.u64(),
                 writable: self.list(Self::u64),
                 mount: self.u64(),
+                claims: self.bool(),
             }),
             RenewSession(self.closed()),
             CloseSession(nothing),
             Lookup(self.name()),
-            GetAttr(self.ino()),
+            GetAttr(self.look()),
             SetAttr(meta::SetAttr {
                 ino: self.u64(),
                 change: self.change(),
@@ -297,6 +298,7 @@ impl Gen {
                 inodes: -7,
                 bytes: -4096,
             }),
+            self.claim(),
         ]
     }
 
@@ -372,6 +374,7 @@ impl Gen {
                 resumed: self.bool(),
                 shared: self.list(Self::u64),
                 losses: self.u64(),
+                claims: self.bool(),
             }),
             Entry(self.attr()),
             Created(meta::Created {
@@ -417,8 +420,8 @@ impl Gen {
         let clients = Clients(self.clients());
         let more =
             [self.checked(), self.recalled(), Missing(meta::Nothing {}), clients, self.loan()];
-        let fenced = self.u64();
-        let answers = answers.into_iter().chain(more);
+        let (claimed, fenced) = (self.claimed(), self.u64());
+        let answers = answers.into_iter().chain(more).chain([claimed]);
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
     }
 

@@ -1,6 +1,6 @@
 //! What a metadata server answers.
 
-use super::{Checked, Loan, Lock, Nothing};
+use super::{Checked, Claimed, Loan, Lock, Nothing};
 use crate::message::common::{Attributes, Template};
 use prost::{Message, Oneof};
 
@@ -10,7 +10,7 @@ pub struct MetaReply {
     /// Which answer.
     #[prost(
         oneof = "MetaAnswer",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28"
     )]
     pub answer: Option<MetaAnswer>,
     /// Sessions are fenced up to this epoch of the map ([`crate::message::storage::StorageRequest::fenced`]).
@@ -77,6 +77,9 @@ pub enum MetaAnswer {
     /// What was borrowed.
     #[prost(message, tag = "27")]
     Loan(Loan),
+    /// A range that is claimed, or for how long none is.
+    #[prost(message, tag = "28")]
+    Claimed(Claimed),
 }
 
 /// See [`MetaAnswer::Clients`].
@@ -185,6 +188,10 @@ pub struct Session {
     /// was told a smaller number before tells it again what it was told last.
     #[prost(uint64, tag = "5")]
     pub losses: u64,
+    /// Ranges of files that others have open may be claimed ([`MetaOp::Claim`](super::MetaOp::Claim)): who writes to such a
+    /// file asks first.
+    #[prost(bool, tag = "6")]
+    pub claims: bool,
 }
 
 /// See [`MetaAnswer::Created`].

@@ -1,4 +1,4 @@
-//! What is said of recalls, and with them.
+//! What is said of recalls, and with them; and of claims, which are called back so.
 
 use super::super::meta;
 use super::Gen;
@@ -12,6 +12,20 @@ impl Gen {
             everything: self.bool(),
             shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64() }),
         })
+    }
+
+    pub(super) fn look(&mut self) -> meta::Look {
+        meta::Look { ino: self.u64(), to_read: self.bool() }
+    }
+
+    pub(super) fn claim(&mut self) -> meta::MetaOp {
+        let (ino, start, end) = (self.u64(), self.u64(), self.u64());
+        let (wanted_end, through) = (self.u64(), self.bool());
+        meta::MetaOp::Claim(meta::Claim { ino, start, end, wanted_end, through })
+    }
+
+    pub(super) fn claimed(&mut self) -> meta::MetaAnswer {
+        meta::MetaAnswer::Claimed(meta::Claimed { end: self.u64(), through_ms: self.u64() })
     }
 
     pub(super) fn wait(&mut self) -> meta::Wait {

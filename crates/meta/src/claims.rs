@@ -1,0 +1,324 @@
+//! Claims: ranges of files that others have open as well, of which one session alone may hold back what it writes.
+//!
+//! As the byte-range tokens of GPFS (F. Schmuck, R. Haskin, "GPFS: A Shared-Disk File System for Large Computing
+//! Clusters", 2002), but nobody negotiates: as soon as somebody reads the file, or gets in the way of a claim, all claims
+//! on it are called back ([`crate::sharing`]), and then none are granted for a while. So long those who write tell each write, and need not
+//! ask. docs/design/0052-sharing.md has the races.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use strake_base::count_case;
+use strake_types::Ino;
+
+/// None are granted for so long after a call-back,
+const PAUSE_MS_MIN: u64 = 1_000;
+/// and for twice as long after the next, up to this.
+const PAUSE_MS_MAX: u64 = 16_000;
+/// After so long without one a pause is a short one again.
+const QUIET_MS: u64 = 60_000;
+/// A pause is a part in so many longer here than its clients are told: clocks differ.
+const DRIFT: u64 = 10;
+/// Ranges of one file.
+const RANGES_MAX: usize = 4_096;
+/// Before so many files those that nobody needs to know of are not looked for.
+const FILES_MIN: usize = 256;
+
+/// The claims of a volume.
+#[derive(Default)]
+pub(crate) struct Claims {
+    table: Mutex<Table>,
+    /// Files with claims: mostly none, and quickly said.
+    claimed: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Table {
+    files: HashMap<Ino, File>,
+    /// With so many, those that nobody needs to know of go.
+    full_at: usize,
+}
+
+/// The claims on a file, and what became of earlier ones.
+#[derive(Default)]
+struct File {
+    /// By where they begin. None overlap, and those of one session do not touch.
+    ranges: BTreeMap<u64, Claim>,
+    /// They are called back: nothing is granted before all are given up.
+    is_called: bool,
+    /// Nothing is granted before this time.
+    paused_until_ms: u64,
+    /// How long the last pause was after a call-back.
+    pause_ms: u64,
+    /// When that was.
+    called_ms: u64,
+}
+
+struct Claim {
+    end: u64,
+    session: u64,
+}
+
+impl Claims {
+    /// True if something of a file is claimed.
+    pub fn any(&self, ino: Ino) -> bool {
+        if self.claimed.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        self.table.lock().files.get(&ino).is_some_and(|file| !file.ranges.is_empty())
+    }
+
+    /// The sessions that have claims on a file.
+    pub fn holders(&self, ino: Ino) -> BTreeSet<u64> {
+        if self.claimed.load(Ordering::Acquire) == 0 {
+            return BTreeSet::new();
+        }
+        let table = self.table.lock();
+        let ranges = table.files.get(&ino).into_iter().flat_map(|file| file.ranges.values());
+        ranges.map(|claim| claim.session).collect()
+    }
+
+    /// True if a session has claims on a file.
+    pub fn has(&self, ino: Ino, session: u64) -> bool {
+        self.holders(ino).contains(&session)
+    }
+
+    /// True if nothing of a file is granted now.
+    pub fn is_paused(&self, ino: Ino, now_ms: u64) -> bool {
+        self.table.lock().files.get(&ino).is_some_and(|file| file.is_paused(now_ms))
+    }
+
+    /// Grants a session a range, and what follows it up to `most` as far as nobody else has claimed it: where that ends.
+    /// `None`: not now, or it is in the way of somebody.
+    pub fn grant(
+        &self,
+        ino: Ino,
+        session: u64,
+        needed: Range<u64>,
+        most: u64,
+        now_ms: u64,
+    ) -> Option<u64> {
+        let mut table = self.table.lock();
+        let file = table.file(ino, now_ms);
+        let was_free = file.ranges.is_empty();
+        let end = file.grant(session, needed, most, now_ms)?;
+        if was_free {
+            self.claimed.fetch_add(1, Ordering::Release);
+        }
+        count_case("claim-granted");
+        Some(end)
+    }
+
+    /// A session gives up what it has claimed of a file.
+    pub fn give_up(&self, ino: Ino, session: u64) {
+        if let Some(file) = self.table.lock().files.get_mut(&ino) {
+            self.give_up_of(file, session);
+        }
+    }
+
+    /// A session is over.
+    pub fn end(&self, session: u64) {
+        let mut table = self.table.lock();
+        table.files.values_mut().for_each(|file| self.give_up_of(file, session));
+    }
+
+    fn give_up_of(&self, file: &mut File, session: u64) {
+        let was_free = file.ranges.is_empty();
+        file.ranges.retain(|_, claim| claim.session != session);
+        if file.ranges.is_empty() && !was_free {
+            file.is_called = false;
+            self.claimed.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// All claims on a file are called back, if there are any.
+    pub fn call_back(&self, ino: Ino, now_ms: u64) {
+        let mut table = self.table.lock();
+        let called = table.files.get_mut(&ino).is_some_and(|file| file.call_back(now_ms));
+        if called {
+            count_case("claims-called-back");
+        }
+    }
+
+    /// Nobody is granted anything of a file for so many milliseconds at least. How long those may go by that who ask;
+    /// `None`: something is claimed.
+    pub fn pause(&self, ino: Ino, least_ms: u64, now_ms: u64) -> Option<u64> {
+        let mut table = self.table.lock();
+        let file = table.file(ino, now_ms);
+        if !file.ranges.is_empty() {
+            return None;
+        }
+        file.pause_until(now_ms + least_ms, now_ms);
+        Some((file.paused_until_ms - now_ms) * DRIFT / (DRIFT + 1))
+    }
+}
+
+impl Table {
+    fn file(&mut self, ino: Ino, now_ms: u64) -> &mut File {
+        if self.files.len() >= self.full_at && !self.files.contains_key(&ino) {
+            self.files.retain(|_, file| file.matters(now_ms));
+            self.full_at = 2 * self.files.len() + FILES_MIN;
+        }
+        self.files.entry(ino).or_default()
+    }
+}
+
+impl File {
+    fn matters(&self, now_ms: u64) -> bool {
+        let quiet_ms = self.called_ms.max(self.paused_until_ms) + QUIET_MS;
+        !self.ranges.is_empty() || now_ms < quiet_ms
+    }
+
+    fn is_paused(&self, now_ms: u64) -> bool {
+        self.is_called || now_ms < self.paused_until_ms
+    }
+
+    fn pause_until(&mut self, time_ms: u64, now_ms: u64) {
+        let drift_ms = time_ms.saturating_sub(now_ms).div_ceil(DRIFT);
+        self.paused_until_ms = self.paused_until_ms.max(time_ms + drift_ms).max(now_ms);
+    }
+
+    fn call_back(&mut self, now_ms: u64) -> bool {
+        if self.ranges.is_empty() || self.is_called {
+            return false;
+        }
+        let is_again = self.pause_ms > 0 && now_ms < self.called_ms + QUIET_MS;
+        self.pause_ms = if is_again { (2 * self.pause_ms).min(PAUSE_MS_MAX) } else { PAUSE_MS_MIN };
+        (self.is_called, self.called_ms) = (true, now_ms);
+        self.pause_until(now_ms + self.pause_ms, now_ms);
+        true
+    }
+
+    fn grant(&mut self, session: u64, needed: Range<u64>, most: u64, now_ms: u64) -> Option<u64> {
+        if self.is_paused(now_ms) || needed.is_empty() || self.ranges.len() >= RANGES_MAX {
+            return None;
+        }
+        let most = most.max(needed.end);
+        let from = self.ranges.range(..=needed.start).next_back().map_or(0, |(start, _)| *start);
+        let others = self.ranges.range(from..most).filter(|(_, claim)| claim.session != session);
+        let mut in_the_way = others.filter(|(_, claim)| claim.end > needed.start);
+        let end = in_the_way.next().map_or(most, |(start, _)| *start);
+        if end < needed.end {
+            return None;
+        }
+        self.enter(session, needed.start..end);
+        Some(end)
+    }
+
+    /// Of a range in which nobody else has claims, and those of its own session that touch it, one is made.
+    fn enter(&mut self, session: u64, range: Range<u64>) {
+        let from = self.ranges.range(..=range.start).next_back().map_or(0, |(start, _)| *start);
+        let near = self.ranges.range(from..=range.end);
+        let own = near.filter(|(start, claim)| {
+            claim.session == session && claim.end >= range.start && **start <= range.end
+        });
+        let own: Vec<(u64, u64)> = own.map(|(start, claim)| (*start, claim.end)).collect();
+        let (mut first, mut last) = (range.start, range.end);
+        for (start, end) in own {
+            self.ranges.remove(&start);
+            (first, last) = (first.min(start), last.max(end));
+        }
+        self.ranges.insert(first, Claim { end: last, session });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Ino = Ino(7);
+
+    fn all(claims: &Claims) -> Vec<(u64, u64, u64)> {
+        let table = claims.table.lock();
+        let ranges = table.files.get(&FILE).into_iter().flat_map(|file| &file.ranges);
+        ranges.map(|(start, claim)| (*start, claim.end, claim.session)).collect()
+    }
+
+    #[test]
+    fn what_is_granted_ends_where_somebody_else_has_claimed() {
+        let claims = Claims::default();
+        assert!(!claims.any(FILE));
+        assert_eq!(claims.grant(FILE, 1, 100..200, 150, 0), Some(200), "what is needed is whole");
+        assert_eq!(claims.grant(FILE, 2, 0..50, 1_000, 0), Some(100));
+        assert_eq!(claims.grant(FILE, 2, 200..300, 1_000, 0), Some(1_000));
+        for (start, end) in [(0, 101), (150, 160), (199, 201), (50, 2_000)] {
+            assert_eq!(claims.grant(FILE, 3, start..end, end, 0), None, "{start} to {end}");
+        }
+        assert_eq!(claims.grant(FILE, 3, 7..7, 9, 0), None, "it is empty");
+        assert_eq!(all(&claims), [(0, 100, 2), (100, 200, 1), (200, 1_000, 2)]);
+        assert_eq!(claims.holders(FILE), BTreeSet::from([1, 2]));
+        assert!(claims.any(FILE) && claims.has(FILE, 1) && !claims.has(FILE, 3));
+    }
+
+    #[test]
+    fn what_one_has_claimed_is_his_again_and_what_touches_it_becomes_one() {
+        let claims = Claims::default();
+        claims.grant(FILE, 1, 100..200, 200, 0).unwrap();
+        claims.grant(FILE, 1, 300..400, 400, 0).unwrap();
+        assert_eq!(claims.grant(FILE, 1, 150..160, 160, 0), Some(160));
+        assert_eq!(all(&claims), [(100, 200, 1), (300, 400, 1)]);
+        assert_eq!(claims.grant(FILE, 1, 180..200, 350, 0), Some(350));
+        assert_eq!(all(&claims), [(100, 400, 1)]);
+        claims.grant(FILE, 1, 0..100, 100, 0).unwrap();
+        claims.grant(FILE, 2, 400..500, 500, 0).unwrap();
+        assert_eq!(all(&claims), [(0, 400, 1), (400, 500, 2)]);
+        claims.give_up(FILE, 1);
+        assert_eq!(all(&claims), [(400, 500, 2)]);
+        claims.end(2);
+        assert!(!claims.any(FILE) && claims.holders(FILE).is_empty());
+    }
+
+    /// Who is told that nobody holds anything back must be right for as long as he goes by that.
+    #[test]
+    fn nothing_is_granted_while_claims_are_called_back_nor_in_the_pause_after_that() {
+        let claims = Claims::default();
+        claims.call_back(FILE, 0);
+        claims.grant(FILE, 1, 0..10, 10, 0).unwrap();
+        assert_eq!(claims.pause(FILE, 0, 0), None, "something is claimed");
+        claims.call_back(FILE, 0);
+        claims.call_back(FILE, 500);
+        assert_eq!(claims.grant(FILE, 2, 20..30, 30, 60_000), None, "the first is called back");
+        claims.give_up(FILE, 1);
+        let told = claims.pause(FILE, 0, 100).unwrap();
+        assert!((800..1_000).contains(&told), "{told}");
+        assert_eq!(claims.grant(FILE, 2, 20..30, 30, 100 + told), None, "clocks differ");
+        assert_eq!(claims.grant(FILE, 2, 20..30, 30, 1_100), Some(30));
+    }
+
+    #[test]
+    fn pauses_get_longer_as_long_as_claims_are_called_back_again_and_again() {
+        let claims = Claims::default();
+        let mut now = 0;
+        let mut pause = || {
+            while claims.grant(FILE, 1, 0..10, 10, now).is_none() {
+                now += 100;
+            }
+            let called = now;
+            claims.call_back(FILE, now);
+            claims.give_up(FILE, 1);
+            while claims.grant(FILE, 1, 0..10, 10, now).is_none() {
+                now += 100;
+            }
+            claims.give_up(FILE, 1);
+            (now - called) / 1_000
+        };
+        assert_eq!([(); 6].map(|()| pause()), [1, 2, 4, 8, 17, 17]);
+        now += QUIET_MS;
+        let mut pause = || {
+            claims.grant(FILE, 1, 0..10, 10, now).unwrap();
+            claims.call_back(FILE, now);
+            claims.give_up(FILE, 1);
+            claims.pause(FILE, 0, now).unwrap()
+        };
+        assert_eq!(pause(), 1_000);
+    }
+
+    #[test]
+    fn who_writes_through_may_ask_for_a_pause() {
+        let claims = Claims::default();
+        assert_eq!(claims.pause(FILE, 500, 0), Some(500));
+        assert_eq!(claims.grant(FILE, 1, 0..10, 10, 549), None);
+        assert_eq!(claims.grant(FILE, 1, 0..10, 10, 550), Some(10));
+    }
+}

@@ -1,0 +1,267 @@
+use crate::tests::world::*;
+use futures::FutureExt;
+use std::ops::Range;
+use std::task::Poll;
+use std::time::Duration;
+use strake_types::{ErrorKind, Ino};
+use strake_wire::message::meta::{
+    Ask, Claim, Claimed, Inode, Look, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Recalls,
+    RenewSession, Told,
+};
+
+const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
+/// Longer than nothing is granted after claims were called back once.
+const PAUSE_MS: u64 = 1_200;
+
+/// A user of a session that keeps leases, and asks before it reads what others may have claimed.
+async fn client(world: &World) -> User<'_> {
+    let session = world.open_session_of(0, &[], true).await.session;
+    let user = world.root().at(session).leasing();
+    user.call(MetaOp::Recalls(Recalls::default())).await.unwrap();
+    user
+}
+
+async fn tell(user: &User<'_>, Ask { ino, number }: Ask) {
+    let told = user.call(MetaOp::Told(Told { ino, number, keeps_pages: false })).await.unwrap();
+    assert_eq!(told, MetaAnswer::Done(Nothing {}));
+}
+
+/// Follows what is recalled, and tells what is asked for: what that was.
+async fn heed(user: &User<'_>) -> Vec<Ask> {
+    let recalls = |followed| user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() }));
+    let Some(Ok(MetaAnswer::Recalled(recalled))) = recalls(0).now_or_never() else {
+        return Vec::new();
+    };
+    let _pending = recalls(recalled.number).now_or_never();
+    for ask in &recalled.shared {
+        tell(user, *ask).await;
+    }
+    recalled.shared
+}
+
+/// What becomes of something, while these clients do what they are asked.
+async fn while_heeding<T>(users: &[&User<'_>], work: impl Future<Output = T>) -> T {
+    futures::pin_mut!(work);
+    for _ in 0..1_000 {
+        if let Poll::Ready(done) = futures::poll!(work.as_mut()) {
+            return done;
+        }
+        for user in users {
+            heed(user).await;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    panic!("it has no end")
+}
+
+/// Two who have a file open that is not small, and know of each other.
+async fn two_writers(world: &World) -> (User<'_>, User<'_>, u64) {
+    let (a, b) = (client(world).await, client(world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    a.move_out(ino).await.unwrap();
+    b.open(ino, BOTH).await.unwrap();
+    for user in [&a, &b] {
+        while_heeding(&[&a, &b], user.call(MetaOp::Settle(Inode { ino }))).await.unwrap();
+    }
+    (a, b, ino)
+}
+
+fn wish(ino: u64, range: Range<u64>, wanted_end: u64) -> MetaOp {
+    let (start, end) = (range.start, range.end);
+    MetaOp::Claim(Claim { ino, start, end, wanted_end, through: false })
+}
+
+fn look(ino: u64) -> MetaOp {
+    MetaOp::GetAttr(Look { ino, to_read: true })
+}
+
+async fn claim(user: &User<'_>, op: MetaOp) -> Claimed {
+    match user.call(op).await.unwrap() {
+        MetaAnswer::Claimed(claimed) => claimed,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn granted(end: u64) -> Claimed {
+    Claimed { end, through_ms: 0 }
+}
+
+#[tokio::test]
+async fn who_reads_has_all_claims_called_back() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let all = [&a, &b];
+    let first = while_heeding(&all, claim(&a, wish(ino, 0..10, 20))).await;
+    assert_eq!(first, granted(20));
+    assert_eq!(claim(&b, wish(ino, 20..30, 30)).await, granted(30));
+    for user in all {
+        assert!(!user.getattr(ino).await.unwrap().leased, "who reads has to ask");
+    }
+    let read = b.call(look(ino));
+    futures::pin_mut!(read);
+    assert!(futures::poll!(read.as_mut()).is_pending());
+    a.publish(Publish { ino, length_min: 70_000, ..Publish::default() }).await.unwrap();
+    assert_eq!(heed(&a).await.len(), 1);
+    assert!(futures::poll!(read.as_mut()).is_pending(), "its own claims are over, too");
+    assert_eq!(heed(&b).await.len(), 1);
+    let MetaAnswer::Entry(attr) = read.await.unwrap() else { panic!() };
+    assert!(attr.leased && attr.length == 70_000);
+    let refused = claim(&a, wish(ino, 0..10, 20)).await;
+    assert!(refused.end == 0 && refused.through_ms > 0, "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_others_read_by_is_recalled_before_a_range_is_granted() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let attr = while_heeding(&[&a, &b], b.call(look(ino))).await;
+    assert!(matches!(attr, Ok(MetaAnswer::Entry(attr)) if attr.leased));
+    let claimed = a.call(wish(ino, 0..10, 10));
+    futures::pin_mut!(claimed);
+    assert!(futures::poll!(claimed.as_mut()).is_pending());
+    heed(&b).await;
+    let claimed = while_heeding(&[&a], claimed).await.unwrap();
+    assert_eq!(claimed, MetaAnswer::Claimed(granted(10)));
+}
+
+#[tokio::test]
+async fn who_writes_where_another_has_claimed_waits_until_that_is_told() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let all = [&a, &b];
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    let other = b.call(wish(ino, 5..6, 6));
+    futures::pin_mut!(other);
+    assert!(futures::poll!(other.as_mut()).is_pending());
+    heed(&a).await;
+    let MetaAnswer::Claimed(refused) = other.await.unwrap() else { panic!() };
+    assert!(refused.end == 0 && refused.through_ms > 0, "{refused:?}");
+    world.clock.advance_ms(PAUSE_MS);
+    for user in all {
+        heed(user).await;
+    }
+    assert_eq!(while_heeding(&all, claim(&b, wish(ino, 5..6, 6))).await, granted(6));
+    let through = MetaOp::Claim(Claim { ino, through: true, ..Claim::default() });
+    let through = while_heeding(&all, claim(&a, through)).await;
+    assert!(through.end == 0 && through.through_ms >= 1_000, "{through:?}");
+}
+
+#[tokio::test]
+async fn a_cut_waits_for_what_others_have_claimed() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    let cut = b.truncate(ino, 5);
+    futures::pin_mut!(cut);
+    assert!(futures::poll!(cut.as_mut()).is_pending());
+    assert_eq!(heed(&a).await.len(), 1);
+    cut.await.unwrap();
+}
+
+/// Who opens a file for reading reads it; who may write asks before he reads.
+#[tokio::test]
+async fn who_opens_a_file_to_write_has_no_claims_called_back() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let c = client(&world).await;
+    assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    assert!(c.open(ino, BOTH).await.unwrap().unsettled);
+    c.call(MetaOp::Settle(Inode { ino })).await.unwrap();
+    assert!(world.server.core().volumes()[0].sessions.claims.any(Ino(ino)));
+    c.close(ino).await.unwrap();
+    assert!(c.open(ino, READ).await.unwrap().unsettled);
+    while_heeding(&[&a, &b], c.call(MetaOp::Settle(Inode { ino }))).await.unwrap();
+    assert!(!world.server.core().volumes()[0].sessions.claims.any(Ino(ino)));
+}
+
+/// As clients of releases before claims: nobody waits for what others hold back.
+#[tokio::test]
+async fn nothing_is_granted_of_a_file_that_somebody_has_open_who_does_not_ask_before_he_reads() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let old = world.root();
+    old.open(ino, READ).await.unwrap();
+    let refused = while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await;
+    assert!(refused.end == 0 && refused.through_ms >= 1_000, "{refused:?}");
+    old.close(ino).await.unwrap();
+    world.clock.advance_ms(PAUSE_MS);
+    assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    assert!(old.open(ino, READ).await.unwrap().unsettled, "it waits for the claims");
+}
+
+/// It gave up what had been granted since.
+#[tokio::test]
+async fn a_late_copy_of_an_answer_gives_up_no_later_claims() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let all = [&a, &b];
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    let read = b.call(look(ino));
+    futures::pin_mut!(read);
+    assert!(futures::poll!(read.as_mut()).is_pending());
+    let asks = heed(&a).await;
+    read.await.unwrap();
+    world.clock.advance_ms(PAUSE_MS);
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    tell(&a, asks[0]).await;
+    assert!(b.call(look(ino)).now_or_never().is_none(), "it is still claimed");
+}
+
+#[tokio::test]
+async fn claims_end_with_the_last_handle_and_with_the_session() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let all = [&a, &b];
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    assert_eq!(claim(&b, wish(ino, 10..20, 20)).await, granted(20));
+    let closed = RenewSession { closed: vec![ino], ..RenewSession::default() };
+    a.call(MetaOp::RenewSession(closed)).await.unwrap();
+    assert_eq!(claim(&b, wish(ino, 0..10, 10)).await, granted(10));
+    b.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
+    a.call(look(ino)).await.unwrap();
+    let nobody = a.call(wish(ino, 0..10, 10)).await;
+    let MetaAnswer::Claimed(refused) = nobody.unwrap() else { panic!() };
+    assert_eq!(refused.end, 0, "it has the file not open");
+}
+
+#[tokio::test]
+async fn after_a_restart_who_reads_waits_for_those_who_had_claims_and_for_no_others() {
+    for claims in [false, true] {
+        let world = World::new().await;
+        let (a, b, ino) = {
+            let (a, b, ino) = two_writers(&world).await;
+            if claims {
+                let claimed = while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await;
+                assert_eq!(claimed, granted(10));
+            }
+            (a.session, b.session, ino)
+        };
+        let world = world.killed().await;
+        world.open_session_of(b, &[ino], true).await;
+        let (a, b) = (world.root().at(a).leasing(), world.root().at(b).leasing());
+        let read = b.call(look(ino));
+        futures::pin_mut!(read);
+        if !claims {
+            read.await.unwrap();
+        } else {
+            assert!(futures::poll!(read.as_mut()).is_pending(), "it may come back");
+            world.open_session_of(a.session, &[ino], true).await;
+            assert!(futures::poll!(read.as_mut()).is_pending(), "it may hold something back");
+            while_heeding(&[&a], read).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_has_the_file_not_open_is_granted_nothing() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let c = client(&world).await;
+    let refused = while_heeding(&[&a, &b], claim(&c, wish(ino, 0..10, 10))).await;
+    assert_eq!(refused.end, 0);
+    c.open(ino, READ).await.unwrap();
+    assert_eq!(claim(&c, wish(ino, 0..10, 10)).await.end, 0);
+    let gone = c.call(wish(999, 0..10, 10)).await;
+    assert_eq!(kind(gone), ErrorKind::Stale);
+}

@@ -1,0 +1,47 @@
+//! Ranges of a file of which one client alone may hold back what it writes.
+
+use prost::Message;
+
+/// See [`MetaOp::GetAttr`](super::MetaOp::GetAttr).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Look {
+    /// The inode.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// The caller is about to read contents: all who hold back what they have written, also by their claims, tell it first;
+    /// [`strake_types::ErrorKind::HeldBack`] if that takes long: to be asked again.
+    #[prost(bool, tag = "2")]
+    pub to_read: bool,
+}
+
+/// See [`MetaOp::Claim`](super::MetaOp::Claim).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Claim {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// First byte of the range.
+    #[prost(uint64, tag = "2")]
+    pub start: u64,
+    /// First byte after what is needed of it.
+    #[prost(uint64, tag = "3")]
+    pub end: u64,
+    /// First byte after what is of use, if nobody has claimed it.
+    #[prost(uint64, tag = "4")]
+    pub wanted_end: u64,
+    /// No range: the caller writes through, or changes contents in another way.
+    #[prost(bool, tag = "5")]
+    pub through: bool,
+}
+
+/// See [`MetaOp::Claim`](super::MetaOp::Claim).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Claimed {
+    /// First byte after what is granted from the start on; 0: nothing is.
+    #[prost(uint64, tag = "1")]
+    pub end: u64,
+    /// Where nothing is granted: nobody has a claim on the file, and nobody is granted one for so many milliseconds, by the
+    /// caller's clock from when it asked. So long it writes through without asking again.
+    #[prost(uint64, tag = "2")]
+    pub through_ms: u64,
+}

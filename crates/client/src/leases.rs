@@ -139,6 +139,11 @@ impl Leases {
         Duration::from_nanos(self.until.load(Ordering::Acquire)).saturating_sub(now)
     }
 
+    /// True if anything may be believed.
+    pub fn last(&self, now: Duration) -> bool {
+        !self.left(now).is_zero()
+    }
+
     /// For how long one who is told attributes of this version now may believe them.
     pub fn time_for(&self, ino: Ino, version: u64, now: Duration) -> Duration {
         if !self.covers(ino, version, now) {

@@ -42,6 +42,8 @@ struct State {
     id: u64,
     /// Which incarnation of it the server counts our opens in; 0 before the first.
     incarnation: u64,
+    /// The server grants claims on files.
+    claims: bool,
     /// The incarnation that was begun last: the server counts in it as soon as it has heard of it.
     begun: u64,
     /// Of mutations.
@@ -147,9 +149,10 @@ impl Session {
 
     /// A new or resumed session takes effect. What was closed in an earlier incarnation is not told any
     /// more: the server was told everything that is open.
-    fn set(&self, id: u64, incarnation: u64) {
+    fn set(&self, id: u64, incarnation: u64, claims: bool) {
         let mut state = self.state.lock();
-        (state.id, state.incarnation, state.heeded) = (id, incarnation, state.losses);
+        (state.id, state.incarnation, state.claims) = (id, incarnation, claims);
+        state.heeded = state.losses;
         state.closed.clear();
         state.owed.clear();
         state.report = None;
@@ -185,6 +188,11 @@ impl Session {
     /// True if what was answered in an incarnation may be lost.
     pub(crate) fn has_lost(&self, incarnation: u64) -> bool {
         incarnation < self.state.lock().whole_since
+    }
+
+    /// True if ranges of files that others have open may be claimed: who writes to such a file asks first.
+    pub(crate) fn grants_claims(&self) -> bool {
+        self.state.lock().claims
     }
 
     /// A number for a mutation; [`Session::end_mutation`] must follow.
@@ -311,6 +319,7 @@ impl Volume {
         }
         self.end_leases(share);
         let incarnation = own.begin();
+        self.forget_claims(share);
         let mut files = self.inodes().files();
         // What is unsent will be sent: until then the file counts as open.
         files.retain(|file| self.home(file.ino()) == share.id && file.core().is_used());
@@ -319,7 +328,7 @@ impl Volume {
         let writable = writable.map(|file| file.ino().0).collect();
         let client = self.options().client_name.clone();
         let mount = self.attempts().client();
-        let (resume, claims) = (old, false);
+        let (resume, claims) = (old, self.keeps_leases());
         let request =
             meta::OpenSession { client, resume, open, incarnation, writable, mount, claims };
         let mut patience = Patience::new(self);
@@ -353,7 +362,7 @@ impl Volume {
         }
         // Whoever waits for the session writes to them as to files of others.
         self.are_shared(&session.shared);
-        own.set(session.session, incarnation);
+        own.set(session.session, incarnation, session.claims);
         // The server counts each file once now, however many handles there are.
         for file in &files {
             file.core().register(incarnation);
@@ -497,7 +506,7 @@ mod tests {
         assert!(session.owes_close_of(2) && !session.owes_close_of(3));
         session.reported(first.number);
         assert!(session.owes_close_of(2), "it has arrived before");
-        session.set(1, 1);
+        session.set(1, 1, false);
         assert!(!session.owes_close_of(2) && session.report().is_none());
     }
 
@@ -511,7 +520,7 @@ mod tests {
         session.reported(short.number);
         assert_eq!(session.short_report().unwrap().closed.len(), 1);
         session.add_closed(2, CARRIED_MAX + 1, 0);
-        session.set(1, 1);
+        session.set(1, 1, false);
         session.add_closed(2, CARRIED_MAX + 1, 1);
         let long = session.report().unwrap();
         assert_eq!((long.closed.len(), session.short_report()), (CARRIED_MAX + 1, None));

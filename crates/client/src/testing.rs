@@ -19,6 +19,7 @@ use strake_wire::message::manager::{
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaRequest, Opened};
 use strake_wire::service::MetaService;
 
+mod claims;
 mod described;
 mod losses;
 pub(crate) mod pairs;
@@ -40,6 +41,8 @@ pub(crate) struct Fake {
     pub(crate) publish_gate: tokio::sync::RwLock<()>,
     /// The same for opens.
     pub(crate) open_gate: tokio::sync::RwLock<()>,
+    /// The same for claims.
+    pub(crate) claim_gate: tokio::sync::RwLock<()>,
     /// The same for locks that may wait.
     pub(crate) lock_gate: tokio::sync::RwLock<()>,
     pub(crate) pairs: pairs::Pairs,
@@ -51,6 +54,8 @@ struct FakeState {
     in_pair: bool,
     /// Somebody else has everything open.
     shared: bool,
+    /// Ranges may be claimed: all that is asked for is granted, or nothing is.
+    claims: Option<bool>,
     files: BTreeMap<u64, FakeFile>,
     names: HashMap<Vec<u8>, u64>,
     chunks: BTreeMap<(u64, u64), Vec<u8>>,
@@ -285,6 +290,9 @@ impl MetaService for FakeMeta {
             state.log.push(line.clone());
             state.last_recall()
         };
+        if matches!(op, MetaOp::Claim(_)) {
+            let _gate = self.0.claim_gate.read().await;
+        }
         if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed >= last) {
             // There is nothing to recall.
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -405,7 +413,7 @@ impl FakeState {
                 }
                 let shared = open.writable.into_iter().filter(|_| self.shared).collect();
                 let lease_ms = 30_000;
-                let (losses, claims) = (self.losses, false);
+                let (losses, claims) = (self.losses, self.claims.is_some());
                 let opened = meta::Session { session, lease_ms, resumed, shared, losses, claims };
                 Ok(MetaAnswer::Session(opened))
             }
@@ -425,7 +433,8 @@ impl FakeState {
                 self.file(open.ino)?.opens -= i64::from(repeated);
                 Ok(MetaAnswer::Opened(opened))
             }
-            MetaOp::GetAttr(inode) => self.entry(inode.ino),
+            MetaOp::GetAttr(look) => self.entry(look.ino),
+            MetaOp::Claim(claim) => Ok(self.claimed(&claim)),
             MetaOp::SetAttr(set) => self.set_attr(set),
             MetaOp::Publish(publish) => {
                 let file = self.file(publish.ino)?;

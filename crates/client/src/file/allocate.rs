@@ -54,6 +54,7 @@ impl Volume {
         let state = &file.state;
         let life = state.life();
         self.refresh_attr(state).await?;
+        self.claim_nothing(state).await?;
         let order = self.in_order(state).await?;
         let exclusive = Exclusive::new(state);
         let stale = state.core().is_inline_stale();

@@ -53,6 +53,7 @@ impl Volume {
             return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));
         }
         self.refresh_attr(&source.state).await?;
+        self.claim_nothing(&target.state).await?;
         // Before all is sent: it may be moved out meanwhile, unsent.
         let is_inline = source.state.core().is_inline();
         self.drain(&source.state).await;

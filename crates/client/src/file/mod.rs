@@ -7,6 +7,7 @@
 
 pub(crate) mod ahead;
 mod allocate;
+mod claims;
 mod copy;
 pub(crate) mod deferred;
 pub(crate) mod dense;

@@ -24,6 +24,8 @@ pub struct OpenFile {
     opened_shared: bool,
     /// It counts in [`super::state::Core::paged_handles`].
     paged: bool,
+    /// It counts in [`super::state::Core::paged_readers`] as well.
+    has_read: AtomicBool,
     /// It counts among those that [`super::state::Core::dropping`] speaks of.
     dropping: AtomicBool,
     /// Opened by an ordinary user: writing takes setuid and setgid away.
@@ -105,6 +107,17 @@ impl OpenFile {
     pub(crate) fn heard_of(&self) {
         if self.dropping.load(Ordering::Relaxed) && self.dropping.swap(false, Ordering::Relaxed) {
             self.state.core().dropping -= 1;
+        }
+    }
+
+    /// Something is read through it.
+    pub(crate) fn reads(&self) {
+        if !self.paged || self.has_read.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut core = self.state.core();
+        if !self.is_released() && !self.has_read.swap(true, Ordering::Relaxed) {
+            core.paged_readers += 1;
         }
     }
 
@@ -326,6 +339,7 @@ impl Volume {
             // What is written through others a kernel does not keep; what it reads is leased.
             paged = flags.read && flags.write && !flags.direct && !flags.append && !shared;
             core.paged_handles += usize::from(paged);
+            core.reading_handles += usize::from(flags.read);
             (core.failure.count, keep_cache && !still, shared)
         };
         Arc::new(OpenFile {
@@ -336,6 +350,7 @@ impl Volume {
             keep_cache,
             opened_shared,
             paged,
+            has_read: AtomicBool::new(false),
             drops_setid: cred.uid != 0,
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
@@ -393,8 +408,14 @@ impl Volume {
                 _ => 1,
             });
             core.registered -= closes;
+            if core.registered == 0 {
+                // With the last open the server takes them back.
+                core.claims.give_up();
+            }
             core.direct_handles -= usize::from(file.flags.direct);
             core.paged_handles -= usize::from(file.paged);
+            core.paged_readers -= usize::from(file.has_read.load(Ordering::Relaxed));
+            core.reading_handles -= usize::from(file.flags.read);
             if core.handles == 0 {
                 core.ahead.clear();
             }

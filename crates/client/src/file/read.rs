@@ -92,6 +92,7 @@ impl Volume {
         let (began, offset) = (self.now(), range.start);
         file.heard_of();
         file.check_readable(self)?;
+        file.reads();
         let asks = self.keeps_leases() || range.end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state).await?;
         if !leased {
@@ -155,7 +156,7 @@ impl Volume {
         if known || self.options().exclusive || is_broken("recalls-reach-readers") {
             return Ok(true);
         }
-        let attr = self.fetch_attr(file.ino()).await?;
+        let attr = self.fetch_attr(file.ino(), self.keeps_leases()).await?;
         let leasable = leasable && attr.nlink > 0 && self.keeps_leases();
         Ok(!leasable || self.leases(attr.ino).covers(attr.ino, attr.version, self.now()))
     }

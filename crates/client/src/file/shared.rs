@@ -3,17 +3,23 @@
 //!
 //! The metadata server says of a file that it is shared when it is opened, or later by what is fetched with
 //! recalls. It stays so until the last handle of this mount is gone. An append locks the end of the file first.
+//!
+//! What lies in ranges that this mount has [claimed](super::claims) is held back all the same. A write to anything else
+//! asks for a claim, or learns that nobody has one for a while, before it is taken: what others hold back would come after it.
 
 use super::Life;
+use super::claims::{CLAIMS_MAX, Wish, no_claim};
 use super::open::{OpenFile, TellBy};
-use super::state::FileState;
+use super::state::{Core, FileState};
 use super::write::At;
 use crate::api::{LockKind, LockRequest, Written};
 use crate::ops::{done, unexpected};
+use crate::share::Share;
 use crate::volume::Volume;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{is_broken, task};
@@ -118,7 +124,14 @@ impl Volume {
             self.asked.note(ino, self.now());
             let closed = self.report_close(ino);
             let file = self.inodes().file(ino);
-            file.iter().for_each(|file| file.core().shared = true);
+            if let Some(file) = &file {
+                let mut core = file.core();
+                core.shared = true;
+                // What was taken before is told now; what is taken from now on is not held back.
+                if !is_broken("claims-end-when-called") {
+                    core.claims.give_up();
+                }
+            }
             if self.asked.telling.lock().insert(ino) {
                 let volume = Arc::clone(self);
                 task::spawn(async move {
@@ -147,6 +160,81 @@ impl Volume {
             self.asked.note(ino, self.now());
             self.inodes().file(ino).iter().for_each(|file| file.core().shared = true);
         }
+    }
+
+    /// A session with a share begins anew: its server may be another one, which knows of no claims.
+    pub(crate) fn forget_claims(&self, share: &Share) {
+        let files = self.inodes().files().into_iter();
+        let of_share = files.filter(|file| self.home(file.ino()) == share.id);
+        of_share.for_each(|file| file.core().claims.forget());
+    }
+
+    /// How a range of a file may be written now: true if it may be held back, false if it is to be told before the write is
+    /// answered. `None`: [`Volume::claim`] comes first.
+    pub(super) fn may_hold_back(
+        &self,
+        ino: Ino,
+        core: &Core,
+        range: &Range<u64>,
+    ) -> Option<bool> {
+        if !core.shared {
+            return Some(true);
+        }
+        if !self.session(ino).grants_claims() {
+            return Some(false);
+        }
+        let now = self.now();
+        // Who is cut off is not waited for any more when another metadata server has begun: he holds back nothing new then.
+        let claimed = core.claims.cover(range) && self.leases(ino).last(now);
+        (claimed || core.claims.let_through(now)).then_some(claimed)
+    }
+
+    /// Asks for a claim on a range of a shared file, or (`through`) that nobody has any. Whether that was granted
+    /// [`Volume::may_hold_back`] says.
+    pub(super) async fn claim(
+        &self,
+        file: &FileState,
+        range: &Range<u64>,
+        through: bool,
+    ) -> Result<()> {
+        let (claim, turn, life) = {
+            let core = file.core();
+            // What a kernel keeps is recalled with leases, and nobody is leased a file of which something is claimed.
+            let pages = core.paged_readers > 0;
+            let through = through || pages || !self.leases(file.ino()).last(self.now());
+            let Wish { start, end, wanted_end } = core.claims.wish(range);
+            let claim = meta::Claim { ino: file.ino().0, start, end, wanted_end, through };
+            (claim, core.claims.turn(), Life::of(file, &core))
+        };
+        let said = self.ask_about(&self.root_cred(), MetaOp::Claim(claim)).await?;
+        let MetaAnswer::Claimed(claimed) = said.answer else { return Err(unexpected("claim")) };
+        let mut core = file.core();
+        if claimed.end > claim.start {
+            // Called back, it may have been granted before that.
+            if core.claims.turn() == turn && life.is_that_of(&core) {
+                core.claims.granted(claim.start..claimed.end);
+            }
+        } else if self.session(file.ino()).is_newest(said.incarnation) {
+            core.claims.refused(said.asked + Duration::from_millis(claimed.through_ms));
+        }
+        Ok(())
+    }
+
+    /// Before contents are changed otherwise than by writing: nobody has a claim on the file then.
+    pub(super) async fn claim_nothing(&self, file: &FileState) -> Result<()> {
+        let nothing = 0..0;
+        for _ in 0..CLAIMS_MAX {
+            let asks = {
+                let core = file.core();
+                let through = core.claims.let_through(self.now());
+                core.shared && !through && self.session(file.ino()).grants_claims()
+            };
+            if !asks {
+                return Ok(());
+            }
+            self.claim(file, &nothing, true).await?;
+        }
+        Err(no_claim())
     }
 
     /// Tells what has been written so far. What fails is reported by the handles, and held back no more.
@@ -291,10 +379,10 @@ impl Volume {
         began: u64,
         data: Bytes,
     ) -> Result<Written> {
-        let _newest: Attr = self.fetch_attr(file.ino()).await?;
+        let _newest: Attr = self.fetch_attr(file.ino(), self.keeps_leases()).await?;
         let life = Life::numbered(&file.state, began);
         let written = self.write_parts(file, life, At::LockedEnd, data).await?;
         self.tell_shared(file).await?;
-        written.ok_or_else(|| unexpected("append"))
+        written.map(|(written, _)| written).ok_or_else(|| unexpected("append"))
     }
 }

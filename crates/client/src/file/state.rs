@@ -1,6 +1,7 @@
 //! What all handles of one file in this mount share.
 
 use super::ahead::Ahead;
+use super::claims::Claims;
 use super::dirty::Dirty;
 use super::in_vain::{InVain, OrderInVain};
 use super::inline::Inline;
@@ -118,6 +119,10 @@ pub(crate) struct Core {
     pub(crate) direct_handles: usize,
     /// Open handles through which a kernel may keep pages of what is written although others write.
     pub(crate) paged_handles: usize,
+    /// Those of them that have read something: of what they have read a kernel may keep pages.
+    pub(crate) paged_readers: usize,
+    /// Open handles for reading.
+    pub(crate) reading_handles: usize,
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.
     pub(crate) ours: Option<Contents>,
@@ -129,6 +134,8 @@ pub(crate) struct Core {
     pub(crate) shared: bool,
     /// Those may hold back what they have written.
     pub(crate) unsettled: bool,
+    /// What of it may be held back all the same.
+    pub(crate) claims: Claims,
     /// Appends that are to give back the end of the file.
     pub(crate) ending: usize,
     /// The background task is at work on it.
@@ -221,7 +228,11 @@ impl Core {
 
     /// The opens that the server need not count any more: all, unless it is to count the file as open.
     pub(crate) fn give_up_opens(&mut self) -> usize {
-        if self.counts_as_open() { 0 } else { std::mem::take(&mut self.registered) }
+        if self.counts_as_open() {
+            return 0;
+        }
+        self.claims.give_up();
+        std::mem::take(&mut self.registered)
     }
 
     /// The server counts one more open in this incarnation of the session. What was counted in an earlier one
@@ -394,11 +405,14 @@ impl FileState {
             kept: kept.take_up(attr),
             direct_handles: 0,
             paged_handles: 0,
+            paged_readers: 0,
+            reading_handles: 0,
             ours: Some((attr.length, attr.mtime)),
             dropping: 0,
             stale_pages: false,
             shared: false,
             unsettled: false,
+            claims: Claims::default(),
             ending: 0,
             ticking: false,
             busy: false,

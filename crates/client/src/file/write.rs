@@ -1,6 +1,7 @@
 //! Writing: into the inline contents, or into extents that senders carry away.
 
 use super::Life;
+use super::claims::{CLAIMS_MAX, no_claim};
 use super::dirty::Fragment;
 use super::open::{OpenFile, TellBy};
 use super::state::{Body, Core, FileState};
@@ -34,8 +35,8 @@ pub(super) enum At {
 
 /// How an attempt to take a write ended.
 enum Taken {
-    /// It is taken, at this offset.
-    At(u64),
+    /// It is taken, at this offset; and whether it is held back, or to be told before it is answered.
+    At(u64, bool),
     /// The length is being set.
     Wait,
     /// It does not fit into the inode.
@@ -44,6 +45,8 @@ enum Taken {
     Refresh,
     /// The end must be locked first.
     Lock,
+    /// The range at this offset must be claimed first.
+    Claim(u64),
 }
 
 fn gone_back() -> Error {
@@ -101,7 +104,8 @@ impl Volume {
             return self.append_shared(file, life, data).await;
         }
         match self.write_parts(file, life, at, data.clone()).await? {
-            Some(written) => self.tell_shared(file).await.map(|()| written),
+            Some((written, true)) => Ok(written),
+            Some((written, false)) => self.tell_shared(file).await.map(|()| written),
             None => self.append_shared(file, life, data).await,
         }
     }
@@ -113,28 +117,32 @@ impl Volume {
         offset: u64,
         data: Bytes,
     ) -> Result<Option<Written>> {
-        self.write_parts(file, file.state.life(), At::Offset(offset), data).await
+        let written = self.write_parts(file, file.state.life(), At::Offset(offset), data).await?;
+        Ok(written.map(|(written, _)| written))
     }
 
-    /// `None`: the end must be locked first.
+    /// Also whether all of it is held back, or has to be told. `None`: the end must be locked first.
     pub(super) async fn write_parts(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         life: Life<'_>,
         at: At,
         data: Bytes,
-    ) -> Result<Option<Written>> {
+    ) -> Result<Option<(Written, bool)>> {
         let len = data.len() as u64;
         let part = data.slice(..data.len().min(PART_BYTES_MAX));
-        let Some(first) = self.write_part(file, life, at, part).await? else { return Ok(None) };
+        let part = self.write_part(file, life, at, part).await?;
+        let Some((first, mut held)) = part else { return Ok(None) };
         let mut done = data.len().min(PART_BYTES_MAX);
         while done < data.len() {
             let part = data.slice(done..data.len().min(done + PART_BYTES_MAX));
             let part_len = part.len();
-            self.write_part(file, life, At::Offset(first + done as u64), part).await?;
+            let next = At::Offset(first + done as u64);
+            let part = self.write_part(file, life, next, part).await?;
+            held &= part.is_some_and(|(_, held)| held);
             done += part_len;
         }
-        Ok(Some(Written { offset: first, len }))
+        Ok(Some((Written { offset: first, len }, held)))
     }
 
     /// What began in one life of the file is not taken in the next: somebody else may have its locks.
@@ -144,13 +152,13 @@ impl Volume {
         life: Life<'_>,
         at: At,
         data: Bytes,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<(u64, bool)>> {
         if data.is_empty() {
             let length = file.state.core().length;
-            return Ok(Some(if let At::Offset(offset) = at { offset } else { length }));
+            return Ok(Some((if let At::Offset(offset) = at { offset } else { length }, true)));
         }
         let mut room = Some(self.room_for(data.len()).await);
-        let (state, mut refreshes) = (&file.state, 0);
+        let (state, mut refreshes, mut claims) = (&file.state, 0, 0);
         loop {
             let progress = state.progress.notified();
             let taken = {
@@ -163,9 +171,16 @@ impl Volume {
                 taken
             };
             match taken? {
-                Taken::At(offset) => {
+                Taken::At(offset, held) => {
                     self.mark_busy(state);
-                    return Ok(Some(offset));
+                    return Ok(Some((offset, held)));
+                }
+                Taken::Claim(_) if claims >= CLAIMS_MAX => return Err(no_claim()),
+                Taken::Claim(offset) => {
+                    claims += 1;
+                    let range = offset..offset + data.len() as u64;
+                    // Who appends tells it before he gives the end back.
+                    self.claim(state, &range, matches!(at, At::LockedEnd)).await?;
                 }
                 Taken::Lock => return Ok(None),
                 Taken::Wait => progress.await,
@@ -225,19 +240,24 @@ impl Volume {
         // Of a small file the bytes between two writes are sent along, and may be somebody else's by then.
         let alone = !core.shared && core.attr.consistency() != Consistency::Parallel;
         let stays = alone && end <= self.inline_bytes_max();
-        match &mut core.body {
+        let held = match &mut core.body {
             Body::Inline(inline) if stays => {
                 inline.write(offset as usize, data);
+                true
             }
             Body::Inline(_) => return Ok(Taken::MoveOut),
             Body::Chunks => {
+                let Some(held) = self.may_hold_back(file.ino(), core, &(offset..end)) else {
+                    return Ok(Taken::Claim(offset));
+                };
                 let now = self.now();
                 core.write_chunks(offset, data, room.take().flatten(), now)?;
+                held
             }
-        }
+        };
         core.touch(offset, end, self.wall_time());
         core.unpublished.drop_setid |= file.drops_setid && core.attr.mode & SETID_BITS != 0;
-        Ok(Taken::At(offset))
+        Ok(Taken::At(offset, held))
     }
 
     pub(crate) fn wall_time(&self) -> Timestamp {

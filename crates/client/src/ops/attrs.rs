@@ -23,7 +23,7 @@ impl Volume {
             return Ok(attr);
         }
         self.metrics().attr_cache(false);
-        let fetched = self.fetch_attr(ino).await;
+        let fetched = self.fetch_attr(ino, self.is_read(ino)).await;
         match self.inodes().get(ino).0 {
             // Another mount has removed it; here it may be open, or somebody's working directory.
             Some((attr, _)) if is_stale(&fetched) && attr.kind == FileKind::Directory => {
@@ -84,9 +84,16 @@ impl Volume {
         self.options().exclusive || age < Duration::from_millis(self.options().attribute_age_ms)
     }
 
-    pub(crate) async fn fetch_attr(&self, ino: Ino) -> Result<Attr> {
+    /// True if somebody has a file open for reading here: a kernel asks how long it is before it reads.
+    fn is_read(&self, ino: Ino) -> bool {
+        let file = self.inodes().file(ino).filter(|_| self.keeps_leases());
+        file.is_some_and(|file| file.core().reading_handles > 0)
+    }
+
+    /// Asks for attributes; `to_read`: what others hold back of the file is told first.
+    pub(crate) async fn fetch_attr(&self, ino: Ino, to_read: bool) -> Result<Attr> {
         let asked = self.now();
-        let op = MetaOp::GetAttr(meta::Look { ino: ino.0, to_read: false });
+        let op = MetaOp::GetAttr(meta::Look { ino: ino.0, to_read });
         let answer = self.ask(&self.root_cred(), op).await?;
         self.entry(answer, asked, "getattr")
     }

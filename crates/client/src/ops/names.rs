@@ -57,7 +57,7 @@ impl Volume {
                     }
                     // The share of the name would only say that it is in another one.
                     if !self.are_together(parent, ino)
-                        && let Some(attr) = still_there(Box::pin(self.fetch_attr(ino)).await)?
+                        && let Some(attr) = still_there(Box::pin(self.fetch_attr(ino, false)).await)?
                     {
                         return Ok(attr);
                     }
@@ -74,7 +74,7 @@ impl Volume {
                 match leased {
                     true => Ok(attr),
                     false => {
-                        let told = Box::pin(self.fetch_attr(attr.ino)).await;
+                        let told = Box::pin(self.fetch_attr(attr.ino, false)).await;
                         Ok(still_there(told)?.unwrap_or(attr))
                     }
                 }

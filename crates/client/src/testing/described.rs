@@ -10,7 +10,12 @@ pub(super) fn describe(op: &MetaOp) -> String {
         MetaOp::CloseSession(_) => "close session".into(),
         MetaOp::Create(_) => "create".into(),
         MetaOp::Open(_) => "open".into(),
+        MetaOp::GetAttr(look) if look.to_read => "getattr to read".into(),
         MetaOp::GetAttr(_) => "getattr".into(),
+        MetaOp::Claim(claim) if claim.through => "claim nothing".into(),
+        MetaOp::Claim(claim) => {
+            format!("claim {}-{}, {}", claim.start, claim.end, claim.wanted_end)
+        }
         MetaOp::SetAttr(s) => format!("setattr length={:?}", s.change.length),
         MetaOp::Publish(p) => format!("publish length={} sync={}", p.length_min, p.sync),
         MetaOp::WriteInline(w) => {

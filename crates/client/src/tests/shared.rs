@@ -1,6 +1,7 @@
 //! Files that others have open as well.
 
 use super::*;
+use strake_wire::message::meta::Ask;
 
 /// What is asked before the handle is there, and then what each write waits for.
 #[tokio::test]
@@ -146,4 +147,113 @@ async fn a_long_append_is_not_torn_by_a_short_one() {
     let (long, short) = (long.unwrap().offset as usize, short.unwrap().offset as usize);
     assert!((long, short) == (0, LONG) || (long, short) == (10, 0), "{long} {short}");
     assert_eq!(read(&volume, &file, short as u64, 10).await, pattern(2, 10));
+}
+
+/// A mount that may claim ranges, and a file of 20,000 bytes that others have open, too.
+async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
+    let fake = Arc::new(Fake::default());
+    fake.grant_claims(true);
+    let leasing = VolumeOptions { leases: true, clock: Arc::new(Still), ..options() };
+    let volume = fake.volume(leasing).await;
+    until_logged(&fake, "Recalls(Recalls { followed: 1").await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.release(&file).await.unwrap();
+    volume.report_all_closes();
+    fake.share();
+    let file = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
+    assert!(file.is_shared());
+    fake.take_log();
+    (fake, volume, file)
+}
+
+/// What was asked for until something is.
+async fn until_logged(fake: &Fake, prefix: &str) -> Vec<String> {
+    let mut log = Vec::new();
+    while starting(&log, prefix).is_empty() {
+        tokio::task::yield_now().await;
+        log.extend(fake.take_log());
+    }
+    log
+}
+
+#[tokio::test]
+async fn what_is_written_to_a_claimed_range_is_held_back_until_the_claim_is_called_back() {
+    let (fake, volume, file) = claiming().await;
+    for at in [0, 20_000, 5] {
+        write(&volume, &file, at, pattern(2, 20_000)).await;
+    }
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "claim"), ["claim 0-1048576, 1048576"]);
+    assert!(starting(&log, "publish").is_empty(), "{log:?}");
+    volume.share(&[Ask { ino: file.ino().0, number: 7 }]);
+    let log = until_logged(&fake, "Told").await;
+    let told = log.iter().position(|line| line.starts_with("publish length=40000"));
+    assert!(told.is_some_and(|at| at < log.len() - 1), "{log:?}");
+    fake.grant_claims(false);
+    for at in [0, 5] {
+        write(&volume, &file, at, pattern(3, 10)).await;
+    }
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "claim"), ["claim 0-1048576, 1048576"], "others are in the way");
+    assert_eq!(starting(&log, "publish").len(), 2, "{log:?}");
+}
+
+/// What it would have held back by it nobody would have asked for.
+#[tokio::test]
+async fn a_claim_that_is_called_back_before_its_answer_comes_is_not_believed() {
+    let (fake, volume, file) = claiming().await;
+    let gate = fake.claim_gate.write().await;
+    let (other, handle) = (volume.clone(), file.clone());
+    let written = tokio::spawn(async move { write(&other, &handle, 0, pattern(2, 10)).await });
+    until_logged(&fake, "claim").await;
+    volume.share(&[Ask { ino: file.ino().0, number: 7 }]);
+    until_logged(&fake, "Told").await;
+    drop(gate);
+    written.await.unwrap();
+    assert_eq!(starting(&fake.take_log(), "claim").len(), 1, "it is asked for once more");
+}
+
+#[tokio::test]
+async fn claims_end_with_the_session_in_which_they_were_granted() {
+    let (fake, volume, file) = claiming().await;
+    write(&volume, &file, 0, pattern(2, 10)).await;
+    fake.restart();
+    volume.fsync(&file, false).await.unwrap();
+    fake.take_log();
+    fake.grant_claims(false);
+    write(&volume, &file, 0, pattern(3, 10)).await;
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");
+}
+
+/// Who reads by what he is told then sees what others had claimed and written.
+#[tokio::test]
+async fn who_may_read_has_what_others_hold_back_told_first() {
+    let (fake, volume, file) = claiming().await;
+    let ino = file.ino();
+    let forget = || volume.leases(ino).forget(&[ino], volume.now());
+    forget();
+    read(&volume, &file, 0, 10).await;
+    assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr to read"]);
+    forget();
+    volume.getattr(ino).await.unwrap();
+    assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr to read"]);
+    let writes = open(&volume, ino, OpenFlags::WRITE).await;
+    volume.release(&file).await.unwrap();
+    forget();
+    fake.take_log();
+    volume.getattr(ino).await.unwrap();
+    assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr"], "it only writes");
+    volume.release(&writes).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_write_waits_until_nobody_has_a_claim() {
+    let (fake, volume, file) = claiming().await;
+    volume.fallocate(&file, FallocateMode::Punch, 0, 4_096).await.unwrap();
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "claim"), ["claim nothing"]);
+    volume.fallocate(&file, FallocateMode::Punch, 8_192, 4_096).await.unwrap();
+    assert!(starting(&fake.take_log(), "claim").is_empty(), "not again for a while");
 }

@@ -1,0 +1,19 @@
+//! What the fake metadata server says to those who ask for claims.
+
+use super::{Fake, FakeState};
+use strake_wire::message::meta::{Claim, Claimed, MetaAnswer};
+
+impl Fake {
+    /// Ranges may be claimed from the next session on; and all that is asked for is granted, or nothing is.
+    pub(crate) fn grant_claims(&self, all: bool) {
+        self.state.lock().claims = Some(all);
+    }
+}
+
+impl FakeState {
+    pub(super) fn claimed(&self, claim: &Claim) -> MetaAnswer {
+        let granted = self.claims == Some(true) && !claim.through;
+        let (end, through_ms) = if granted { (claim.wanted_end, 0) } else { (0, 1_000) };
+        MetaAnswer::Claimed(Claimed { end, through_ms })
+    }
+}

@@ -183,10 +183,6 @@ impl Fake {
         self.state.lock().rest_unleased = true;
     }
 
-    pub(crate) fn share(&self) {
-        self.state.lock().shared = true;
-    }
-
     /// The targets speak from this boot from now on.
     pub(crate) fn set_boot(&self, boot: u64) {
         self.state.lock().boot = boot;

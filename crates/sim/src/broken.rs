@@ -25,6 +25,9 @@ pub const RULES: &[Rule] = &[
         "a client believes what it knew of inodes that it has changed in other shares",
     ),
     rule("chunks-are-deleted", "an inode is erased and its chunks are forgotten"),
+    rule("claims-are-called-back", "who reads does not have told what others hold back by claims"),
+    rule("claims-end-when-called", "a client goes on with the claims that it was told are over"),
+    rule("claims-recall-leases", "ranges are granted while others read by what they know"),
     rule(
         "deletions-wait-for-journal",
         "chunks are deleted before it is on disk that their file is",

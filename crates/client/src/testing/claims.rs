@@ -1,9 +1,14 @@
-//! What the fake metadata server says to those who ask for claims.
+//! What the fake metadata server says of files that others have open, and to those who ask for claims.
 
 use super::{Fake, FakeState};
 use strake_wire::message::meta::{Claim, Claimed, MetaAnswer};
 
 impl Fake {
+    /// From now on somebody else has everything open.
+    pub(crate) fn share(&self) {
+        self.state.lock().shared = true;
+    }
+
     /// Ranges may be claimed from the next session on; and all that is asked for is granted, or nothing is.
     pub(crate) fn grant_claims(&self, all: bool) {
         self.state.lock().claims = Some(all);

@@ -5,6 +5,8 @@
 //! of two readers on different mounts the later one may see less of a write that is still under way; and a
 //! write is its bytes first and then the length. So each block that somebody has seen is judged by itself,
 //! together with all changes ([`judge_seen`]).
+//!
+//! Of a file that all have open all the time a read shows what was written last (S-014): [`Last`].
 
 use super::{Object, Operation, Verdict};
 
@@ -63,6 +65,38 @@ impl Object for Whole {
 
     fn only_looks(ask: &(Change, u64), _told: &Vec<u64>) -> bool {
         ask.0 == Change::Nothing
+    }
+}
+
+/// One block of a file that all have open. What is still under way may be seen by one, and then not yet by another (S-014):
+/// so each read is judged by itself, together with all writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Last(pub u64);
+
+/// What happens to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It gets a mark.
+    Write(u64),
+    /// It is read: this is there.
+    Read(u64),
+}
+
+impl Object for Last {
+    type Ask = Use;
+    type Told = ();
+    type Step = ();
+
+    fn after(&self, ask: &Use, _told: &(), _step: Option<&()>) -> Vec<(Self, Option<()>)> {
+        match *ask {
+            Use::Write(mark) => vec![(Last(mark), None)],
+            Use::Read(seen) if seen == self.0 => vec![(self.clone(), None)],
+            Use::Read(_) => Vec::new(),
+        }
+    }
+
+    fn only_looks(ask: &Use, _told: &()) -> bool {
+        matches!(ask, Use::Read(_))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Hand-made histories: those that can have happened are accepted, and those that cannot are not.
 
-use super::contents::{Change, Deed, Done, Whole, judge_seen};
+use super::contents::{Change, Deed, Done, Last, Use, Whole, judge_seen};
 use super::locks::{Ask as Lock, Told as LockTold, Wait, may_be_in_circle};
 use super::names::{How, Name};
 use super::paths::{Ask, Paths, Told};
@@ -411,6 +411,20 @@ fn a_circle_of_waits_is_one_of_those_who_wait_at_the_same_time() {
     assert!(!circle(true, 15..25, 0), "nobody has what the other one waits for");
     assert!(!circle(false, 10..15, 0), "the other one has given up before");
     assert!(!circle(false, 15..25, 5), "the other one waits for something else");
+}
+
+#[test]
+fn who_reads_what_all_have_open_sees_the_last_write_or_one_that_is_under_way() {
+    let with = |what, began, ended| Operation { client: 1, ask: what, told: (), began, ended };
+    let seen = |mark, began, ended| {
+        let lost = with(Use::Write(3), 30, u64::MAX);
+        let writes = [with(Use::Write(1), 0, 5), with(Use::Write(2), 10, 20), lost];
+        let history: Vec<_> = writes.into_iter().chain([with(Use::Read(mark), began, ended)]).collect();
+        judge(Last(0), &history) == Verdict::Fits
+    };
+    assert!(seen(1, 6, 9) && !seen(0, 6, 9) && !seen(2, 6, 9));
+    assert!(seen(1, 12, 15) && seen(2, 12, 15) && seen(2, 40, 50) && seen(3, 40, 50));
+    assert!(!seen(1, 21, 25) && !seen(3, 21, 25), "it was not written yet");
 }
 
 #[test]

@@ -77,6 +77,7 @@ impl Cluster {
             self.files.remove(&mount, file).await?;
         }
         self.contend().await?;
+        self.write_parts().await?;
         self.lose_one().await?;
         self.directories.end(&mount).await?;
         // However often its server lost the answer to a commit.

@@ -17,7 +17,7 @@
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`appends`] is that without a lock; [`locks`] is that on locks,
 //! with [`owners`], who ask for them; [`synced`] is that on what a loss of power may not take; and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
-//! servers one after the other. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, and `quiet` at how long one lost server is waited for.
+//! servers one after the other. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, `quiet` at how long one lost server is waited for, and `parts` at a file to which several write at once.
 
 pub mod appends;
 mod contest;
@@ -35,6 +35,7 @@ pub mod logs;
 pub mod mount;
 pub mod names;
 pub mod owners;
+mod parts;
 pub mod places;
 pub mod plan;
 mod quiet;

@@ -1,0 +1,337 @@
+//! Several clients write to one file that all have open: mostly each to a part of its own, which it may claim (S-014), and now
+//! and then to one of another client, or to one that all write to; they read it, and cut it, while all else is well.
+//!
+//! While there is trouble one client writes each file, so that a reader knows what may be there. This has a time of its own, as
+//! `quiet` has: each read has to show what was written last, whoever holds that back. In some runs one of them dies at the
+//! end: what it had not synced may be lost, and nothing else.
+
+use super::Cluster;
+use super::locks::make_file;
+use super::mount::{CLIENTS_FROM, Mount};
+use super::places::cred;
+use super::register::{BLOCK, mark_of};
+use super::world::World;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use strake_base::count_case;
+use strake_base::random::SplitMix64;
+use strake_client::{OpenFile, OpenFlags};
+use strake_model::history::contents::{Last, Use};
+use strake_model::history::{Operation, Verdict, judge};
+use strake_types::{Error, ErrorKind, Ino, Result, SetAttr};
+
+/// Seeds that have such a time, of a hundred.
+const SEEDS: u64 = 50;
+/// Seeds in which one of the clients dies at its end.
+const DEATHS: u64 = 30;
+/// Seeds in which the file is cut.
+const CUTS: u64 = 40;
+/// Numbers of the machines of these clients begin here.
+const MOUNTS_FROM: u32 = CLIENTS_FROM + 80;
+/// The name of the file.
+const NAME: &str = "parts";
+/// Its number in marks.
+const FILE: u32 = 1 << 25;
+/// Between two slots, of which each is a block: half of the least that is claimed.
+const STRIDE: u64 = 512 << 10;
+/// Slots that are a client's own.
+const OWN: u64 = 4;
+/// Slots that all write to.
+const COMMON: u64 = 2;
+/// How often clients first only write for a while, and then do all there is.
+const ROUNDS: usize = 3;
+/// What each does in either part of a round.
+const DEEDS: usize = 14;
+/// Between two rounds: after that ranges may be claimed again.
+const REST: Duration = Duration::from_secs(20);
+/// Longest pause between two deeds, in ms.
+const PAUSE_MS: u64 = 60;
+
+/// Something that was done to a slot, or to all.
+struct Deed {
+    client: u32,
+    slot: Option<u64>,
+    what: Use,
+    began: u64,
+    ended: u64,
+    /// It stays if its client dies.
+    synced: bool,
+}
+
+/// The file, and what was done to it.
+struct Parts {
+    world: Arc<World>,
+    ino: Ino,
+    clients: u64,
+    cuts: bool,
+    deeds: Mutex<Vec<Deed>>,
+    /// Counts beginnings and ends.
+    events: AtomicU64,
+    /// The last mark.
+    marks: AtomicU64,
+}
+
+impl Cluster {
+    /// Clients write parts of one file, if it is the turn of this seed.
+    pub(super) async fn write_parts(&self) -> Result<()> {
+        let mut random = self.world.stream(0x900f);
+        if !random.percent(SEEDS) {
+            return Ok(());
+        }
+        let mut mounts = Vec::new();
+        for nth in 0..self.plan.clients {
+            mounts.push(Mount::start(&self.world, &self.plan, MOUNTS_FROM + nth).await?);
+        }
+        let Some(first) = mounts.first().cloned() else { return Ok(()) };
+        let directory = self.directories.get(0);
+        let parts = Arc::new(Parts {
+            world: self.world.clone(),
+            ino: make_file(&first, directory, NAME.into()).await?,
+            clients: self.plan.clients.into(),
+            cuts: random.percent(CUTS),
+            deeds: Mutex::default(),
+            events: AtomicU64::new(0),
+            marks: AtomicU64::new(0),
+        });
+        parts.use_by_all(&mounts, ROUNDS, &mut random).await?;
+        if random.percent(DEATHS) {
+            parts.kill(&first, &mut random).await?;
+            mounts.remove(0);
+            parts.use_by_all(&mounts, 1, &mut random).await?;
+        }
+        parts.compare(&mounts).await?;
+        parts.judge_all();
+        let Some(last) = mounts.last() else { return Ok(()) };
+        let removed = last.volume.unlink(&cred(), directory, NAME.into());
+        last.call("unlink what all have written to", removed).await?;
+        for mount in &mounts {
+            mount.close().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Parts {
+    /// All clients use the file at the same time.
+    async fn use_by_all(
+        self: &Arc<Self>,
+        mounts: &[Arc<Mount>],
+        rounds: usize,
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        let mut work = Vec::new();
+        for mount in mounts {
+            let (parts, own) = (self.clone(), mount.clone());
+            let random = SplitMix64::new(random.next_number());
+            work.push(mount.process.spawn(async move { parts.work(&own, rounds, random).await }));
+        }
+        for part in work {
+            part.await.map_err(gone)??;
+        }
+        Ok(())
+    }
+
+    async fn work(&self, mount: &Mount, rounds: usize, mut random: SplitMix64) -> Result<()> {
+        let open = self.open(mount).await?;
+        for _ in 0..rounds {
+            for _ in 0..DEEDS {
+                let slot = self.own_slot(mount, &mut random);
+                self.write(mount, &open, slot).await?;
+                pause(PAUSE_MS, &mut random).await;
+            }
+            for _ in 0..DEEDS {
+                self.do_one(mount, &open, &mut random).await?;
+                pause(PAUSE_MS, &mut random).await;
+            }
+            tokio::time::sleep(REST).await;
+        }
+        self.close(mount, &open).await
+    }
+
+    async fn do_one(
+        &self,
+        mount: &Mount,
+        open: &Arc<OpenFile>,
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        let slot = match random.percent(50) {
+            true => self.own_slot(mount, random),
+            false => random.below(self.slots()),
+        };
+        match random.below(16) {
+            0..8 => self.write(mount, open, slot).await,
+            8..12 => self.read(mount, open, slot).await.map(drop),
+            12 => self.sync(mount, open).await,
+            13 if self.cuts => self.cut(mount, open).await,
+            _ => {
+                pause(2_500, random).await;
+                Ok(())
+            }
+        }
+    }
+
+    fn slots(&self) -> u64 {
+        self.clients * OWN + COMMON
+    }
+
+    fn own_slot(&self, mount: &Mount, random: &mut SplitMix64) -> u64 {
+        u64::from(mount.number - MOUNTS_FROM) * OWN + random.below(OWN)
+    }
+
+    fn event(&self) -> u64 {
+        self.events.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn note(&self, mount: &Mount, slot: Option<u64>, what: Use, began: u64, is_over: bool) {
+        let ended = if is_over { self.event() } else { u64::MAX };
+        let (client, synced) = (mount.number, false);
+        self.deeds.lock().push(Deed { client, slot, what, began, ended, synced });
+    }
+
+    async fn open(&self, mount: &Mount) -> Result<Arc<OpenFile>> {
+        let open = mount.volume.open(&cred(), self.ino, OpenFlags::READ_WRITE);
+        mount.call("open parts", open).await
+    }
+
+    async fn close(&self, mount: &Mount, open: &Arc<OpenFile>) -> Result<()> {
+        mount.call("close parts", mount.volume.release(open)).await
+    }
+
+    async fn write(&self, mount: &Mount, open: &Arc<OpenFile>, slot: u64) -> Result<()> {
+        let (mark, began) = (self.marks.fetch_add(1, Ordering::Relaxed) + 1, self.event());
+        let data = bytes_of(slot, mark);
+        let written = mount.volume.write(open, slot * STRIDE, data);
+        let written = mount.call(&format!("write part {slot} mark {mark}"), written).await;
+        self.note(mount, Some(slot), Use::Write(mark), began, written.is_ok());
+        written.map(drop)
+    }
+
+    /// What is there.
+    async fn read(&self, mount: &Mount, open: &Arc<OpenFile>, slot: u64) -> Result<u64> {
+        let began = self.event();
+        let read = mount.volume.read(open, slot * STRIDE, BLOCK as u32);
+        let bytes = mount.call(&format!("read part {slot}"), read).await?.into_bytes();
+        let seen = match mark_of(&bytes) {
+            // Behind the end of the file, or nothing was written there.
+            None if bytes.is_empty() => 0,
+            Some(None) => 0,
+            Some(Some((FILE, of, mark))) if u64::from(of) == slot => mark,
+            other => {
+                self.world.fail(format!("part {slot} of a file has {other:?}"));
+                0
+            }
+        };
+        self.note(mount, Some(slot), Use::Read(seen), began, true);
+        Ok(seen)
+    }
+
+    async fn sync(&self, mount: &Mount, open: &Arc<OpenFile>) -> Result<()> {
+        let before = self.deeds.lock().len();
+        mount.call("fsync parts", mount.volume.fsync(open, false)).await?;
+        let mut deeds = self.deeds.lock();
+        let own = deeds.iter_mut().take(before).filter(|deed| deed.client == mount.number);
+        own.for_each(|deed| deed.synced = true);
+        Ok(())
+    }
+
+    async fn cut(&self, mount: &Mount, open: &Arc<OpenFile>) -> Result<()> {
+        let began = self.event();
+        let change = SetAttr { length: Some(0), ..SetAttr::default() };
+        let cut = mount.volume.setattr(&cred(), self.ino, change, Some(open));
+        let cut = mount.call("cut parts", cut).await;
+        self.note(mount, None, Use::Write(0), began, cut.is_ok());
+        cut.map(drop)
+    }
+
+    /// A client writes, and dies. What it has not synced may come yet, or never.
+    async fn kill(self: &Arc<Self>, mount: &Arc<Mount>, random: &mut SplitMix64) -> Result<()> {
+        let (parts, own) = (self.clone(), mount.clone());
+        let random = SplitMix64::new(random.next_number());
+        let writing = mount.process.spawn(async move { parts.write_last(&own, random).await });
+        writing.await.map_err(gone)??;
+        self.world.note(format_args!("client {} dies", mount.number));
+        mount.process.kill();
+        let mut deeds = self.deeds.lock();
+        let is_lost = |deed: &&mut Deed| {
+            deed.client == mount.number && !deed.synced && deed.slot.is_some()
+        };
+        let writes = deeds.iter_mut().filter(is_lost);
+        let writes = writes.filter(|deed| matches!(deed.what, Use::Write(_)));
+        writes.for_each(|deed| deed.ended = u64::MAX);
+        Ok(())
+    }
+
+    /// All that was written before is synced: what may be lost is little.
+    async fn write_last(&self, mount: &Mount, mut random: SplitMix64) -> Result<()> {
+        let open = self.open(mount).await?;
+        self.sync(mount, &open).await?;
+        for _ in 0..OWN {
+            let slot = self.own_slot(mount, &mut random);
+            self.write(mount, &open, slot).await?;
+        }
+        Ok(())
+    }
+
+    /// When nobody writes any more all see the same.
+    async fn compare(&self, mounts: &[Arc<Mount>]) -> Result<()> {
+        let mut first = Vec::new();
+        for mount in mounts {
+            let open = self.open(mount).await?;
+            let mut seen = Vec::new();
+            for slot in 0..self.slots() {
+                seen.push(self.read(mount, &open, slot).await?);
+            }
+            self.close(mount, &open).await?;
+            if first.is_empty() {
+                first.clone_from(&seen);
+            }
+            if first != seen {
+                self.world.fail(format!("one client reads {first:?}, another one {seen:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_all(&self) {
+        let deeds = self.deeds.lock();
+        for read in deeds.iter().filter(|deed| matches!(deed.what, Use::Read(_))) {
+            let is_of = |deed: &&Deed| {
+                let of = deed.slot.is_none() || deed.slot == read.slot;
+                of && matches!(deed.what, Use::Write(_))
+            };
+            let writes = deeds.iter().filter(is_of).chain([read]);
+            let history: Vec<Operation<Last>> = writes.map(Deed::operation).collect();
+            match judge(Last(0), &history) {
+                Verdict::Fits => count_case("part-judged"),
+                Verdict::TooLong => count_case("part-not-judged"),
+                Verdict::Impossible(why) => {
+                    self.world.fail(format!("part {:?} of a file: {why}", read.slot));
+                }
+            }
+        }
+    }
+}
+
+impl Deed {
+    fn operation(&self) -> Operation<Last> {
+        let Deed { client, what, began, ended, .. } = *self;
+        Operation { client, ask: what, told: (), began, ended }
+    }
+}
+
+fn gone(_ended: tokio::task::JoinError) -> Error {
+    Error::with(ErrorKind::Unavailable, "a client is gone that nobody has killed")
+}
+
+async fn pause(longest_ms: u64, random: &mut SplitMix64) {
+    tokio::time::sleep(Duration::from_millis(random.below(longest_ms))).await;
+}
+
+/// A block of a slot.
+fn bytes_of(slot: u64, mark: u64) -> Bytes {
+    let one = [&FILE.to_le_bytes()[..], &(slot as u32).to_le_bytes(), &mark.to_le_bytes()].concat();
+    one.repeat(BLOCK as usize / one.len()).into()
+}

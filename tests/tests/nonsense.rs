@@ -74,8 +74,8 @@ impl Known {
             | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_) => {}
             Lookup(name) => self.name(name),
             GetAttr(v) => self.ino(&mut v.ino),
-            ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v)
-            | ReadInline(v) | Describe(v) | Settle(v) => self.ino(&mut v.ino),
+            ReadLink(v) | MoveOut(v) | ListXattr(v) | Sync(v) | GetTemplate(v) | ReadInline(v)
+            | Describe(v) | Settle(v) => self.ino(&mut v.ino),
             SetAttr(v) => self.ino(&mut v.ino),
             Told(v) => self.ino(&mut v.ino),
             Claim(v) => self.ino(&mut v.ino),

@@ -171,12 +171,7 @@ impl Volume {
 
     /// How a range of a file may be written now: true if it may be held back, false if it is to be told before the write is
     /// answered. `None`: [`Volume::claim`] comes first.
-    pub(super) fn may_hold_back(
-        &self,
-        ino: Ino,
-        core: &Core,
-        range: &Range<u64>,
-    ) -> Option<bool> {
+    pub(super) fn may_hold_back(&self, ino: Ino, core: &Core, range: &Range<u64>) -> Option<bool> {
         if !core.shared {
             return Some(true);
         }

@@ -57,7 +57,8 @@ impl Volume {
                     }
                     // The share of the name would only say that it is in another one.
                     if !self.are_together(parent, ino)
-                        && let Some(attr) = still_there(Box::pin(self.fetch_attr(ino, false)).await)?
+                        && let Some(attr) =
+                            still_there(Box::pin(self.fetch_attr(ino, false)).await)?
                     {
                         return Ok(attr);
                     }

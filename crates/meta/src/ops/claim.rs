@@ -34,6 +34,8 @@ pub(crate) async fn claim(ctx: &Ctx, op: &Claim) -> Result<MetaAnswer> {
     // Who has not said yet that he tells each write may hold it back without a claim.
     settle(ctx, &inode, HeldBack::UnaskedSince).await?;
     if ctx.volume.sessions.is_asked(session, ino) {
+        // The question may have been lost, and who asked have given up.
+        ctx.volume.sessions.ask_to_tell(session, ino);
         let detail = "what the caller has written before is still to be told";
         return Err(Error::with(ErrorKind::HeldBack, detail));
     }

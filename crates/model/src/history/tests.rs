@@ -419,7 +419,8 @@ fn who_reads_what_all_have_open_sees_the_last_write_or_one_that_is_under_way() {
     let seen = |mark, began, ended| {
         let lost = with(Use::Write(3), 30, u64::MAX);
         let writes = [with(Use::Write(1), 0, 5), with(Use::Write(2), 10, 20), lost];
-        let history: Vec<_> = writes.into_iter().chain([with(Use::Read(mark), began, ended)]).collect();
+        let history: Vec<_> =
+            writes.into_iter().chain([with(Use::Read(mark), began, ended)]).collect();
         judge(Last(0), &history) == Verdict::Fits
     };
     assert!(seen(1, 6, 9) && !seen(0, 6, 9) && !seen(2, 6, 9));

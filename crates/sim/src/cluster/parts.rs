@@ -255,9 +255,8 @@ impl Parts {
         self.world.note(format_args!("client {} dies", mount.number));
         mount.process.kill();
         let mut deeds = self.deeds.lock();
-        let is_lost = |deed: &&mut Deed| {
-            deed.client == mount.number && !deed.synced && deed.slot.is_some()
-        };
+        let is_lost =
+            |deed: &&mut Deed| deed.client == mount.number && !deed.synced && deed.slot.is_some();
         let writes = deeds.iter_mut().filter(is_lost);
         let writes = writes.filter(|deed| matches!(deed.what, Use::Write(_)));
         writes.for_each(|deed| deed.ended = u64::MAX);

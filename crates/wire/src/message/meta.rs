@@ -201,8 +201,8 @@ impl MetaOp {
             Unlink(unlink) => unlink.at.parent,
             Rename(rename) => rename.from.parent,
             GetAttr(look) => look.ino,
-            ReadLink(inode) | MoveOut(inode) | ListXattr(inode)
-            | GetTemplate(inode) | ReadInline(inode) | Describe(inode) | Settle(inode) => inode.ino,
+            ReadLink(inode) | MoveOut(inode) | ListXattr(inode) | GetTemplate(inode)
+            | ReadInline(inode) | Describe(inode) | Settle(inode) => inode.ino,
             SetAttr(set) => set.ino,
             Open(open) => open.ino,
             ReadDir(read) => read.ino,

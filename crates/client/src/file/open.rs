@@ -339,7 +339,6 @@ impl Volume {
             // What is written through others a kernel does not keep; what it reads is leased.
             paged = flags.read && flags.write && !flags.direct && !flags.append && !shared;
             core.paged_handles += usize::from(paged);
-            core.reading_handles += usize::from(flags.read);
             (core.failure.count, keep_cache && !still, shared)
         };
         Arc::new(OpenFile {
@@ -415,7 +414,6 @@ impl Volume {
             core.direct_handles -= usize::from(file.flags.direct);
             core.paged_handles -= usize::from(file.paged);
             core.paged_readers -= usize::from(file.has_read.load(Ordering::Relaxed));
-            core.reading_handles -= usize::from(file.flags.read);
             if core.handles == 0 {
                 core.ahead.clear();
             }

@@ -121,8 +121,6 @@ pub(crate) struct Core {
     pub(crate) paged_handles: usize,
     /// Those of them that have read something: of what they have read a kernel may keep pages.
     pub(crate) paged_readers: usize,
-    /// Open handles for reading.
-    pub(crate) reading_handles: usize,
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.
     pub(crate) ours: Option<Contents>,
@@ -406,7 +404,6 @@ impl FileState {
             direct_handles: 0,
             paged_handles: 0,
             paged_readers: 0,
-            reading_handles: 0,
             ours: Some((attr.length, attr.mtime)),
             dropping: 0,
             stale_pages: false,

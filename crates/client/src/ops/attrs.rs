@@ -23,7 +23,7 @@ impl Volume {
             return Ok(attr);
         }
         self.metrics().attr_cache(false);
-        let fetched = self.fetch_attr(ino, self.is_read(ino)).await;
+        let fetched = self.fetch_attr(ino, self.is_open(ino)).await;
         match self.inodes().get(ino).0 {
             // Another mount has removed it; here it may be open, or somebody's working directory.
             Some((attr, _)) if is_stale(&fetched) && attr.kind == FileKind::Directory => {
@@ -84,10 +84,11 @@ impl Volume {
         self.options().exclusive || age < Duration::from_millis(self.options().attribute_age_ms)
     }
 
-    /// True if somebody has a file open for reading here: a kernel asks how long it is before it reads.
-    fn is_read(&self, ino: Ino) -> bool {
+    /// True if somebody has a file open here: a kernel asks how long it is before it reads, and a program before it writes
+    /// at its end under a lock.
+    fn is_open(&self, ino: Ino) -> bool {
         let file = self.inodes().file(ino).filter(|_| self.keeps_leases());
-        file.is_some_and(|file| file.core().reading_handles > 0)
+        file.is_some_and(|file| file.core().handles > 0)
     }
 
     /// Asks for attributes; `to_read`: what others hold back of the file is told first.

@@ -868,7 +868,7 @@ async fn our_own_change_hides_no_write_of_another_mount_that_a_look_has_told_of(
     let ours = two.open(&cred, ino, OpenFlags::READ_WRITE).await.unwrap();
     write(&one, &file, 0, pattern(2, 4096)).await;
     one.release(&file).await.unwrap();
-    two.fetch_attr(ino).await.unwrap();
+    two.fetch_attr(ino, false).await.unwrap();
     set_length(&two, &ours, CHUNK).await;
     assert!(!two.open(&cred, ino, OpenFlags::READ).await.unwrap().keep_cache());
 }

@@ -8,7 +8,7 @@
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use strake_base::count_case;
 use strake_types::Ino;
 
@@ -24,6 +24,43 @@ const DRIFT: u64 = 10;
 const RANGES_MAX: usize = 4_096;
 /// Before so many files those that nobody needs to know of are not looked for.
 const FILES_MIN: usize = 256;
+
+/// Whether a client asks before it reads or writes what others may have claimed.
+#[derive(Default)]
+pub(crate) struct Minds(AtomicU8);
+
+impl Minds {
+    /// It does not know of claims,
+    const NOT: u8 = 0;
+    /// or has said so, and may not have heard yet that they are granted,
+    const SAYS: u8 = 1;
+    /// or does.
+    const DOES: u8 = 2;
+
+    /// It says so, or not, when it opens its session.
+    pub fn says(&self, minds: bool) -> bool {
+        match minds {
+            // What it has heard of this server before holds.
+            true => self.0.fetch_max(Self::SAYS, Ordering::AcqRel),
+            false => self.0.swap(Self::NOT, Ordering::AcqRel),
+        };
+        minds
+    }
+
+    /// It asks for something in the session, so it has heard the answer.
+    pub fn has_heard(&self) {
+        if self.0.load(Ordering::Acquire) == Self::SAYS {
+            let (says, does) = (Self::SAYS, Self::DOES);
+            // Or it says now that it does not.
+            let _ = self.0.compare_exchange(says, does, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// True if it does.
+    pub fn is_so(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::DOES
+    }
+}
 
 /// The claims of a volume.
 #[derive(Default)]
@@ -233,6 +270,19 @@ mod tests {
         let table = claims.table.lock();
         let ranges = table.files.get(&FILE).into_iter().flat_map(|file| &file.ranges);
         ranges.map(|(start, claim)| (*start, claim.end, claim.session)).collect()
+    }
+
+    /// Between the two it would write through without asking, as with a server of before.
+    #[test]
+    fn a_client_minds_claims_once_it_has_heard_that_they_are_granted() {
+        let minds = Minds::default();
+        minds.has_heard();
+        assert!(!minds.is_so());
+        assert!(minds.says(true) && !minds.is_so());
+        minds.has_heard();
+        assert!(minds.is_so());
+        assert!(minds.says(true) && minds.is_so(), "its session goes on");
+        assert!(!minds.says(false) && !minds.is_so());
     }
 
     #[test]

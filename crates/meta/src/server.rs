@@ -212,6 +212,7 @@ impl MetaServer {
                     let what = format!("session {id} is to be opened again");
                     return Err(Error::with(ErrorKind::NoSession, what));
                 }
+                session.minds.has_heard();
                 session.renew(self.core.deadline_ms());
                 session.ledger.heard(request.answered, &request.given_up);
                 Some(session)

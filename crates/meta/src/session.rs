@@ -4,7 +4,7 @@
 //! get a grace time to come back and tell what they hold open; until each has come back or has
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
-use crate::claims::Claims;
+use crate::claims::{Claims, Minds};
 use crate::leases::Holder;
 use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
@@ -32,8 +32,8 @@ pub(crate) struct Session {
     deadline_ms: AtomicU64,
     /// It keeps leases, and so can be asked for something.
     keeps_leases: bool,
-    /// Its client asks before it reads or writes what others may have claimed.
-    minds_claims: AtomicBool,
+    /// Whether its client asks before it reads or writes what others may have claimed.
+    pub minds: Minds,
     /// It may have claims on files, or may have had some of an earlier server.
     claims: AtomicBool,
     /// It was read back after a restart and has not come back yet.
@@ -96,7 +96,7 @@ impl Session {
             holder: Holder::new(id),
             mount: AtomicU64::new(0),
             keeps_leases: false,
-            minds_claims: AtomicBool::new(false),
+            minds: Minds::default(),
             claims: AtomicBool::new(false),
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
@@ -128,15 +128,9 @@ impl Session {
         self.mount.load(Ordering::Relaxed)
     }
 
-    /// The client has said whether it asks before it reads or writes what others may have claimed: of who keeps no leases
-    /// that is not believed.
-    pub fn minds_claims(&self, minds: bool) {
-        self.minds_claims.store(minds && self.keeps_leases, Ordering::Release);
-    }
-
-    /// True if it does.
-    pub fn is_mindful(&self) -> bool {
-        self.minds_claims.load(Ordering::Acquire)
+    /// The client has said whether it minds claims: of who keeps no leases that is not believed.
+    pub fn minds_claims(&self, minds: bool) -> bool {
+        self.minds.says(minds && self.keeps_leases)
     }
 
     /// It is granted claims, or may have been.
@@ -445,7 +439,7 @@ impl Sessions {
     /// True if something of a file may be claimed: everybody who has it open asks before he reads or writes, and nobody may
     /// have it open of whom that is not known.
     pub fn may_be_claimed(&self, ino: Ino) -> bool {
-        let minds = |other: &Arc<Session>| other.is_mindful() || !other.has(ino, |_| true);
+        let minds = |other: &Arc<Session>| other.minds.is_so() || !other.has(ino, |_| true);
         !self.somebody_absent() && self.all.read().values().all(minds)
     }
 

@@ -29,12 +29,12 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     {
         session.renew(core.deadline_ms());
         session.is_of(op.mount);
-        session.minds_claims(op.claims);
+        let claims = session.minds_claims(op.claims);
         session.holder.resume(ctx.leases);
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.work.notify_one();
         let shared = shared_ones(ctx, &session, &op.writable).await?;
-        let (session, claims) = (session.id, session.is_mindful());
+        let session = session.id;
         let answer = Session { session, lease_ms, resumed: true, shared, losses, claims };
         return Ok(MetaAnswer::Session(answer));
     }
@@ -52,10 +52,10 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session.keeping_leases(leases));
     session.is_of(op.mount);
-    session.minds_claims(op.claims);
+    let claims = session.minds_claims(op.claims);
     volume.sessions.insert(session.clone());
     volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
-    let (session, claims) = (id, session.is_mindful());
+    let session = id;
     Ok(MetaAnswer::Session(Session { session, lease_ms, losses, claims, ..Session::default() }))
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn note_others(ctx: &Ctx, answer: &mut MetaAnswer) {
 /// What others may not hold back of a file from who has just opened it. Who may write, and asks before he reads what others
 /// have claimed, need not have that called back: several who only write open it one after the other.
 fn held_of(ctx: &Ctx, session: &Session, ino: Ino) -> HeldBack {
-    match session.is_mindful() && ctx.volume.sessions.writes(session, ino) {
+    match session.minds.is_so() && ctx.volume.sessions.writes(session, ino) {
         true => HeldBack::Unasked,
         false => HeldBack::ByOthers,
     }

@@ -355,7 +355,7 @@ mod tests {
         };
         assert_eq!([(); 6].map(|()| pause()), [1, 2, 4, 8, 17, 17]);
         now += QUIET_MS;
-        let mut pause = || {
+        let pause = || {
             claims.grant(FILE, 1, 0..10, 10, now).unwrap();
             claims.call_back(FILE, now);
             claims.give_up(FILE, 1);

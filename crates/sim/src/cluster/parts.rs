@@ -105,7 +105,8 @@ impl Cluster {
         parts.compare(&mounts).await?;
         parts.judge_all();
         let Some(last) = mounts.last() else { return Ok(()) };
-        let removed = last.volume.unlink(&cred(), directory, NAME.into());
+        let cred = cred();
+        let removed = last.volume.unlink(&cred, directory, NAME.into());
         last.call("unlink what all have written to", removed).await?;
         for mount in &mounts {
             mount.close().await?;
@@ -192,7 +193,8 @@ impl Parts {
     }
 
     async fn open(&self, mount: &Mount) -> Result<Arc<OpenFile>> {
-        let open = mount.volume.open(&cred(), self.ino, OpenFlags::READ_WRITE);
+        let cred = cred();
+        let open = mount.volume.open(&cred, self.ino, OpenFlags::READ_WRITE);
         mount.call("open parts", open).await
     }
 
@@ -240,7 +242,8 @@ impl Parts {
     async fn cut(&self, mount: &Mount, open: &Arc<OpenFile>) -> Result<()> {
         let began = self.event();
         let change = SetAttr { length: Some(0), ..SetAttr::default() };
-        let cut = mount.volume.setattr(&cred(), self.ino, change, Some(open));
+        let cred = cred();
+        let cut = mount.volume.setattr(&cred, self.ino, change, Some(open));
         let cut = mount.call("cut parts", cut).await;
         self.note(mount, None, Use::Write(0), began, cut.is_ok());
         cut.map(drop)

@@ -399,20 +399,7 @@ impl FakeState {
     fn meta(&mut self, op: MetaOp, repeated: bool) -> Result<MetaAnswer> {
         let nothing = MetaAnswer::Done(meta::Nothing {});
         match op {
-            MetaOp::OpenSession(open) => {
-                let resumed = self.sessions.contains_key(&open.resume);
-                self.session += u64::from(!resumed);
-                let session = if resumed { open.resume } else { self.session };
-                self.sessions.insert(session, open.incarnation);
-                for file in self.files.values_mut() {
-                    file.opens = i64::from(open.open.contains(&file.attr.ino));
-                }
-                let shared = open.writable.into_iter().filter(|_| self.shared).collect();
-                let lease_ms = 30_000;
-                let (losses, claims) = (self.losses, self.claims.is_some());
-                let opened = meta::Session { session, lease_ms, resumed, shared, losses, claims };
-                Ok(MetaAnswer::Session(opened))
-            }
+            MetaOp::OpenSession(open) => Ok(MetaAnswer::Session(self.open_session(open))),
             MetaOp::RenewSession(renew) => {
                 if renew.incarnation == self.incarnation
                     && self.reports.insert((renew.incarnation, renew.number))

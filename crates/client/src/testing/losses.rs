@@ -1,8 +1,8 @@
-//! What the fake metadata server forgets when it restarts, and what it loses with its power.
+//! Sessions with the fake metadata server: what it forgets when it restarts, and what it loses with its power.
 
 use super::{Fake, FakeState};
 use strake_types::Ino;
-use strake_wire::message::meta::MetaOp;
+use strake_wire::message::meta::{self, MetaOp};
 
 /// True for what is answered when all is on disk.
 pub(super) fn syncs(op: &MetaOp) -> bool {
@@ -15,6 +15,19 @@ pub(super) fn syncs(op: &MetaOp) -> bool {
 }
 
 impl FakeState {
+    pub(super) fn open_session(&mut self, open: meta::OpenSession) -> meta::Session {
+        let resumed = self.sessions.contains_key(&open.resume);
+        self.session += u64::from(!resumed);
+        let session = if resumed { open.resume } else { self.session };
+        self.sessions.insert(session, open.incarnation);
+        for file in self.files.values_mut() {
+            file.opens = i64::from(open.open.contains(&file.attr.ino));
+        }
+        let shared = open.writable.into_iter().filter(|_| self.shared).collect();
+        let (lease_ms, losses, claims) = (30_000, self.losses, self.claims.is_some());
+        meta::Session { session, lease_ms, resumed, shared, losses, claims }
+    }
+
     /// All is on disk, if so.
     pub(super) fn note_synced(&mut self, all: bool) {
         if let Some(synced) = self.synced.as_mut().filter(|_| all) {

@@ -322,11 +322,8 @@ impl Gen {
     }
 
     fn closed(&mut self) -> meta::RenewSession {
-        meta::RenewSession {
-            closed: self.list(Self::u64),
-            number: self.u64(),
-            incarnation: self.u64(),
-        }
+        let (closed, number) = (self.list(Self::u64), self.u64());
+        meta::RenewSession { closed, number, incarnation: self.u64() }
     }
 
     /// A request with each operation.

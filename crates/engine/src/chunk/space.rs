@@ -315,7 +315,8 @@ impl Space {
 
     /// Where in a granule a run of `wanted` begins.
     fn find_in(&self, granule: u64, wanted: u64) -> Option<u64> {
-        self.note_look();
+        #[cfg(test)]
+        tests::note_look();
         let free = u64::from(self.free_in[granule as usize]);
         // A run may reach into the next granule, but has to begin with a good part here.
         if free == 0 || free < wanted / 2 {

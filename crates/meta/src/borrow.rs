@@ -146,7 +146,6 @@ async fn borrow(
     if inodes.is_empty()
         && let Some(kept) = ctx.volume.kept.take(share, since)
     {
-        strake_base::count_case("loan-used-again");
         return Ok(Lent::begin(ctx, share, inodes, kept, child));
     }
     let (mount, leases) = caller_of(ctx);
@@ -252,6 +251,8 @@ impl Borrowed {
         for ((lent, key), value) in self.0.iter().zip(slots).zip(found) {
             let stored: Option<LoanRecord> = decoded(&key, value)?;
             if !lent.of.lasts(stored) {
+                // Whoever has ended this one has ended the others as well, or will: each would cost a try.
+                lent.own.kept.forget(lent.share);
                 return Ok(false);
             }
             let made = records::encode(&lent.note());
@@ -265,7 +266,12 @@ impl Borrowed {
 
     /// What has become of the change; `None`: nobody knows.
     pub fn end(&mut self, made: Option<bool>) {
-        self.0.iter_mut().for_each(|lent| lent.made = made);
+        for lent in &mut self.0 {
+            lent.made = made;
+            if made == Some(true) && lent.of.noted.is_some() {
+                strake_base::count_case("loan-used-again");
+            }
+        }
     }
 }
 

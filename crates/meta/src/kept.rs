@@ -80,6 +80,11 @@ impl Kept {
         good
     }
 
+    /// Keeps none of a share any more: its lender ends them.
+    pub fn forget(&self, share: VolumeId) {
+        self.0.lock().remove(&share);
+    }
+
     /// That one, if it is here.
     pub fn remove(&self, share: VolumeId, number: u64) -> Option<OnLoan> {
         let mut kept = self.0.lock();
@@ -121,6 +126,9 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(kept.take(SHARE, SINCE).is_none() && !kept.put(SHARE, &taken), "its time is over");
         assert!(kept.remove(SHARE, 9).is_some() && kept.remove(SHARE, 9).is_none());
+        assert!(kept.put(SHARE, &on_loan(3..4)));
+        kept.forget(SHARE);
+        assert!(kept.take(SHARE, SINCE).is_none());
     }
 
     #[tokio::test]

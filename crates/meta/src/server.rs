@@ -132,7 +132,8 @@ impl MetaServer {
         let until = self.core.monotonic_ms() + STOP_WAIT_MS;
         self.jobs.stop();
         let all_done = || self.busy.load(Ordering::Acquire) == 0 && self.jobs.have_ended();
-        while !(self.lends_nothing() && all_done()) && self.core.monotonic_ms() < until {
+        // What is lent to changes that are under way here ends with them.
+        while !(all_done() && self.lends_nothing()) && self.core.monotonic_ms() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let all_done = has_ended && all_done();

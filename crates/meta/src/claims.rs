@@ -20,8 +20,8 @@ const PAUSE_MS_MAX: u64 = 16_000;
 const QUIET_MS: u64 = 60_000;
 /// A pause is a part in so many longer here than its clients are told: clocks differ.
 const DRIFT: u64 = 10;
-/// Ranges of one file.
-const RANGES_MAX: usize = 4_096;
+/// Ranges of one file: records of a unit by turns are as many as that in 64 GiB.
+const RANGES_MAX: usize = 65_536;
 /// Before so many files those that nobody needs to know of are not looked for.
 const FILES_MIN: usize = 256;
 
@@ -82,6 +82,10 @@ struct Table {
 struct File {
     /// By where they begin. None overlap, and those of one session do not touch.
     ranges: BTreeMap<u64, Claim>,
+    /// How many each session has.
+    counts: BTreeMap<u64, usize>,
+    /// Sessions that may have claims of an earlier server, nobody knows on what.
+    unknown: BTreeSet<u64>,
     /// They are called back: nothing is granted before all are given up.
     is_called: bool,
     /// Nothing is granted before this time.
@@ -103,22 +107,35 @@ impl Claims {
         if self.claimed.load(Ordering::Acquire) == 0 {
             return false;
         }
-        self.table.lock().files.get(&ino).is_some_and(|file| !file.ranges.is_empty())
+        self.table.lock().files.get(&ino).is_some_and(|file| !file.is_free())
     }
 
-    /// The sessions that have claims on a file.
-    pub fn holders(&self, ino: Ino) -> BTreeSet<u64> {
+    /// The sessions that have claims on a file; true with those of which that is known.
+    pub fn holders(&self, ino: Ino) -> Vec<(u64, bool)> {
         if self.claimed.load(Ordering::Acquire) == 0 {
-            return BTreeSet::new();
+            return Vec::new();
         }
         let table = self.table.lock();
-        let ranges = table.files.get(&ino).into_iter().flat_map(|file| file.ranges.values());
-        ranges.map(|claim| claim.session).collect()
+        let Some(file) = table.files.get(&ino) else { return Vec::new() };
+        let known = file.counts.keys().map(|session| (*session, true));
+        let unknown = file.unknown.iter().filter(|session| !file.counts.contains_key(session));
+        known.chain(unknown.map(|session| (*session, false))).collect()
     }
 
     /// True if a session has claims on a file.
     pub fn has(&self, ino: Ino, session: u64) -> bool {
-        self.holders(ino).contains(&session)
+        let table = self.table.lock();
+        table.files.get(&ino).is_some_and(|file| file.counts.contains_key(&session))
+    }
+
+    /// A session may have been granted anything of a file by an earlier server, until it gives that up.
+    pub fn may_have_been_granted(&self, ino: Ino, session: u64) {
+        let mut table = self.table.lock();
+        let file = table.files.entry(ino).or_default();
+        if file.is_free() {
+            self.claimed.fetch_add(1, Ordering::Release);
+        }
+        file.unknown.insert(session);
     }
 
     /// True if nothing of a file is granted now.
@@ -138,7 +155,7 @@ impl Claims {
     ) -> Option<u64> {
         let mut table = self.table.lock();
         let file = table.file(ino, now_ms);
-        let was_free = file.ranges.is_empty();
+        let was_free = file.is_free();
         let end = file.grant(session, needed, most, now_ms)?;
         if was_free {
             self.claimed.fetch_add(1, Ordering::Release);
@@ -161,9 +178,12 @@ impl Claims {
     }
 
     fn give_up_of(&self, file: &mut File, session: u64) {
-        let was_free = file.ranges.is_empty();
-        file.ranges.retain(|_, claim| claim.session != session);
-        if file.ranges.is_empty() && !was_free {
+        let was_free = file.is_free();
+        file.unknown.remove(&session);
+        if file.counts.remove(&session).is_some() {
+            file.ranges.retain(|_, claim| claim.session != session);
+        }
+        if file.is_free() && !was_free {
             file.is_called = false;
             self.claimed.fetch_sub(1, Ordering::Release);
         }
@@ -183,7 +203,7 @@ impl Claims {
     pub fn pause(&self, ino: Ino, least_ms: u64, now_ms: u64) -> Option<u64> {
         let mut table = self.table.lock();
         let file = table.file(ino, now_ms);
-        if !file.ranges.is_empty() {
+        if !file.is_free() {
             return None;
         }
         file.pause_until(now_ms + least_ms, now_ms);
@@ -204,7 +224,12 @@ impl Table {
 impl File {
     fn matters(&self, now_ms: u64) -> bool {
         let quiet_ms = self.called_ms.max(self.paused_until_ms) + QUIET_MS;
-        !self.ranges.is_empty() || now_ms < quiet_ms
+        !self.is_free() || now_ms < quiet_ms
+    }
+
+    /// Nobody has claimed anything.
+    fn is_free(&self) -> bool {
+        self.ranges.is_empty() && self.unknown.is_empty()
     }
 
     fn is_paused(&self, now_ms: u64) -> bool {
@@ -217,7 +242,7 @@ impl File {
     }
 
     fn call_back(&mut self, now_ms: u64) -> bool {
-        if self.ranges.is_empty() || self.is_called {
+        if self.is_free() || self.is_called {
             return false;
         }
         let is_again = self.pause_ms > 0 && now_ms < self.called_ms + QUIET_MS;
@@ -228,7 +253,8 @@ impl File {
     }
 
     fn grant(&mut self, session: u64, needed: Range<u64>, most: u64, now_ms: u64) -> Option<u64> {
-        if self.is_paused(now_ms) || needed.is_empty() || self.ranges.len() >= RANGES_MAX {
+        let full = self.ranges.len() >= RANGES_MAX;
+        if self.is_paused(now_ms) || needed.is_empty() || full || !self.unknown.is_empty() {
             return None;
         }
         let most = most.max(needed.end);
@@ -252,6 +278,8 @@ impl File {
         });
         let own: Vec<(u64, u64)> = own.map(|(start, claim)| (*start, claim.end)).collect();
         let (mut first, mut last) = (range.start, range.end);
+        let count = self.counts.entry(session).or_default();
+        *count = *count + 1 - own.len();
         for (start, end) in own {
             self.ranges.remove(&start);
             (first, last) = (first.min(start), last.max(end));
@@ -297,7 +325,7 @@ mod tests {
         }
         assert_eq!(claims.grant(FILE, 3, 7..7, 9, 0), None, "it is empty");
         assert_eq!(all(&claims), [(0, 100, 2), (100, 200, 1), (200, 1_000, 2)]);
-        assert_eq!(claims.holders(FILE), BTreeSet::from([1, 2]));
+        assert_eq!(claims.holders(FILE), [(1, true), (2, true)]);
         assert!(claims.any(FILE) && claims.has(FILE, 1) && !claims.has(FILE, 3));
     }
 
@@ -317,6 +345,22 @@ mod tests {
         assert_eq!(all(&claims), [(400, 500, 2)]);
         claims.end(2);
         assert!(!claims.any(FILE) && claims.holders(FILE).is_empty());
+    }
+
+    #[test]
+    fn what_an_earlier_server_may_have_granted_is_in_the_way_of_all_until_it_is_given_up() {
+        let claims = Claims::default();
+        claims.may_have_been_granted(FILE, 1);
+        claims.may_have_been_granted(FILE, 2);
+        assert!(claims.any(FILE) && !claims.has(FILE, 1));
+        assert_eq!(claims.holders(FILE), [(1, false), (2, false)]);
+        assert_eq!(claims.grant(FILE, 1, 0..10, 10, 0), None);
+        claims.give_up(FILE, 1);
+        assert_eq!(claims.grant(FILE, 1, 0..10, 10, 0), None, "the other one may have it");
+        assert_eq!(claims.pause(FILE, 0, 0), None);
+        claims.end(2);
+        assert!(!claims.any(FILE));
+        assert_eq!(claims.grant(FILE, 1, 0..10, 10, 0), Some(10));
     }
 
     /// Who is told that nobody holds anything back must be right for as long as he goes by that.

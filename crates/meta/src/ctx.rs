@@ -88,13 +88,15 @@ impl Ctx {
     /// claimed: who goes by a lease reads without asking. Looked at when the lease is entered: who claims something recalls
     /// it, or is seen here.
     pub fn lease_to(&self, keeper: &Keeper, ino: Ino, own: bool) -> bool {
-        let leases = &self.volume.leases;
-        if !self.is_here(ino) || !leases.enter(keeper, ino, own, &*self.core.clock) {
+        let (leases, clock) = (&self.volume.leases, &*self.core.clock);
+        let is_claimed = || self.volume.sessions.is_claimed(ino, self.core.monotonic_ms());
+        if !self.is_here(ino) || is_claimed() || !leases.enter(keeper, ino, own, clock) {
             return false;
         }
-        let claimed = self.volume.sessions.claims.any(ino);
+        let claimed = is_claimed();
         if claimed {
-            leases.give_back(&keeper.holder, ino);
+            // Not given back: another answer may just have told him that he has it.
+            leases.recall_of(&keeper.holder, ino, clock);
         }
         !claimed
     }

@@ -143,6 +143,11 @@ impl Leases {
         self.recall_those(ino, |_| true, now_ms(clock));
     }
 
+    /// The same of one holder's.
+    pub fn recall_of(&self, holder: &Holder, ino: Ino, clock: &dyn Clock) {
+        self.recall_those(ino, |share| share.holder.id == holder.id, now_ms(clock));
+    }
+
     /// Recalls leases on an inode that nobody waits for yet.
     fn recall_those(&self, ino: Ino, which: impl Fn(&Share) -> bool, now_ms: u64) {
         let mut cleared = Vec::new();

@@ -336,6 +336,9 @@ impl Sessions {
             if own.counts.insert(Ino(ino), open).is_none() {
                 *opens.entry(Ino(ino)).or_default() += 1;
             }
+            if writes && session.may_have_claims() {
+                self.claims.may_have_been_granted(Ino(ino), session.id);
+            }
         }
         session.absent.store(false, Ordering::Release);
         // Its claims on the others stay: it has forgotten them, but not what it holds back by them.
@@ -436,16 +439,36 @@ impl Sessions {
         self.claims.grant(ino, session.id, needed, most, now_ms)
     }
 
-    /// True if something of a file may be claimed: everybody who has it open asks before he reads or writes, and nobody may
-    /// have it open of whom that is not known.
+    /// True if something of a file may be claimed: everybody who has it open may write to it, and asks before he reads or
+    /// writes; and nobody may have it open of whom that is not known. Readers would wait for all that writers hold back.
     pub fn may_be_claimed(&self, ino: Ino) -> bool {
-        let minds = |other: &Arc<Session>| other.minds.is_so() || !other.has(ino, |_| true);
-        !self.somebody_absent() && self.all.read().values().all(minds)
+        let may = |other: &Arc<Session>| match other.minds.is_so() {
+            true => !other.has(ino, |open| !open.writes),
+            false => !other.has(ino, |_| true),
+        };
+        !self.somebody_absent() && self.all.read().values().all(may)
     }
 
-    /// The sessions that have claims on a file.
+    /// The sessions that have claims on a file, or may have some of an earlier server: what one holds back by these that has
+    /// the file alone is nobody's concern.
     pub fn claimants(&self, ino: Ino) -> Vec<Arc<Session>> {
-        self.claims.holders(ino).into_iter().filter_map(|id| self.get(id)).collect()
+        let holders = self.claims.holders(ino).into_iter();
+        let holders = holders.filter_map(|(id, known)| Some((self.get(id)?, known)));
+        let matters =
+            holders.filter(|(holder, known)| *known || self.may_others_hold(ino, Some(holder)));
+        matters.map(|(holder, _)| holder).collect()
+    }
+
+    /// True if nobody may go by a lease on a file: something of it is claimed, or may be by who has not come back yet.
+    pub fn is_claimed(&self, ino: Ino, now_ms: u64) -> bool {
+        if self.claims.any(ino) && !self.claimants(ino).is_empty() {
+            return true;
+        }
+        let waits = now_ms < self.patience_ms.load(Ordering::Relaxed);
+        waits && self.somebody_absent() && self.opens.lock().contains_key(&ino) && {
+            let may = |other: &Arc<Session>| other.is_absent() && other.may_have_claims();
+            self.all.read().values().any(may)
+        }
     }
 
     /// Who but `own` may hold back something written to a file: who has it open for writing, and who may have and

@@ -172,10 +172,8 @@ impl Volume {
     /// How a range of a file may be written now: true if it may be held back, false if it is to be told before the write is
     /// answered. `None`: [`Volume::claim`] comes first.
     pub(super) fn may_hold_back(&self, ino: Ino, core: &Core, range: &Range<u64>) -> Option<bool> {
-        if !core.shared {
-            return Some(true);
-        }
-        if !self.session(ino).grants_claims() {
+        // Who is not told that others have it open when this is answered tells nothing.
+        if !core.shared || !self.session(ino).grants_claims() {
             return Some(false);
         }
         let now = self.now();
@@ -374,6 +372,8 @@ impl Volume {
         began: u64,
         data: Bytes,
     ) -> Result<Written> {
+        // First: what others hold back may be behind the end that is known.
+        self.claim_nothing(&file.state).await?;
         let _newest: Attr = self.fetch_attr(file.ino(), self.keeps_leases()).await?;
         let life = Life::numbered(&file.state, began);
         let written = self.write_parts(file, life, At::LockedEnd, data).await?;

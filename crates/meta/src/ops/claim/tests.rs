@@ -190,6 +190,21 @@ async fn nothing_is_granted_of_a_file_that_somebody_has_open_who_does_not_ask_be
     assert!(old.open(ino, READ).await.unwrap().unsettled, "it waits for the claims");
 }
 
+/// Each of its reads would wait for all that is held back.
+#[tokio::test]
+async fn nothing_is_granted_of_a_file_that_somebody_has_open_only_to_read() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let reader = client(&world).await;
+    reader.open(ino, READ).await.unwrap();
+    let refused = while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await;
+    assert!(refused.end == 0 && refused.through_ms >= 1_000, "{refused:?}");
+    reader.close(ino).await.unwrap();
+    world.clock.advance_ms(PAUSE_MS);
+    let all = [&a, &b, &reader];
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+}
+
 /// It gave up what had been granted since.
 #[tokio::test]
 async fn a_late_copy_of_an_answer_gives_up_no_later_claims() {
@@ -240,6 +255,14 @@ async fn after_a_restart_who_reads_waits_for_those_who_had_claims_and_for_no_oth
         let world = world.killed().await;
         world.open_session_of(b, &[ino], true).await;
         let (a, b) = (world.root().at(a).leasing(), world.root().at(b).leasing());
+        let begin = b.call(MetaOp::Recalls(Recalls::default())).await.unwrap();
+        let MetaAnswer::Recalled(begin) = begin else { panic!() };
+        let (followed, forgotten) = (begin.number, begin.number);
+        let forgotten = Recalls { followed, forgotten, ..Recalls::default() };
+        let _pending = b.call(MetaOp::Recalls(forgotten)).now_or_never();
+        // Who was leased it would read by that.
+        let leased = async || b.lookup(1, "f").await.unwrap().leased;
+        assert_eq!(leased().await, !claims);
         let read = b.call(look(ino));
         futures::pin_mut!(read);
         if !claims {
@@ -248,7 +271,9 @@ async fn after_a_restart_who_reads_waits_for_those_who_had_claims_and_for_no_oth
             assert!(futures::poll!(read.as_mut()).is_pending(), "it may come back");
             world.open_session_of(a.session, &[ino], true).await;
             assert!(futures::poll!(read.as_mut()).is_pending(), "it may hold something back");
+            assert!(!leased().await);
             while_heeding(&[&a], read).await.unwrap();
+            assert!(leased().await);
         }
     }
 }

@@ -140,11 +140,13 @@ async fn durable(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     }
 }
 
-/// Carries out a part of an operation that already holds the locks it needs.
+/// Carries out a part of an operation that already holds the locks of its scope: they stay held until its commit has ended,
+/// whatever becomes of the caller.
 pub(crate) async fn under_locks(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     let ctx = ctx.system();
+    let scope = op.scope(&ctx).await?;
     for turn in 0..TRIES_MAX {
-        let mut tx = Tx::begin(&ctx, Held::default());
+        let mut tx = Tx::begin(&ctx, ctx.core.locks.hold_on(ctx.volume.id, &scope));
         let mut answer = op.run(&mut tx).await?;
         if tx.commit(&mut answer).await?.is_some() {
             return Ok(());

@@ -18,20 +18,26 @@ const SPINS_MAX: u32 = 200;
 /// Names a lock. Inode 0 stands for the topology of the volume's tree.
 type Name = (VolumeId, Ino);
 
-/// Those who wait for a lock that is held.
-type Queue = VecDeque<oneshot::Sender<Guard>>;
+/// A lock that is held.
+#[derive(Default)]
+struct Lock {
+    /// How often: by an operation, and by what goes on for it.
+    holders: u32,
+    /// Those who wait for it.
+    queue: VecDeque<oneshot::Sender<Guard>>,
+}
 
 /// The locks that are held.
 #[derive(Default)]
 struct Table {
-    parts: [Mutex<HashMap<Name, Queue>>; PARTS],
+    parts: [Mutex<HashMap<Name, Lock>>; PARTS],
 }
 
 /// The locks of all inodes.
 #[derive(Clone, Default)]
 pub(crate) struct InodeLocks(Arc<Table>);
 
-/// A held lock; dropping it passes it on.
+/// A held lock; dropping the last one of it passes it on.
 struct Guard {
     /// `None` once the lock is somebody else's.
     table: Option<Arc<Table>>,
@@ -94,6 +100,16 @@ impl InodeLocks {
         true
     }
 
+    /// Holds locks on that the caller has, for what may outlive him: they are free when both have given them back.
+    pub fn hold_on(&self, volume: VolumeId, inodes: &[Ino]) -> Held {
+        let guards = inodes.iter().map(|&ino| {
+            let name = (volume, ino);
+            self.0.part(name).lock().entry(name).or_default().holders += 1;
+            Guard { table: Some(self.0.clone()), name }
+        });
+        Held { guards: guards.collect() }
+    }
+
     /// True if somebody holds the lock of an inode.
     pub fn is_taken(&self, volume: VolumeId, ino: Ino) -> bool {
         self.0.part((volume, ino)).lock().contains_key(&(volume, ino))
@@ -111,12 +127,12 @@ impl InodeLocks {
                 let mut part = self.0.part(name).lock();
                 match part.get_mut(&name) {
                     None => {
-                        part.insert(name, Queue::new());
+                        part.insert(name, Lock::held());
                         return Guard { table: Some(self.0.clone()), name };
                     }
-                    Some(queue) => {
+                    Some(lock) => {
                         let (sender, turn) = oneshot::channel();
-                        queue.push_back(sender);
+                        lock.queue.push_back(sender);
                         turn
                     }
                 }
@@ -132,13 +148,20 @@ impl InodeLocks {
         if part.contains_key(&name) {
             return None;
         }
-        part.insert(name, Queue::new());
+        part.insert(name, Lock::held());
         Some(Guard { table: Some(self.0.clone()), name })
     }
 }
 
+impl Lock {
+    /// Once.
+    fn held() -> Self {
+        Lock { holders: 1, queue: VecDeque::new() }
+    }
+}
+
 impl Table {
-    fn part(&self, name: Name) -> &Mutex<HashMap<Name, Queue>> {
+    fn part(&self, name: Name) -> &Mutex<HashMap<Name, Lock>> {
         let mixed = (name.1.0 ^ u64::from(name.0.0)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.parts[(mixed >> 50) as usize % PARTS]
     }
@@ -150,7 +173,12 @@ impl Drop for Guard {
         loop {
             let next = {
                 let mut part = table.part(self.name).lock();
-                let next = part.get_mut(&self.name).and_then(VecDeque::pop_front);
+                let Some(lock) = part.get_mut(&self.name) else { return };
+                if lock.holders > 1 {
+                    lock.holders -= 1;
+                    return;
+                }
+                let next = lock.queue.pop_front();
                 if next.is_none() {
                     part.remove(&self.name);
                 }
@@ -210,6 +238,24 @@ mod tests {
         assert!(held.has(Ino(5)));
         drop(held);
         assert!(!locks.is_taken(V, Ino(5)) && !locks.is_taken(V, Ino(9)));
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_is_held_on_is_free_when_both_have_given_it_back() {
+        let locks = InodeLocks::default();
+        for first_goes_first in [true, false] {
+            let held = locks.lock(V, &[Ino(5)]).await;
+            let on = locks.hold_on(V, &[Ino(5)]);
+            let waiting = locks.lock(V, &[Ino(5)]);
+            futures::pin_mut!(waiting);
+            assert!(on.has(Ino(5)) && futures::poll!(waiting.as_mut()).is_pending());
+            let (first, last) = if first_goes_first { (held, on) } else { (on, held) };
+            drop(first);
+            assert!(futures::poll!(waiting.as_mut()).is_pending());
+            drop(last);
+            drop(waiting.await);
+            assert!(!locks.is_taken(V, Ino(5)));
+        }
     }
 
     #[tokio::test]

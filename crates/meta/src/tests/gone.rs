@@ -1,5 +1,7 @@
 //! Who asked for a change goes away in the middle of its commit.
 
+use crate::ctx::Ctx;
+use crate::lengths;
 use crate::tests::check::check;
 use crate::tests::world::*;
 use async_trait::async_trait;
@@ -7,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
-use strake_types::FileKind;
+use strake_types::{FileKind, Ino, VolumeId};
 use strake_wire::message::meta::{MetaAnswer, MetaOp, Recalls};
 use tokio::sync::Mutex;
 
@@ -70,6 +72,7 @@ async fn what_is_read_while_a_commit_goes_on_without_its_caller_is_not_kept() {
     let before = reader.getattr(changed).await.unwrap();
     assert_eq!((before.mode & 0o777, before.leased), (0o644, false));
     assert!(reader.getattr(other).await.unwrap().leased, "nobody changes it");
+    assert!(world.server.core().locks.is_taken(VolumeId(1), Ino(changed)));
     drop(gate);
     world.until(async || world.server.changing() == 0).await;
     let after = reader.getattr(changed).await.unwrap();
@@ -86,9 +89,33 @@ async fn a_change_whose_caller_has_gone_is_carried_out_once_and_counts() {
     root.file(1, "before").await.unwrap();
     let gate = kv.gate.lock().await;
     abandon(&world, root.call_seq(7, 0, make())).await;
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    assert!(volume.counts.gate.try_write().is_err(), "who counts all would not know of it");
     drop(gate);
     let answer = root.call_seq(7, 0, make()).await.unwrap();
     assert!(matches!(answer, MetaAnswer::Created(_)), "{answer:?}");
     let inodes = check(&*world.kv).await;
     world.until(async || root.stat().await.inodes == inodes as u64).await;
+}
+
+/// It was settled again while the store had it in hand, and what the file has more counted twice.
+#[tokio::test]
+async fn the_length_of_a_lost_clients_file_is_settled_once_however_long_the_store_takes() {
+    let kv = InHand::new();
+    let world = World::on(kv.clone()).await;
+    let (root, core) = (world.root(), world.server.core());
+    let ino = root.file(1, "f").await.unwrap();
+    let length = world.write_untold(&root, ino).await;
+    let ctx = Ctx::own(&core, &core.volume(VolumeId(1)).await.unwrap());
+    let patience = lengths::patience();
+    let settle = || lengths::settle(&ctx, Ino(ino), &patience);
+    let gate = kv.gate.lock().await;
+    abandon(&world, settle()).await;
+    assert!(core.locks.is_taken(VolumeId(1), Ino(ino)));
+    let mut again = pin!(settle());
+    assert!(futures::poll!(again.as_mut()).is_pending());
+    drop(gate);
+    again.await.unwrap();
+    let attr = root.getattr(ino).await.unwrap();
+    assert_eq!((attr.length, attr.occupied), (length, 100));
 }

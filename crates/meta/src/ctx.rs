@@ -124,7 +124,7 @@ impl Ctx {
     }
 
     /// Where the reply is remembered, if it is to be.
-    pub fn ledger(&self) -> Option<&Ledger> {
+    pub fn ledger(&self) -> Option<&Arc<Ledger>> {
         self.session.as_ref().filter(|_| self.seq != 0).map(|session| &session.ledger)
     }
 

@@ -9,7 +9,8 @@
 
 use parking_lot::Mutex;
 use prost::Message;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use strake_types::error::Advice;
 use strake_types::{Ino, Result};
@@ -43,8 +44,8 @@ struct State {
     opens: BTreeMap<u64, u64>,
     /// Numbers whose reply may be stored: the store was lost in the middle of the commit.
     doubtful: BTreeSet<u64>,
-    /// Numbers being worked on.
-    running: HashSet<u64>,
+    /// Numbers being worked on, and by how many: who has begun, and commits of his that may outlive him.
+    running: HashMap<u64, u32>,
     /// Everything up to this number has been answered.
     answered: u64,
     /// Above that: what the client has given up while something older was under way.
@@ -72,9 +73,9 @@ pub(crate) struct Ledger {
 }
 
 /// What a number turned out to be.
-pub(crate) enum Begin<'a> {
+pub(crate) enum Begin {
     /// A mutation not seen before, or a mere open; whoever holds this works on it.
-    New(Running<'a>),
+    New(Running),
     /// Its reply is stored.
     Repeat,
     /// It has changed nothing, and was answered so.
@@ -84,8 +85,8 @@ pub(crate) enum Begin<'a> {
 }
 
 /// Marks a number as being worked on.
-pub(crate) struct Running<'a> {
-    ledger: &'a Ledger,
+pub(crate) struct Running {
+    ledger: Arc<Ledger>,
     seq: u64,
 }
 
@@ -97,7 +98,7 @@ impl Ledger {
     }
 
     /// Begins on a number; waits while another works on the same.
-    pub async fn begin(&self, seq: u64) -> Begin<'_> {
+    pub async fn begin(self: &Arc<Self>, seq: u64) -> Begin {
         loop {
             let ended = self.ended.notified();
             {
@@ -112,12 +113,19 @@ impl Ledger {
                 if let Some(answer) = state.idle.get(&seq).filter(|_| !forgetful) {
                     return Begin::Idle(answer.clone());
                 }
-                if state.running.insert(seq) {
-                    return Begin::New(Running { ledger: self, seq });
+                if let Entry::Vacant(place) = state.running.entry(seq) {
+                    place.insert(1);
+                    return Begin::New(Running { ledger: self.clone(), seq });
                 }
             }
             ended.await;
         }
+    }
+
+    /// A number is worked on as long as this is there, too.
+    pub fn work_on(self: &Arc<Self>, seq: u64) -> Running {
+        *self.state.lock().running.entry(seq).or_default() += 1;
+        Running { ledger: self.clone(), seq }
     }
 
     /// The client has answers to everything up to this number, or wants them no more; nor to some above it that it has
@@ -237,9 +245,15 @@ pub(crate) fn made_nameless(reply: &[u8]) -> Option<Ino> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
-        self.ledger.state.lock().running.remove(&self.seq);
+        let mut state = self.ledger.state.lock();
+        if let Some(times) = state.running.get_mut(&self.seq).filter(|times| **times > 1) {
+            *times -= 1;
+            return;
+        }
+        state.running.remove(&self.seq);
+        drop(state);
         self.ledger.ended.notify_waiters();
     }
 }
@@ -251,15 +265,18 @@ mod tests {
     use strake_wire::message::meta::Opened;
 
     #[tokio::test]
-    async fn a_repeat_waits_for_the_first() {
-        let ledger = Ledger::default();
+    async fn a_repeat_waits_for_the_first_and_for_its_commit() {
+        let ledger = Arc::new(Ledger::default());
         let Begin::New(first) = ledger.begin(1).await else { panic!("new") };
+        let commit = ledger.work_on(1);
         {
             let second = ledger.begin(1);
             futures::pin_mut!(second);
             assert!(futures::poll!(second.as_mut()).is_pending());
-            ledger.stored(1);
             drop(first);
+            assert!(futures::poll!(second.as_mut()).is_pending());
+            ledger.stored(1);
+            drop(commit);
             assert!(matches!(second.await, Begin::Repeat));
         }
         assert_eq!(ledger.forget(1, 1), [1]);
@@ -270,7 +287,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_refused_is_refused_again_however_late_a_copy_comes() {
-        let ledger = Ledger::default();
+        let ledger = Arc::new(Ledger::default());
         let refused = Err(Error::new(ErrorKind::NotFound));
         for seq in [1, 2] {
             let Begin::New(running) = ledger.begin(seq).await else { panic!("new") };
@@ -318,7 +335,7 @@ mod tests {
     /// Only what was older than all that was under way was known to be over.
     #[tokio::test]
     async fn what_was_given_up_is_over_although_something_older_is_not() {
-        let ledger = Ledger::with([5]);
+        let ledger = Arc::new(Ledger::with([5]));
         ledger.heard(1, &[3, 5, 6]);
         assert!([1, 3, 5, 6].into_iter().all(|seq| ledger.is_over(seq)));
         assert!([2, 4, 7].into_iter().all(|seq| !ledger.is_over(seq)));
@@ -349,7 +366,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failed_mutation_may_be_tried_again() {
-        let ledger = Ledger::with([5]);
+        let ledger = Arc::new(Ledger::with([5]));
         let Begin::New(running) = ledger.begin(6).await else { panic!("new") };
         ledger.ended(6, 0, 1, &Err(Error::new(ErrorKind::Unavailable)));
         drop(running);

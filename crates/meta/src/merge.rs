@@ -14,6 +14,7 @@ use crate::locks::inodes::Held;
 use crate::merges::{Answer, Change, Place, Waiting};
 use crate::txn::Mutation;
 use crate::view::Tx;
+use std::sync::Arc;
 use strake_base::task;
 use strake_types::{ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{MetaAnswer, Name};
@@ -186,7 +187,7 @@ async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
 /// has given it up.
 fn is_to_be_carried_out(ctx: &Ctx) -> bool {
     let lives = ctx.session.as_ref().is_some_and(|session| session.check().is_ok());
-    let is_new = |ledger: &Ledger| {
+    let is_new = |ledger: &Arc<Ledger>| {
         !ledger.is_stored(ctx.seq) && !ledger.is_in_doubt(ctx.seq) && !ledger.is_over(ctx.seq)
     };
     lives && ctx.ledger().is_some_and(is_new)

@@ -23,7 +23,7 @@ pub(crate) struct Session {
     /// Who the client is, for people.
     pub client: String,
     /// Replies to its mutations.
-    pub ledger: Ledger,
+    pub ledger: Arc<Ledger>,
     /// What is leased to it.
     pub holder: Arc<Holder>,
     /// Which client that is, in its sessions with other shares as well; 0: it has not said so to this server.
@@ -92,7 +92,7 @@ impl Session {
         Session {
             id,
             client,
-            ledger,
+            ledger: Arc::new(ledger),
             holder: Holder::new(id),
             mount: AtomicU64::new(0),
             keeps_leases: false,

@@ -5,6 +5,7 @@ use crate::lengths;
 use crate::tests::check::check;
 use crate::tests::world::*;
 use async_trait::async_trait;
+use futures::FutureExt;
 use std::pin::pin;
 use std::sync::Arc;
 use strake_engine::kv::memory::MemoryKv;
@@ -91,6 +92,8 @@ async fn a_change_whose_caller_has_gone_is_carried_out_once_and_counts() {
     abandon(&world, root.call_seq(7, 0, make())).await;
     let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
     assert!(volume.counts.gate.try_write().is_err(), "who counts all would not know of it");
+    let session = volume.sessions.get(world.session).unwrap();
+    assert!(session.ledger.begin(7).now_or_never().is_none(), "a repeat waits for it");
     drop(gate);
     let answer = root.call_seq(7, 0, make()).await.unwrap();
     assert!(matches!(answer, MetaAnswer::Created(_)), "{answer:?}");

@@ -53,6 +53,12 @@ impl<'a> Tx<'a> {
         }
         // Others must see the old state until nobody believes it any more: first of all.
         let recalled = self.recall(only_keeper(asked)).await;
+        let counts = self.inodes_delta != 0 || self.bytes_delta != 0;
+        let counting = match counts {
+            true => Some(self.ctx.volume.counts.gate.clone().read_owned().await),
+            false => None,
+        };
+        // From here on nothing is waited for until it goes on by itself.
         let requests = asked.len();
         let mut numbered = Vec::with_capacity(requests);
         for (ctx, answer) in &*asked {
@@ -60,11 +66,6 @@ impl<'a> Tx<'a> {
         }
         // Before the commit: whoever changes it next is to know of it.
         self.lease_to_callers(asked);
-        let counts = self.inodes_delta != 0 || self.bytes_delta != 0;
-        let counting = match counts {
-            true => Some(self.ctx.volume.counts.gate.clone().read_owned().await),
-            false => None,
-        };
         self.borrowed.end(None);
         let held = std::mem::take(&mut self.held);
         let underway = Underway {
@@ -163,7 +164,8 @@ impl<'a> Tx<'a> {
         for old in &forgotten {
             kv.delete(keys::result(volume, session.id, *old));
         }
-        Some(Numbered { session: session.clone(), seq, forgotten })
+        let session = session.clone();
+        Some(Numbered { _running: session.ledger.work_on(seq), session, seq, forgotten })
     }
 
     /// Where what changes is in the caches. What is of other shares never is.

@@ -6,6 +6,7 @@
 
 use crate::cache::Commit;
 use crate::leases::Changing as Recalled;
+use crate::ledger::Running;
 use crate::locks::inodes::Held;
 use crate::places::Places;
 use crate::session::Session;
@@ -22,6 +23,8 @@ use tokio::sync::OwnedRwLockReadGuard;
 pub(super) struct Numbered {
     pub session: Arc<Session>,
     pub seq: u64,
+    /// A repeat of it waits.
+    pub _running: Running,
     /// Numbers whose replies are deleted with that.
     pub forgotten: Vec<u64>,
 }
@@ -118,7 +121,7 @@ impl Underway {
         if got_through {
             self.volume.counts.add(self.delta.0, self.delta.1);
         }
-        for Numbered { session, seq, forgotten } in &self.asked {
+        for Numbered { session, seq, forgotten, .. } in &self.asked {
             match got_through {
                 true => session.ledger.stored(*seq),
                 false => session.ledger.keep(forgotten),

@@ -5,6 +5,7 @@
 //! half known.
 
 mod commit;
+mod effects;
 mod underway;
 
 pub(crate) use commit::each_attributes;
@@ -19,6 +20,7 @@ use crate::locks::inodes::Held;
 use crate::records::{self, Entry, Inode, Mark, Order, Shard};
 use crate::stored::{decoded, store_error};
 use bytes::Bytes;
+use effects::Effects;
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,13 +57,9 @@ pub(crate) struct Tx<'a> {
     witness: Option<(Vec<u8>, Option<Bytes>)>,
     /// Inodes of which others see a change.
     seen: Vec<Ino>,
-    /// Each with whose request it is.
-    opens: Vec<(&'a Ctx, Ino, bool)>,
-    /// The same, and the incarnation of the session in which it was opened.
-    closes: Vec<(&'a Ctx, Ino, u64)>,
+    effects: Effects,
     inodes_delta: i64,
     bytes_delta: i64,
-    queued: bool,
 }
 
 impl<'a> Tx<'a> {
@@ -79,11 +77,9 @@ impl<'a> Tx<'a> {
             looked_for: HashMap::new(),
             witness: None,
             seen: Vec::new(),
-            opens: Vec::new(),
-            closes: Vec::new(),
+            effects: Effects::default(),
             inodes_delta: 0,
             bytes_delta: 0,
-            queued: false,
         }
     }
 
@@ -224,6 +220,9 @@ impl<'a> Tx<'a> {
         self.seen.push(ino);
         self.kv().await?.delete(key);
         stage(&mut self.inodes, ino, None);
+        if self.ctx.is_here(ino) {
+            self.effects.gone.push(ino);
+        }
         Ok(())
     }
 
@@ -500,7 +499,7 @@ impl<'a> Tx<'a> {
         let home = self.ctx.home(inode.id());
         self.put(keys::queue(home, inode.queued_ms, inode.id()), &Mark {}).await?;
         // What has time is found at the next turn.
-        self.queued |= later_ms == 0;
+        self.effects.queued |= later_ms == 0;
         Ok(())
     }
 
@@ -516,12 +515,16 @@ impl<'a> Tx<'a> {
 
     /// The session opens a file, and may write to it, if the transaction commits.
     pub fn opens(&mut self, ino: Ino, writes: bool) {
-        self.opens.push((self.ctx, ino, writes));
+        if let Some(session) = &self.ctx.session {
+            self.effects.opens.push((session.clone(), ino, writes, self.ctx.incarnation));
+        }
     }
 
     /// The session closes a file once that it opened in this incarnation, if the transaction commits.
     pub fn closes(&mut self, ino: Ino, incarnation: u64) {
-        self.closes.push((self.ctx, ino, incarnation));
+        if let Some(session) = &self.ctx.session {
+            self.effects.closes.push((session.clone(), ino, incarnation));
+        }
     }
 
     /// Inodes and bytes that the share of an inode has more afterwards.

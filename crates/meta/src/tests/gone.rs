@@ -11,7 +11,7 @@ use std::sync::Arc;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{FileKind, Ino, VolumeId};
-use strake_wire::message::meta::{MetaAnswer, MetaOp, Recalls};
+use strake_wire::message::meta::{MetaAnswer, MetaOp, Recalls, WriteInline};
 use tokio::sync::Mutex;
 
 /// A store that has commits in hand whoever waits for them, as databases have, and carries them out through a gate.
@@ -122,4 +122,28 @@ async fn the_length_of_a_lost_clients_file_is_settled_once_however_long_the_stor
     again.await.unwrap();
     let attr = root.getattr(ino).await.unwrap();
     assert_eq!((attr.length, attr.occupied), (length, before + 100));
+}
+
+/// It was remembered, and so never closed: what has no name any more was never deleted.
+#[tokio::test]
+async fn a_close_whose_caller_has_gone_is_done_once_and_asked_for_again_as_well() {
+    let kv = InHand::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    let session = volume.sessions.get(world.session).unwrap();
+    let close = || {
+        let data = "x".into();
+        MetaOp::WriteInline(WriteInline { ino, data, close: true, ..WriteInline::default() })
+    };
+    let gate = kv.gate.lock().await;
+    abandon(&world, root.call_seq(7, 0, close())).await;
+    assert!(volume.sessions.holds(&session, Ino(ino)), "it is not closed yet");
+    drop(gate);
+    for _ in 0..2 {
+        root.call_seq(7, 0, close()).await.unwrap();
+        assert!(!volume.sessions.holds(&session, Ino(ino)));
+    }
 }

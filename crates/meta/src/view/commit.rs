@@ -1,5 +1,5 @@
-//! The commit of a transaction: leases of others are recalled before it, and the caches, what only memory
-//! knows, and the caller's own leases follow it.
+//! The commit of a transaction: leases of others are recalled before it, and the caches and the caller's own leases
+//! follow it.
 
 use super::Tx;
 use super::underway::{Kept, Numbered, Underway};
@@ -24,7 +24,8 @@ impl<'a> Tx<'a> {
     /// Has changed if anything was written since.
     pub fn mark(&self) -> (usize, usize, usize, i64) {
         let written = self.kv.as_ref().map_or(0, Transaction::written);
-        (written, self.seen.len(), self.opens.len() + self.closes.len(), self.inodes_delta)
+        let opened = self.effects.opens.len() + self.effects.closes.len();
+        (written, self.seen.len(), opened, self.inodes_delta)
     }
 
     /// True if it has something to write.
@@ -42,7 +43,7 @@ impl<'a> Tx<'a> {
     /// The same for all requests that were carried out on this view, each with its answer.
     pub async fn commit_all(mut self, asked: &mut [Asked<'a, '_>]) -> Result<Option<Held>> {
         let Some(mut kv) = self.kv.take().filter(|kv| !kv.is_read_only()) else {
-            self.effects();
+            self.effects.bring_about(&self.ctx.core, &self.ctx.volume);
             self.lease_to_callers(asked);
             return Ok(Some(self.held));
         };
@@ -73,6 +74,7 @@ impl<'a> Tx<'a> {
             asked: numbered,
             witness: self.witness.take(),
             delta: (self.inodes_delta, self.bytes_delta),
+            effects: std::mem::take(&mut self.effects),
             kept: Kept { places: self.places(), _recalled: recalled, held, counting },
             is_put: false,
         };
@@ -86,27 +88,7 @@ impl<'a> Tx<'a> {
         self.borrowed.end(Some(true));
         self.fill();
         underway.is_put = true;
-        self.effects();
-        self.forget_nobodys(asked).await;
         Ok(Some(underway.take_locks()))
-    }
-
-    /// A session that has ended since its request began has no replies any more: this one came after they were deleted.
-    async fn forget_nobodys(&self, asked: &[Asked<'a, '_>]) {
-        let volume = &self.ctx.volume;
-        let nobodys = asked.iter().filter_map(|(ctx, _)| {
-            let session = ctx.session.as_ref().filter(|session| session.has_ended());
-            Some((keys::result(volume.id, session.filter(|_| ctx.seq != 0)?.id, ctx.seq), None))
-        });
-        let nobodys: Vec<_> = nobodys.collect();
-        if !nobodys.is_empty()
-            && let Err(error) = volume.write(nobodys).await
-        {
-            tracing::warn!(
-                "volume {}: a reply to a session that is over stays: {error}",
-                volume.id
-            );
-        }
     }
 
     /// Takes back what others believe of what changes; `own` knows of all of it.
@@ -191,10 +173,7 @@ impl<'a> Tx<'a> {
             let place = Core::inode_key(opening, ino);
             match inode {
                 Some(inode) => core.inodes.put(place, inode),
-                None => {
-                    core.inodes.forget(place, Commit::Ended);
-                    self.ctx.volume.leases.forget(ino);
-                }
+                None => core.inodes.forget(place, Commit::Ended),
             }
         }
         self.entries.drain(..).for_each(|(place, entry)| core.entries.put(place, entry));
@@ -205,25 +184,6 @@ impl<'a> Tx<'a> {
                 Some(shard) => core.shards.put(place, shard),
                 None => core.shards.forget(place, Commit::Ended),
             }
-        }
-    }
-
-    /// After the commit: what only memory knows.
-    fn effects(&self) {
-        let volume = &self.ctx.volume;
-        let mut work = self.queued;
-        for (ctx, ino, writes) in &self.opens {
-            if let Some(session) = &ctx.session {
-                volume.sessions.open(session, *ino, *writes, ctx.incarnation);
-            }
-        }
-        for (ctx, ino, then) in &self.closes {
-            if let Some(session) = &ctx.session {
-                work |= volume.sessions.close(session, *ino, *then);
-            }
-        }
-        if work {
-            self.ctx.core.work.notify_one();
         }
     }
 }

@@ -4,7 +4,9 @@
 //! to get it. So a commit goes on to its end without its caller, and until it is known how it ended others see that it is
 //! under way: nothing of what it changes is cached or leased, it stays locked, and who counts the volume waits.
 
+use super::effects::Effects;
 use crate::cache::Commit;
+use crate::keys;
 use crate::leases::Changing as Recalled;
 use crate::ledger::Running;
 use crate::locks::inodes::Held;
@@ -57,6 +59,8 @@ pub(super) struct Underway {
     pub witness: Option<(Vec<u8>, Option<Bytes>)>,
     /// Inodes and bytes that the volume has more afterwards.
     pub delta: (i64, i64),
+    /// What comes of it in memory.
+    pub effects: Effects,
     pub kept: Kept,
     /// The caller has put into the caches what is so now.
     pub is_put: bool,
@@ -68,7 +72,7 @@ impl Underway {
         self.kept.places.forget(Commit::Begins);
         let commit = async move {
             let ended = self.carry_out(kv).await;
-            self.note(&ended);
+            self.note(&ended).await;
             (self, ended)
         };
         task::to_the_end(commit).await
@@ -116,16 +120,36 @@ impl Underway {
     }
 
     /// What is remembered of it, whoever waits for it.
-    fn note(&self, ended: &Ended) {
+    async fn note(&self, ended: &Ended) {
         let got_through = matches!(ended.committed, Ok(true));
         if got_through {
             self.volume.counts.add(self.delta.0, self.delta.1);
+            self.effects.bring_about(&self.kept.places.core, &self.volume);
         }
         for Numbered { session, seq, forgotten, .. } in &self.asked {
             match got_through {
                 true => session.ledger.stored(*seq),
                 false => session.ledger.keep(forgotten),
             }
+        }
+        if got_through {
+            self.forget_nobodys().await;
+        }
+    }
+
+    /// A session that has ended since its request began has no replies any more: this one came after they were deleted.
+    async fn forget_nobodys(&self) {
+        let volume = &self.volume;
+        let nobodys = self.asked.iter().filter(|one| one.session.has_ended());
+        let nobodys = nobodys.map(|one| (keys::result(volume.id, one.session.id, one.seq), None));
+        let nobodys: Vec<_> = nobodys.collect();
+        if !nobodys.is_empty()
+            && let Err(error) = volume.write(nobodys).await
+        {
+            tracing::warn!(
+                "volume {}: a reply to a session that is over stays: {error}",
+                volume.id
+            );
         }
     }
 }

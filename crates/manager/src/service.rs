@@ -78,7 +78,7 @@ struct Inner {
     live: Liveness,
     /// When it was last looked what follows from state and life; `None`: not since one of them has changed.
     ticked: Option<Duration>,
-    /// The map of this state for all who follow it; `None`: nobody has asked yet.
+    /// The map of this state for all who follow it; `None`: nobody has asked yet, or who lives has changed what it shows.
     shown: Option<MapAnswer>,
     /// What servers are told by this state; `None`: none was heard yet.
     orders: Option<Orders>,
@@ -263,6 +263,7 @@ impl Manager {
         inner.live.hear(accepted.server, now, Word::Join, specs.collect());
         inner.live.begin_life(accepted.server, request.life);
         inner.live.let_in(request.server, &request.address);
+        inner.shown = None;
         tracing::info!(server = accepted.server, address = %request.address, "joined");
         let cluster = &inner.state.cluster;
         Ok(ManagerAnswer::Joined(Joined {
@@ -280,6 +281,7 @@ impl Manager {
         if request.spec.target == id {
             let mut inner = self.inner.lock();
             inner.live.hear_of(request.server, request.spec);
+            inner.shown = None;
             tracing::info!(server = request.server, target = id, "a target was added");
         }
         Ok(ManagerAnswer::Target(id))
@@ -338,7 +340,7 @@ impl Manager {
     fn hear(&self, beat: Heartbeat) -> Result<bool> {
         let now = self.now();
         let mut inner = self.inner.lock();
-        let Inner { state, live, ticked, .. } = &mut *inner;
+        let Inner { state, live, ticked, shown, .. } = &mut *inner;
         if !state.servers.contains_key(&beat.server) {
             let detail = format!(
                 "server {} does not belong to the cluster: was it removed? Then stop it",
@@ -356,10 +358,15 @@ impl Manager {
         scrubs.retain(|said| specs.iter().any(|spec| spec.target == said.target));
         live.hear_scrubs(scrubs, now);
         live.hear_recopies(recopies::own_words(state, beat.server, beat.recopies), now);
+        let was_up = live.is_up(beat.server, now);
         let news = live.hear(beat.server, now, Word::Beat, specs);
         live.hear_lease(beat.server, beat.lease_ms, now);
         let moved = live.hear_volumes(beat.server, beat.epoch, beat.serves);
-        if live.hear_cut_off(beat.server, beat.cut_off, now) || moved {
+        let cut_off = live.hear_cut_off(beat.server, beat.cut_off, now);
+        if news || cut_off || !was_up {
+            *shown = None;
+        }
+        if cut_off || moved {
             // Whoever asks for the map next waits for what follows from it.
             *ticked = None;
         }
@@ -451,7 +458,11 @@ impl Manager {
             }
             ManagerOp::Leave(leave) => {
                 let now = self.now();
-                self.inner.lock().live.leave(leave.server, leave.life, now);
+                {
+                    let mut inner = self.inner.lock();
+                    inner.live.leave(leave.server, leave.life, now);
+                    inner.shown = None;
+                }
                 self.tick().await?;
                 Ok(self.epoch())
             }

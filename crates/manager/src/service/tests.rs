@@ -416,6 +416,28 @@ async fn all_who_follow_the_map_are_given_the_same_one_and_commands_what_is_so_n
     assert_eq!(next.decoded().unwrap().unwrap(), bench.map().await);
 }
 
+/// One that was made just before its server told of a target showed that as down, to all, until the cluster changed.
+#[tokio::test]
+async fn a_map_that_shows_what_was_before_something_was_heard_is_given_to_nobody() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x", "y"])).await.unwrap();
+    let up = async || {
+        let get = GetMap { known_epoch: 1, ..GetMap::default() };
+        let answer = bench.ask(ManagerOp::GetMap(get)).await.unwrap();
+        let ManagerAnswer::Map(answer) = answer else { panic!("{answer:?}") };
+        let map = answer.decoded().unwrap().unwrap();
+        map.targets.iter().map(|target| target.up).collect::<Vec<_>>()
+    };
+    assert_eq!(up().await, [true, true]);
+    // It names neither of them.
+    bench.beat(1).await.unwrap();
+    assert_eq!(up().await, [false, false]);
+    let (spec, boot) = (TargetSpec { target: 2, ..target("y") }, "b".into());
+    let add = message::AddTarget { server: 1, spec, boot };
+    bench.ask(ManagerOp::AddTarget(add)).await.unwrap();
+    assert_eq!(up().await, [false, true]);
+}
+
 #[tokio::test]
 async fn volumes_are_made_changed_and_deleted() {
     let mut bench = Bench::new().await;

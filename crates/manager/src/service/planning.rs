@@ -46,10 +46,17 @@ impl Manager {
     }
 
     /// Makes a job of a request. That may take long in a large cluster: it is planned on a copy, while servers are heard, and
-    /// entered if nothing has changed since.
+    /// entered if nothing has changed since. At the last try nothing can.
     pub(super) async fn plan(&self, request: Plan) -> Result<ManagerAnswer> {
-        self.wait_for_words(&request).await?;
-        for _ in 0..PLANS_MAX {
+        for turn in 1..=PLANS_MAX {
+            self.wait_for_words(&request).await?;
+            let mut alone = None;
+            if turn == PLANS_MAX {
+                let one = self.changing.lock().await;
+                // What is due, or was given up in the middle, comes first.
+                self.change_alone(&one, |_, _| Ok(())).await?;
+                alone = Some(one);
+            }
             let Planned { state, id, job } = self.plan_on_copy(&request).await?;
             if request.dry_run {
                 return Ok(self.shown(id, &job));
@@ -61,7 +68,11 @@ impl Manager {
                 }
                 Ok(is_same)
             };
-            if self.change(enter).await?.0 {
+            let (is_entered, _) = match &alone {
+                Some(one) => self.change_alone(one, enter).await?,
+                None => self.change(enter).await?,
+            };
+            if is_entered {
                 if id != 0 {
                     tracing::info!("{:?} of {} begins", JobKind::of(job.kind), job.about);
                 }
@@ -75,7 +86,10 @@ impl Manager {
     async fn plan_on_copy(&self, request: &Plan) -> Result<Planned> {
         let (mut state, facts) = {
             let Inner { state, live, .. } = &*self.inner.lock();
-            (state.clone(), self.facts(state, live))
+            let facts = self.facts(state, live);
+            // One may have joined since that was waited for.
+            jobs::check_heard(state, &facts, |server| live.has_beaten(server), request)?;
+            (state.clone(), facts)
         };
         let request = request.clone();
         let planned = task::blocking(move || -> Result<Planned> {

@@ -8,6 +8,7 @@ mod used;
 
 use super::*;
 use crate::testing::TestClock;
+use strake_base::task;
 use strake_engine::kv::memory::MemoryKv;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobKind, Plan};
@@ -74,6 +75,28 @@ async fn a_plan_takes_back_nothing_that_has_changed_while_it_was_made() {
     let ManagerAnswer::Jobs(list) = planned.unwrap() else { panic!("no jobs") };
     assert_eq!(list.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [1]);
     assert!(bench.map().await.volumes.iter().any(|volume| volume.spec.name == "work"));
+    assert!(bench.manager.inner.lock().state.jobs.contains_key(&1));
+}
+
+/// Where something changes all the time each plan came too late, and none was ever entered.
+#[tokio::test]
+async fn a_plan_is_entered_however_often_the_cluster_changes_meanwhile() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    let manager = bench.manager.clone();
+    let _changes = task::spawn_owned(async move {
+        for nth in 0_u32.. {
+            let spec =
+                VolumeSpec { sync_always: Some(nth.is_multiple_of(2)), ..named("main") };
+            let request = ManagerRequest { op: Some(ManagerOp::SetVolume(spec)) };
+            manager.call(request).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    });
+    let plan = Plan { kind: JobKind::Scrub as u32, ..Plan::default() };
+    let planned = bench.ask(ManagerOp::Plan(plan)).await.unwrap();
+    let ManagerAnswer::Jobs(list) = planned else { panic!("{planned:?}") };
+    assert_eq!(list.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [1]);
     assert!(bench.manager.inner.lock().state.jobs.contains_key(&1));
 }
 

@@ -86,8 +86,7 @@ async fn a_plan_is_entered_however_often_the_cluster_changes_meanwhile() {
     let manager = bench.manager.clone();
     let _changes = task::spawn_owned(async move {
         for nth in 0_u32.. {
-            let spec =
-                VolumeSpec { sync_always: Some(nth.is_multiple_of(2)), ..named("main") };
+            let spec = VolumeSpec { sync_always: Some(nth.is_multiple_of(2)), ..named("main") };
             let request = ManagerRequest { op: Some(ManagerOp::SetVolume(spec)) };
             manager.call(request).await.unwrap();
             tokio::task::yield_now().await;

@@ -40,6 +40,7 @@ use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::service::MetaService;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// How long a stop waits for the background task, and for the operations under way.
 const STOP_WAIT_MS: u64 = 10_000;
@@ -139,7 +140,11 @@ impl MetaServer {
         let all_done = has_ended && all_done();
         for volume in self.core.volumes() {
             volume.recopies.stop();
-            let clean = all_done && volume.counts.is_exact() && volume.loans.are_over();
+            // A commit may go on without its caller: what it changes is not counted yet.
+            let left_ms = until.saturating_sub(self.core.monotonic_ms());
+            let gate = timeout(Duration::from_millis(left_ms), volume.counts.gate.write()).await;
+            let is_counted = gate.is_ok() && volume.counts.is_exact();
+            let clean = all_done && is_counted && volume.loans.are_over();
             let stored = async {
                 upkeep::store_counts(&volume, clean).await?;
                 volume.sync().await
@@ -253,7 +258,7 @@ impl MetaServer {
 async fn end(mut background: JoinHandle<()>) -> bool {
     let limit = Duration::from_millis(STOP_WAIT_MS);
     // That it panicked is in the log already.
-    if tokio::time::timeout(limit, &mut background).await.is_ok() {
+    if timeout(limit, &mut background).await.is_ok() {
         return true;
     }
     tracing::warn!(

@@ -1,7 +1,10 @@
 //! Who asked for a change goes away in the middle of its commit.
 
 use crate::ctx::Ctx;
+use crate::keys;
 use crate::lengths;
+use crate::records::Stat;
+use crate::stored::get;
 use crate::tests::check::check;
 use crate::tests::world::*;
 use async_trait::async_trait;
@@ -145,5 +148,22 @@ async fn a_close_whose_caller_has_gone_is_done_once_and_asked_for_again_as_well(
     for _ in 0..2 {
         root.call_seq(7, 0, close()).await.unwrap();
         assert!(!volume.sessions.holds(&session, Ino(ino)));
+    }
+}
+
+/// What the last commit had changed was counted by nobody, until somebody looked for it.
+#[tokio::test(start_paused = true)]
+async fn counts_are_not_called_clean_while_a_commit_goes_on_without_its_caller() {
+    for under_way in [true, false] {
+        let world = World::new().await;
+        world.root().file(1, "f").await.unwrap();
+        let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+        world.until(async || volume.counts.is_exact()).await;
+        let counting = under_way.then(|| volume.counts.gate.clone().try_read_owned().unwrap());
+        world.server.stop().await.unwrap();
+        drop(counting);
+        let snapshot = world.kv.snapshot().await.unwrap();
+        let stat: Option<Stat> = get(&*snapshot, &keys::volume_stat(VolumeId(1))).await.unwrap();
+        assert_eq!(stat.unwrap().clean, !under_way);
     }
 }

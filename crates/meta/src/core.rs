@@ -79,6 +79,9 @@ pub(crate) struct Core {
     openings: AtomicU32,
     /// How often the store may have lost what clients had been told; known before a volume is in use.
     losses: OnceCell<Losses>,
+    /// Commits under way.
+    #[cfg(test)]
+    pub under_way: std::sync::atomic::AtomicUsize,
     /// Two independent keyed hashes name an entry in the cache.
     hashes: (RandomState, RandomState),
 }
@@ -115,6 +118,8 @@ impl Core {
             being_opened: Mutex::default(),
             openings: AtomicU32::new(0),
             losses: OnceCell::new(),
+            #[cfg(test)]
+            under_way: Default::default(),
             hashes: (RandomState::new(), RandomState::new()),
         })
     }

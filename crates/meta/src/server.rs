@@ -77,6 +77,12 @@ impl MetaServer {
         self.core.inodes.changing() + self.core.entries.changing() + self.core.shards.changing()
     }
 
+    /// Commits under way.
+    #[cfg(test)]
+    pub(crate) fn under_way(&self) -> usize {
+        self.core.under_way.load(Ordering::SeqCst)
+    }
+
     /// Starts a server on a store of which it writes the parts of its volumes. Volumes that the map says are its
     /// own are taken into use, which brings back their sessions and locks; with a tenure to wait for, as soon as that
     /// holds. One that is damaged is not. Must be called within a Tokio runtime.
@@ -173,14 +179,16 @@ impl MetaServer {
         self.core.options.tenure.iter().for_each(|tenure| tenure.give_up());
     }
 
-    /// Stops working as if killed: the background task ends, nothing is stored.
+    /// Stops working as if killed: the background task ends, nothing is stored. What that task had in hand goes on.
     #[cfg(test)]
-    pub(crate) fn halt(&self) {
+    pub(crate) async fn halt(&self) {
         self.stopping.store(true, Ordering::Release);
         self.jobs.stop();
         self.core.volumes().iter().for_each(|volume| volume.recopies.stop());
-        if let Some(background) = self.background.lock().take() {
+        let background = self.background.lock().take();
+        if let Some(background) = background {
             background.abort();
+            let _ = background.await;
         }
     }
 

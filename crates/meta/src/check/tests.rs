@@ -126,7 +126,7 @@ impl Tree {
         expected: &[&str],
         damage: impl AsyncFnOnce(&Edits<'_>, &Tree),
     ) -> World {
-        self.world.server.halt();
+        self.world.halt().await;
         damage(&Edits { world: &self.world }, &self).await;
         let world = self.world.killed().await;
         world.open_session(world.session, &[]).await;
@@ -330,7 +330,7 @@ async fn striped(world: &World, name: &str) -> u64 {
 #[tokio::test]
 async fn a_record_that_cannot_be_read_is_told_and_only_root_is() {
     let tree = Tree::new().await;
-    tree.world.server.halt();
+    tree.world.halt().await;
     let edits = Edits { world: &tree.world };
     edits.set(keys::inode(V, Ino(tree.lone)), Some(Bytes::from_static(b"\x01garbage"))).await;
     let world = tree.world.killed().await;

@@ -79,7 +79,7 @@ async fn a_volume_whose_counts_are_damaged_is_counted() {
     let world = World::new().await;
     world.root().file(1, "f").await.unwrap();
     // It would store them.
-    world.server.halt();
+    world.halt().await;
     damage(&world, keys::volume_stat(V)).await;
     let world = world.killed().await;
     assert_eq!(inodes_of(&world, 1).await.unwrap(), 2);

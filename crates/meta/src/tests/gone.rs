@@ -167,3 +167,25 @@ async fn counts_are_not_called_clean_while_a_commit_goes_on_without_its_caller()
         assert_eq!(stat.unwrap().clean, !under_way);
     }
 }
+
+/// Its successor began on a store that was still being changed.
+#[tokio::test]
+async fn a_server_that_was_killed_has_nothing_under_way_any_more() {
+    let kv = InHand::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    root.unlink(1, "f").await.unwrap();
+    let gate = kv.gate.lock().await;
+    root.close(ino).await.unwrap();
+    world.until(async || world.server.under_way() > 0).await;
+    let mut killed = pin!(world.halt());
+    for _ in 0..10 {
+        assert!(futures::poll!(killed.as_mut()).is_pending());
+        tokio::task::yield_now().await;
+    }
+    drop(gate);
+    killed.await;
+    assert_eq!(world.server.under_way(), 0);
+}

@@ -439,7 +439,7 @@ async fn struck(
     let (reached, go) = two.set_trap(when);
     let changing = two.spawn(1, op);
     reached.await.unwrap();
-    two.servers[share as usize].halt();
+    two.servers[share as usize].halt().await;
     two.take_over(share, 2 - share).await;
     (go, changing)
 }
@@ -556,7 +556,7 @@ async fn what_a_dead_borrower_has_made_is_counted() {
         making.push(two.spawn(nth + 1, op));
     }
     reached.await.unwrap();
-    two.servers[0].halt();
+    two.servers[0].halt().await;
     two.take_over(0, 2).await;
     two.check().await;
 }
@@ -609,7 +609,7 @@ async fn a_loan_that_its_lender_has_ended_is_good_for_nothing_more() {
 async fn a_kept_loan_ends_with_the_server_that_gave_it() {
     let two = Two::keeping(KEPT_MS).await;
     two.make_many(0..16).await;
-    two.servers[1].halt();
+    two.servers[1].halt().await;
     two.take_over(1, 1).await;
     two.make_many(16..32).await;
     two.check().await;
@@ -620,7 +620,7 @@ async fn what_was_made_with_a_kept_loan_is_counted_when_its_borrower_dies() {
     // It says nothing.
     let two = Two::keeping(3_600_000).await;
     two.make_many(0..16).await;
-    two.servers[0].halt();
+    two.servers[0].halt().await;
     two.take_over(0, 2).await;
     two.check().await;
 }

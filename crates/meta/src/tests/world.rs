@@ -462,10 +462,16 @@ impl World {
         }
     }
 
+    /// The server works no more, as after a kill, and has nothing under way.
+    pub async fn halt(&self) {
+        self.server.halt().await;
+        self.until(async || self.server.under_way() == 0).await;
+    }
+
     /// Another server on the same store, as after a kill: nothing is said to the old one.
     pub async fn killed(self) -> Self {
         let key = CapabilityKey::new([7; 32]);
-        self.server.halt();
+        self.halt().await;
         let World { kv, map, clock, options, .. } = &self;
         let (k, m, c, o) =
             (Arc::new(Alone(kv.clone())), map.clone(), clock.clone(), options.clone());

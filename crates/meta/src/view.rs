@@ -2,7 +2,8 @@
 //!
 //! Reads come from the operation's own writes, from the caches, or from one snapshot of the store.
 //! A commit that has begun goes on to its end, so a request whose caller goes away never leaves one
-//! half known.
+//! half known. That is so of what is written through [`Tx`] alone: a lock of an application, the end of a session, and what
+//! the server writes by itself (`Volume::write`) are given up with their caller.
 
 mod commit;
 mod effects;

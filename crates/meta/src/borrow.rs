@@ -17,7 +17,7 @@ use std::time::Duration;
 use strake_base::random::mixed;
 use strake_base::task;
 use strake_engine::kv::Transaction;
-use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, VolumeId};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, Shares, VolumeId};
 use strake_wire::message::meta::{
     Borrow, Create, GiveBack, Loan, MetaAnswer, MetaOp, MetaRequest, Name,
 };
@@ -47,7 +47,12 @@ pub(crate) fn home_of(ctx: &Ctx, op: &Create) -> VolumeId {
     if shares.count == 1 || op.kind != FileKind::Directory as u32 || op.at.name.is_empty() {
         return ctx.volume.id;
     }
-    let mixed = mixed(op.at.parent ^ u64::from(records::checksum(&op.at.name)));
+    dealt(shares, &op.at)
+}
+
+/// The share to which a new directory is dealt.
+pub(crate) fn dealt(shares: Shares, at: &Name) -> VolumeId {
+    let mixed = mixed(at.parent ^ u64::from(records::checksum(&at.name)));
     VolumeId(shares.first.0 + (mixed % u64::from(shares.count)) as u32)
 }
 

@@ -19,7 +19,8 @@ pub struct MetaOptions {
     pub storage_wait_ms: u64,
     /// How often the background tasks look for work when nobody has told them of any.
     pub tick_ms: u64,
-    /// How long a loan of another share is kept for the next directory that is made there.
+    /// How long a loan of another share is kept for the next directory that is made there. Longer than its lender waits for
+    /// it (6 s) is of no use: he ends it then.
     pub loan_kept_ms: u64,
     /// Most inodes kept decoded in memory.
     pub cached_inodes_max: usize,

@@ -1,10 +1,14 @@
 //! Two metadata servers, each with a share of one volume, and what becomes of a change of both when one of them dies.
 
+use crate::borrow::dealt;
+use crate::kept::OnLoan;
 use crate::keys;
-use crate::records::Stat;
+use crate::loans::{CHILDREN_MAX, SLOTS};
+use crate::records::{LoanRecord, Stat};
 use crate::stored::get;
 use crate::tests::check::check_shares;
 use crate::tests::world::*;
+use crate::volume::Volume;
 use crate::{MetaOptions, MetaServer};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -183,34 +187,87 @@ impl Two {
         map.volumes[1].meta_server = 2;
         let manager = FakeManager { map: Mutex::new(map), away: AtomicBool::new(false) };
         let manager = Arc::new(manager);
-        let key = CapabilityKey::new([7; 32]);
-        let (mut maps, mut servers, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut maps, mut servers) = (Vec::new(), Vec::new());
         for id in 1..=2 {
             let callers = Callers::new(CallerOptions::default());
             let source = ManagerSource::Local(manager.clone());
-            let map = MapView::connect(callers.clone(), source, 1000).await.unwrap();
-            let options = MetaOptions { server: ServerId(id), loan_kept_ms, ..options() };
-            let (store, clock) = (Arc::new(database.clone()), Arc::new(TestClock::default()));
-            let server = MetaServer::start(store, map.clone(), key.clone(), clock, options);
-            servers.push(server.await.unwrap());
+            let map = MapView::connect(callers, source, 1000).await.unwrap();
+            servers.push(start(&database, &map, id, loan_kept_ms).await);
             maps.push(map);
-            all.push(callers);
-        }
-        for callers in &all {
-            for (id, server) in (1..).zip(&servers) {
-                let services = Services { meta: Some(server.clone()), ..Services::default() };
-                callers.register_local(ServerId(id), services);
-            }
         }
         let two = Two { database, manager, maps, servers, sessions: [0, 0] };
+        two.register();
         let sessions = [two.open_session(0, 0).await, two.open_session(1, 0).await];
         Arc::new(Two { sessions, ..two })
+    }
+
+    /// Each server finds the other.
+    fn register(&self) {
+        for map in &self.maps {
+            for (id, server) in (1..).zip(&self.servers) {
+                let services = Services { meta: Some(server.clone()), ..Services::default() };
+                map.callers().register_local(ServerId(id), services);
+            }
+        }
+    }
+
+    /// The server of a share is killed, and starts again at once: the map does not hear of it.
+    async fn restarted(self: Arc<Self>, share: u32) -> Arc<Self> {
+        let mut two = Arc::into_inner(self).unwrap();
+        let nth = share as usize;
+        two.servers[nth].halt();
+        let server = start(&two.database, &two.maps[nth], share + 1, KEPT_MS).await;
+        two.servers[nth] = server;
+        two.register();
+        assert_eq!(two.open_session(share, two.sessions[nth]).await, two.sessions[nth]);
+        Arc::new(two)
     }
 
     /// Whom the map names for a share.
     fn server_of(&self, share: u32) -> &Arc<MetaServer> {
         let server = self.manager.map.lock().volumes[share as usize].meta_server;
         &self.servers[server as usize - 1]
+    }
+
+    /// A share, as its server has it.
+    async fn volume(&self, share: u32) -> Arc<Volume> {
+        self.server_of(share).core().volume(VolumeId(1 + share)).await.unwrap()
+    }
+
+    /// The loan of share 1 that share 0 keeps, if it keeps one.
+    async fn kept(&self) -> Option<OnLoan> {
+        let (borrower, since) = (self.volume(0).await, self.maps[0].owned_since(VolumeId(2)));
+        let kept = borrower.kept.take(VolumeId(2), since)?;
+        assert!(borrower.kept.take(VolumeId(2), since).is_none(), "there is another loan");
+        assert!(borrower.kept.put(VolumeId(2), &kept));
+        Some(kept)
+    }
+
+    /// Borrows of share 1 for new directories of the root, as share 0 would: with as many numbers, if there are.
+    async fn borrow(&self, children: u32) -> Loan {
+        let op = Borrow { borrower: 1, child_of: 1, children, ..Borrow::default() };
+        match self.ask(1, 0, 0, MetaOp::Borrow(op)).await.unwrap() {
+            MetaAnswer::Loan(loan) => loan,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Nothing was made with it.
+    async fn give_back(&self, loan: Loan) {
+        let end = GiveBack { number: loan.number, made: Some(false), ..GiveBack::default() };
+        self.ask(1, 0, 0, MetaOp::GiveBack(end)).await.unwrap();
+    }
+
+    /// Waits until nothing of a share is lent.
+    async fn until_given_back(&self, share: u32) {
+        let volume = self.volume(share).await;
+        for _ in 0..400 {
+            if volume.loans.are_over() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("something of share {share} is still lent");
     }
 
     async fn ask(&self, share: u32, session: u64, seq: u64, op: MetaOp) -> Result<MetaAnswer> {
@@ -334,23 +391,59 @@ impl Two {
         assert_eq!(self.open_session(share, session).await, session);
     }
 
-    /// Everything fits together, and the counts are right.
+    /// Everything fits together, and the counts are right: as soon as nothing is lent or has to be counted any more, for that
+    /// may make them wrong.
     async fn check(&self) {
         let there = check_shares(&self.database.kv, SHARES).await as u64;
         for _ in 0..400 {
-            let mut counted = 0;
+            let (mut counted, mut is_settled) = (0, true);
             for share in 0..2 {
+                let volume = self.volume(share).await;
+                is_settled &= volume.loans.are_over() && volume.counts.is_exact();
                 let stat = self.ask(share, 0, 0, MetaOp::VolumeStat(Nothing {})).await.unwrap();
                 let MetaAnswer::VolumeStat(stat) = stat else { panic!("{stat:?}") };
                 counted += stat.inodes;
             }
             // No cache waits for a commit that has ended.
-            if counted == there && (0..2).all(|share| self.server_of(share).changing() == 0) {
+            let is_still = (0..2).all(|share| self.server_of(share).changing() == 0);
+            if counted == there && is_settled && is_still {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("the counts are not of {there} inodes, or a cache waits for a commit for ever");
+        panic!(
+            "the counts are not of {there} inodes, something is lent or a cache waits for a commit for ever"
+        );
+    }
+}
+
+/// A server over this database, which keeps loans for so long.
+async fn start(
+    database: &Database,
+    map: &Arc<MapView>,
+    id: u32,
+    loan_kept_ms: u64,
+) -> Arc<MetaServer> {
+    let options = MetaOptions { server: ServerId(id), loan_kept_ms, ..options() };
+    let (store, clock) = (Arc::new(database.clone()), Arc::new(TestClock::default()));
+    let key = CapabilityKey::new([7; 32]);
+    MetaServer::start(store, map.clone(), key, clock, options).await.unwrap()
+}
+
+/// A server of a release in which a loan is good for one change.
+struct Earlier(Arc<MetaServer>);
+
+#[async_trait]
+impl MetaService for Earlier {
+    async fn call(&self, mut request: MetaRequest) -> Result<MetaReply> {
+        if let Some(MetaOp::Borrow(op)) = &mut request.op {
+            op.children = 0;
+        }
+        let mut reply = self.0.call(request).await?;
+        if let Some(MetaAnswer::Loan(loan)) = &mut reply.answer {
+            loan.children = 0;
+        }
+        Ok(reply)
     }
 }
 
@@ -409,6 +502,13 @@ impl Keeper {
             inodes
         })
     }
+}
+
+/// A name below `dir` of which a directory is made in share 1; another one for each `nth`.
+fn elsewhere(dir: u64, nth: usize) -> String {
+    let names = (0..).map(|number| format!("elsewhere-{number}"));
+    let mut elsewhere = names.filter(|name| dealt(SHARES, &at(dir, name)) == VolumeId(2));
+    elsewhere.nth(nth).unwrap()
 }
 
 fn rename(from: (u64, &str), to: (u64, &str)) -> MetaOp {
@@ -582,12 +682,61 @@ async fn a_borrower_that_stands_still_holds_nobody_up_for_long_and_does_nothing_
 async fn directories_of_another_share_are_made_one_after_the_other_with_one_loan() {
     let two = Two::keeping(KEPT_MS).await;
     let made = two.make_many(0..24).await;
-    let borrower = two.server_of(0).core().volume(VolumeId(1)).await.unwrap();
-    let since = two.maps[0].owned_since(VolumeId(2));
-    let kept = borrower.kept.take(VolumeId(2), since).unwrap();
+    let kept = two.kept().await.unwrap();
     assert_eq!(kept.noted.map(|noted| noted.inodes), Some(made as i64));
-    assert!(borrower.kept.take(VolumeId(2), since).is_none(), "there was another loan");
-    assert!(borrower.kept.put(VolumeId(2), &kept));
+    two.check().await;
+}
+
+/// What is made below one directory lies together, whichever the loan was asked for.
+#[tokio::test(start_paused = true)]
+async fn a_number_of_a_kept_loan_lies_where_its_directory_has_its_children() {
+    let two = Two::keeping(KEPT_MS).await;
+    let dir = two.directory_in(0).await;
+    // It was asked for the root.
+    two.make(1, &elsewhere(1, 0), FileKind::Directory).await;
+    let kept = two.kept().await.unwrap();
+    let made = two.make(dir, &elsewhere(dir, 0), FileKind::Directory).await;
+    assert_eq!(two.kept().await.unwrap().loan.number, kept.loan.number, "another loan was used");
+    let child = |dir| SHARES.place(keys::child_ino(Ino(dir), kept.numbers.start), 1);
+    assert_eq!(Ino(made), child(dir));
+    assert_ne!(Ino(made), child(1));
+    two.check().await;
+}
+
+/// Others never wait for slots that are kept and not used.
+#[tokio::test]
+async fn where_half_of_the_slots_are_used_a_loan_has_one_number() {
+    let two = Two::new().await;
+    let mut lent = Vec::new();
+    for _ in 0..SLOTS / 2 {
+        lent.push(two.borrow(CHILDREN_MAX).await);
+    }
+    assert!(lent.iter().all(|loan| loan.children == CHILDREN_MAX));
+    lent.push(two.borrow(CHILDREN_MAX).await);
+    assert_eq!(lent.last().map(|loan| loan.children), Some(1));
+    for loan in lent {
+        two.give_back(loan).await;
+    }
+    two.until_given_back(1).await;
+    assert_eq!(two.borrow(CHILDREN_MAX).await.children, CHILDREN_MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_server_of_an_earlier_release_each_loan_ends_with_its_change() {
+    let two = Two::keeping(KEPT_MS).await;
+    // Who borrows asks for no more than one number,
+    let loan = two.borrow(0).await;
+    assert_eq!(loan.children, 1);
+    two.give_back(loan).await;
+    // or who lends does not say how many there are.
+    let meta: Arc<dyn MetaService> = Arc::new(Earlier(two.servers[1].clone()));
+    let services = Services { meta: Some(meta), ..Services::default() };
+    two.maps[0].callers().register_local(ServerId(2), services);
+    for nth in 0..3 {
+        two.make(1, &elsewhere(1, nth), FileKind::Directory).await;
+        assert!(two.kept().await.is_none(), "a loan is kept that has no numbers");
+        two.until_given_back(1).await;
+    }
     two.check().await;
 }
 
@@ -596,15 +745,30 @@ async fn directories_of_another_share_are_made_one_after_the_other_with_one_loan
 async fn a_loan_that_its_lender_has_ended_is_good_for_nothing_more() {
     let two = Two::keeping(KEPT_MS).await;
     two.make_many(0..16).await;
-    let lender = two.server_of(1).core().volume(VolumeId(2)).await.unwrap();
-    lender.loans.call_in();
-    while !lender.loans.are_over() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    two.volume(1).await.loans.call_in();
+    two.until_given_back(1).await;
     two.make_many(16..32).await;
     two.check().await;
 }
 
+/// By the map its lender is the same one: what it finds in the slot tells.
+#[tokio::test(start_paused = true)]
+async fn a_kept_loan_ends_when_its_lender_starts_again() {
+    let two = Two::keeping(KEPT_MS).await;
+    two.make(1, &elsewhere(1, 0), FileKind::Directory).await;
+    let two = two.restarted(1).await;
+    // It has counted all that there is: what is made from here on it has to be told.
+    two.check().await;
+    let kept = two.kept().await.unwrap();
+    two.make(1, &elsewhere(1, 1), FileKind::Directory).await;
+    let next = two.kept().await.unwrap();
+    assert_ne!(next.loan.number, kept.loan.number, "it was used again");
+    assert_eq!(next.noted.map(|noted| noted.inodes), Some(1));
+    two.check().await;
+    assert_eq!(two.volume(1).await.counts.get().0, 2);
+}
+
+/// The map tells of that.
 #[tokio::test]
 async fn a_kept_loan_ends_with_the_server_that_gave_it() {
     let two = Two::keeping(KEPT_MS).await;
@@ -625,11 +789,30 @@ async fn what_was_made_with_a_kept_loan_is_counted_when_its_borrower_dies() {
     two.check().await;
 }
 
+/// Its borrower knows of the first one only, and the slot of both.
+#[tokio::test]
+async fn the_second_change_with_a_kept_loan_is_counted_when_its_borrower_dies_after_the_commit() {
+    let two = Two::keeping(3_600_000).await;
+    two.make(1, &elsewhere(1, 0), FileKind::Directory).await;
+    let kept = two.kept().await.unwrap();
+    let op = MetaOp::Create(new(1, &elsewhere(1, 1), FileKind::Directory, 0o755));
+    let _never = struck(&two, op.clone(), When::After, 0).await;
+    two.check().await;
+    let (snapshot, slot) = (two.database.kv.snapshot().await.unwrap(), kept.loan.slot as u8);
+    let stored: Option<LoanRecord> = get(&*snapshot, &keys::loan(VolumeId(2), slot)).await.unwrap();
+    let stored = stored.map(|stored| (stored.number, stored.inodes, stored.over));
+    assert_eq!(stored, Some((kept.loan.number, 2, true)));
+    // It is asked for again, and was made.
+    two.call(1, op).await.unwrap();
+    two.check().await;
+    assert_eq!(two.volume(1).await.counts.get().0, 2);
+}
+
 /// All of it was counted anew by whoever served it next.
 #[tokio::test]
 async fn a_share_of_which_somebody_keeps_a_loan_stops_in_good_order() {
     let two = Two::keeping(KEPT_MS).await;
-    // It has been counted.
+    // It has been counted: else its counts are not to be believed, whatever is lent.
     two.check().await;
     let made = two.make_many(0..16).await;
     two.servers[1].stop().await.unwrap();
@@ -647,14 +830,7 @@ async fn a_change_for_which_there_is_no_room_keeps_nothing_lent() {
     let (from, to, moved, op) = about_to_rename(&two).await;
     two.database.full.store(true, Ordering::SeqCst);
     assert_eq!(two.call(1, op.clone()).await.unwrap_err().kind, ErrorKind::NoSpace);
-    let volume = two.server_of(1).core().volume(VolumeId(2)).await.unwrap();
-    for _ in 0..400 {
-        if volume.loans.are_over() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(volume.loans.are_over(), "it is lent while there is no room");
+    two.until_given_back(1).await;
     two.database.full.store(false, Ordering::SeqCst);
     two.call(2, op).await.unwrap();
     was_renamed_once(&two, (from, to, moved)).await;

@@ -21,7 +21,6 @@ mod open;
 mod parts;
 mod read;
 mod resize;
-mod retold;
 mod send;
 pub(crate) mod shared;
 mod state;

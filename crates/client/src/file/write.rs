@@ -50,8 +50,7 @@ enum Taken {
 }
 
 fn gone_back() -> Error {
-    let detail =
-        "the metadata server tells only of earlier versions of the file than it did before";
+    let detail = "the metadata server tells only of earlier versions of the file than it did before";
     Error::with(ErrorKind::Io, detail)
 }
 

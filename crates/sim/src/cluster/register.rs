@@ -227,8 +227,7 @@ impl Register {
     }
 
     /// The machine of the metadata server has lost power, and with it perhaps what its journal had not synced of this file,
-    /// which lies there: that is not asked of a later `fsync`, which may come after the file was closed (S-008), and who has seen it
-    /// may have been the last one.
+    /// which lies there: no later `fsync` notices (S-008), and who has seen it may have been the last one.
     pub fn journal_lost(&mut self) {
         self.failed();
         self.power_lost();

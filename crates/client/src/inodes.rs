@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use strake_types::{Attr, FileKind, Ino, Timestamp};
+use strake_types::{Attr, Ino, Timestamp};
 
 const SHARDS: usize = 16;
 /// Most inodes remembered per shard beyond those that are open.
@@ -161,21 +161,6 @@ impl Inodes {
         let node = shard.nodes.entry(ino).or_default();
         node.attr = None;
         node.forgotten = now;
-    }
-
-    /// Nothing that is known of these inodes is true any more, but of directories that are gone. Which inodes were known.
-    pub(crate) fn forget_all(&self, which: impl Fn(Ino) -> bool, now: Duration) -> Vec<Ino> {
-        let is_gone = |attr: &Attr| attr.kind == FileKind::Directory && attr.nlink == 0;
-        let mut known = Vec::new();
-        for shard in &self.shards {
-            for (ino, node) in &mut shard.lock().nodes {
-                if which(*ino) && !node.attr.as_ref().is_some_and(|(attr, _)| is_gone(attr)) {
-                    (node.attr, node.forgotten, node.seen) = (None, now, None);
-                    known.push(*ino);
-                }
-            }
-        }
-        known
     }
 
     /// True if an answer to what was `asked` may be older than a change made by this mount.

@@ -192,13 +192,9 @@ impl Volume {
         let mut number = SeqGuard { volume: self, session, seq, opens, cuts, heard, ended };
         let doubtful = self.keeps_leases() && opens.is_none();
         let doubt = doubtful.then(|| Doubt::new(self, &op));
-        let telling = self.begin_telling(&op);
         let said = self.meta(share, cred.into(), op, seq, life).await;
         if let Some(doubt) = doubt {
             doubt.end(said.as_ref().err());
-        }
-        if let (Some(telling), Ok(said)) = (telling, &said) {
-            self.has_told(share, *telling, (&said.answer, said.incarnation));
         }
         number.ended(&said);
         said
@@ -331,7 +327,7 @@ impl Volume {
 
     /// One attempt, without retries.
     pub(crate) async fn meta_once(&self, request: MetaRequest) -> Result<MetaAnswer> {
-        let (share, session) = (VolumeId(request.volume), request.session);
+        let share = VolumeId(request.volume);
         let since = self.map().owned_since(share);
         let awaited = Awaited::by(request.op.as_ref());
         let service = self.map().meta_for(share)?;
@@ -342,10 +338,6 @@ impl Volume {
             error = self.is_replaced(share, since, awaited) => return Err(error),
         };
         self.learn_fenced(fenced);
-        let part = self.parts().get(self.shares().index(share) as usize);
-        if let Some(part) = part.filter(|_| session != 0) {
-            part.session.note_heard(self.now());
-        }
         answer.ok_or_else(|| Error::with(ErrorKind::Malformed, "empty answer of a metadata server"))
     }
 

@@ -8,7 +8,6 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::attempts::Numbers;
@@ -30,8 +29,6 @@ const GIVEN_UP_MAX: usize = 128;
 /// The client's side of its session. Short sections only; nothing here waits.
 pub(crate) struct Session {
     state: Mutex<State>,
-    /// When the server last answered something in a session, in nanoseconds.
-    heard: AtomicU64,
     /// Held by the one who opens a new session, so that all others wait for that one.
     pub(crate) reopening: tokio::sync::Mutex<()>,
 }
@@ -63,12 +60,6 @@ struct State {
     reports: u64,
     /// Opens that were given up and are to be closed.
     unheard: Vec<Unheard>,
-    /// How often the server may have lost what it had answered, as far as it has said so,
-    losses: u64,
-    /// and as far as what follows from that was done.
-    heeded: u64,
-    /// The incarnation in which it last said that it has: what was answered in earlier ones may be lost.
-    whole_since: u64,
 }
 
 /// An open that was given up before it was answered: the server may count it, or will yet.
@@ -123,8 +114,7 @@ impl State {
 
 impl Session {
     pub(crate) fn new() -> Self {
-        let (state, heard) = (Mutex::default(), AtomicU64::new(0));
-        Self { state, heard, reopening: tokio::sync::Mutex::new(()) }
+        Self { state: Mutex::default(), reopening: tokio::sync::Mutex::new(()) }
     }
 
     /// Its id now.
@@ -152,42 +142,9 @@ impl Session {
     fn set(&self, id: u64, incarnation: u64, claims: bool) {
         let mut state = self.state.lock();
         (state.id, state.incarnation, state.claims) = (id, incarnation, claims);
-        state.heeded = state.losses;
         state.closed.clear();
         state.owed.clear();
         state.report = None;
-    }
-
-    /// The server says, as an incarnation begins, how often it may have lost what it had answered. True if it was told less
-    /// often before.
-    fn learn_losses(&self, losses: u64, incarnation: u64) -> bool {
-        let state = &mut *self.state.lock();
-        let lost = state.id != 0 && losses > state.losses;
-        if lost {
-            state.whole_since = incarnation;
-        }
-        state.losses = state.losses.max(losses);
-        lost
-    }
-
-    /// The server has answered something in a session.
-    pub(crate) fn note_heard(&self, now: Duration) {
-        self.heard.fetch_max(now.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// When it did so last.
-    pub(crate) fn heard(&self) -> Duration {
-        Duration::from_nanos(self.heard.load(Ordering::Relaxed))
-    }
-
-    /// How often it may have. All that is known to be lost is told once more, or failed.
-    pub(crate) fn losses_heeded(&self) -> u64 {
-        self.state.lock().heeded
-    }
-
-    /// True if what was answered in an incarnation may be lost.
-    pub(crate) fn has_lost(&self, incarnation: u64) -> bool {
-        incarnation < self.state.lock().whole_since
     }
 
     /// True if ranges of files that others have open may be claimed: who writes to such a file asks first.
@@ -356,9 +313,6 @@ impl Volume {
         }
         if old != 0 && !session.resumed {
             self.end_lives(share);
-        }
-        if own.learn_losses(session.losses, incarnation) {
-            self.lose_power(share, session.resumed);
         }
         // Whoever waits for the session writes to them as to files of others.
         self.are_shared(&session.shared);

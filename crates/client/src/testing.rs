@@ -87,10 +87,6 @@ struct FakeState {
     lost_answers: Vec<(String, Error)>,
     /// The sessions are forgotten with the answer that is lost.
     with_session: bool,
-    /// What is on disk of the files, where that is kept apart.
-    synced: Option<BTreeMap<u64, FakeFile>>,
-    /// How often it has lost power.
-    losses: u64,
 }
 
 /// Inodes of [`Fake::fill`] are numbered apart.
@@ -315,9 +311,7 @@ impl MetaService for FakeMeta {
         if repeated {
             state.log.push(format!("repeated {}", request.seq));
         }
-        let syncs = losses::syncs(&op);
         let answer = state.meta(op, repeated)?;
-        state.note_synced(syncs);
         state.lost(&line)?;
         Ok(MetaReply { answer: Some(answer), fenced: 0 })
     }

@@ -67,17 +67,6 @@ impl Inline {
         }
     }
 
-    /// What was sent of a range is unsent again.
-    pub(crate) fn unsend(&mut self, (from, to): (usize, usize)) {
-        let (from, to) = (from.min(self.data.len()), to.min(self.data.len()));
-        // What is under way covers none of it.
-        self.writes += 1;
-        if from < to {
-            let with = |(start, end): (usize, usize)| (start.min(from), end.max(to));
-            self.dirty = Some(self.dirty.map_or((from, to), with));
-        }
-    }
-
     /// Gives up what is unsent.
     pub(crate) fn forget_unsent(&mut self) {
         self.dirty = None;

@@ -138,7 +138,6 @@ impl FileState {
             inline.forget_unsent();
         }
         core.unpublished = Default::default();
-        core.volatile.give_up();
         core.length = core.attr.length;
         // Whatever is known may be as old as the session.
         core.kept.clear();

@@ -25,7 +25,6 @@ mod send;
 pub(crate) mod shared;
 mod state;
 mod sync;
-mod volatile;
 mod write;
 
 #[cfg(test)]

@@ -296,9 +296,6 @@ impl Volume {
                 // Before it is known as unchanged to those who open it after this.
                 file.core().dropping += usize::from(!keep_cache);
                 file.core().shared |= opened.shared;
-                if flags.truncate && !created {
-                    file.core().volatile.note_cut(now);
-                }
                 let rights = [mode.read, mode.write];
                 let times = (told_cuts.then_some(asked), now);
                 file.add_handle(&attr, &opened, rights, incarnation, times);

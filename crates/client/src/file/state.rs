@@ -6,7 +6,6 @@ use super::dirty::Dirty;
 use super::in_vain::{InVain, OrderInVain};
 use super::inline::Inline;
 use super::parts::Parts;
-use super::volatile::Volatile;
 use crate::inodes::Contents;
 use crate::kept::{Kept, KeptFile};
 use crate::memory::Room;
@@ -102,8 +101,6 @@ pub(crate) struct Core {
     pub(crate) exclusive: bool,
     pub(crate) unpublished: Unpublished,
     pub(crate) unsynced: Unsynced,
-    /// What the metadata server was told, and may lose.
-    pub(crate) volatile: Volatile,
     /// Syncs that are under way.
     pub(crate) syncing: usize,
     pub(crate) failure: Failure,
@@ -294,7 +291,6 @@ impl Core {
         if others || foreign && attr.version > self.attr.version {
             self.ahead.clear();
             self.inline_stale = true;
-            self.volatile.give_up();
         }
         if others || foreign {
             self.kept.clear();
@@ -317,13 +313,6 @@ impl Core {
         } else {
             self.length = self.length.max(attr.length);
         }
-    }
-
-    /// Others are about to change it.
-    pub(crate) fn await_changes(&mut self) {
-        // What is read next asks what has become of the file.
-        self.learned = Duration::ZERO;
-        self.volatile.give_up();
     }
 
     /// A write has failed: the next append is not to leave a gap where that would have been.
@@ -393,7 +382,6 @@ impl FileState {
             exclusive: false,
             unpublished: Unpublished::default(),
             unsynced: Unsynced::new(!created, None),
-            volatile: Volatile::default(),
             syncing: 0,
             failure: Failure::default(),
             ahead: Ahead::default(),

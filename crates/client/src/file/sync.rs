@@ -168,12 +168,10 @@ impl Volume {
             self.sync_drained(file, waited).await
         };
         let tell = async {
-            let losses = || self.session(file.ino()).losses_heeded();
-            let before = losses();
             let told = match self.publish(file, Tell::WithTheBytes).await {
-                Ok(true) if losses() == before => Ok(false),
-                // It was told meanwhile, or its life is over; or what was told before was lost.
-                Ok(_) => self.sync_attributes(file).await,
+                Ok(true) => Ok(false),
+                // It was told meanwhile, or its life is over.
+                Ok(false) => self.sync_attributes(file).await,
                 Err(error) => Err(error),
             };
             // Until the bytes are there, too, and no longer: as above. Told again, it would be set over what others set since.
@@ -209,27 +207,15 @@ impl Volume {
     /// the inode by that, as somebody else had moved them. The caller holds the file's order.
     async fn sync_attributes(self: &Arc<Self>, file: &Arc<FileState>) -> Result<bool> {
         let was_inline = file.core().is_inline();
-        loop {
-            let losses = self.session(file.ino()).losses_heeded();
-            self.sync_told(file).await?;
-            if self.session(file.ino()).losses_heeded() == losses {
-                return Ok(was_inline && !file.core().is_inline());
-            }
-            // The server's machine lost power meanwhile: what was lost is told once more, and has to be on disk as well.
+        let told = self.write_inline(file, true, false).await?
+            || self.publish(file, Tell::Durably).await?;
+        if !told {
+            let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
+            let answer = self.ask(&self.root_cred(), op).await;
+            file.core().told_in_vain.note(self.now(), answer.as_ref().err());
+            done(&answer?, "sync")?;
         }
-    }
-
-    async fn sync_told(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        if self.write_inline(file, true, false).await? || self.publish(file, Tell::Durably).await? {
-            return Ok(());
-        }
-        let op = MetaOp::Sync(meta::Inode { ino: file.ino().0 });
-        let mark = file.core().volatile.mark();
-        let answer = self.ask(&self.root_cred(), op).await;
-        file.core().told_in_vain.note(self.now(), answer.as_ref().err());
-        done(&answer?, "sync")?;
-        file.core().volatile.synced(mark);
-        Ok(())
+        Ok(was_inline && !file.core().is_inline())
     }
 
     /// Makes durable what targets have acknowledged for a file. What turns out to be lost is kept for
@@ -303,18 +289,6 @@ impl Volume {
     /// anything written through this mount is lost that was not told before.
     pub async fn sync_all(self: &Arc<Self>) -> Result<()> {
         let _timer = self.count(Op::Fsync);
-        let losses = || self.parts().iter().map(|share| share.session.losses_heeded()).sum::<u64>();
-        loop {
-            let before = losses();
-            let synced = self.sync_all_told().await;
-            // As for one file.
-            if synced.is_err() || losses() == before {
-                return synced;
-            }
-        }
-    }
-
-    async fn sync_all_told(self: &Arc<Self>) -> Result<()> {
         let mut result = Ok(());
         // Whoever opens such a file again is to learn of a loss as well: what is left of it is remembered.
         self.report_all_closes();
@@ -349,14 +323,9 @@ impl Volume {
             result = result.and(file.tell_failure());
         }
         result = result.and(self.all_left_synced(&left, &boots));
-        let told: Vec<u64> = open.iter().map(|(file, _)| file.core().volatile.mark()).collect();
         let op = MetaOp::Sync(meta::Inode { ino: 0 });
         let names = self.ask_all(&self.root_cred(), &op).await;
-        let names = names.and_then(|names| names.iter().try_for_each(|a| done(a, "sync")));
-        if names.is_ok() {
-            open.iter().zip(told).for_each(|((file, _), mark)| file.core().volatile.synced(mark));
-        }
-        result.and(names)
+        result.and(names.and_then(|names| names.iter().try_for_each(|a| done(a, "sync"))))
     }
 
     /// Makes everything durable that groups have acknowledged to anyone: from which boot each says

@@ -17,9 +17,6 @@ use strake_types::{Consistency, Error, ErrorKind, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
-/// How often a write asks for contents inside the inode. What is asked for is newer than what was known, unless the server
-/// has gone back to an earlier state without saying so.
-const REFRESHES_MAX: u32 = 100;
 /// Mode bits that a write by an ordinary user takes away.
 const SETID_BITS: u32 = 0o6000;
 
@@ -47,11 +44,6 @@ enum Taken {
     Lock,
     /// The range at this offset must be claimed first.
     Claim(u64),
-}
-
-fn gone_back() -> Error {
-    let detail = "the metadata server tells only of earlier versions of the file than it did before";
-    Error::with(ErrorKind::Io, detail)
 }
 
 impl Volume {
@@ -157,7 +149,7 @@ impl Volume {
             return Ok(Some((if let At::Offset(offset) = at { offset } else { length }, true)));
         }
         let mut room = Some(self.room_for(data.len()).await);
-        let (state, mut refreshes, mut claims) = (&file.state, 0, 0);
+        let (state, mut claims) = (&file.state, 0);
         loop {
             let progress = state.progress.notified();
             let taken = {
@@ -183,11 +175,7 @@ impl Volume {
                 }
                 Taken::Lock => return Ok(None),
                 Taken::Wait => progress.await,
-                Taken::Refresh if refreshes == REFRESHES_MAX => return Err(gone_back()),
-                Taken::Refresh => {
-                    refreshes += 1;
-                    self.refresh_inline(state).await?;
-                }
+                Taken::Refresh => self.refresh_inline(state).await?,
                 Taken::MoveOut => {
                     let _order = self.in_order(state).await?;
                     self.move_out(state).await?;

@@ -3,6 +3,7 @@
 //! [`follow_recalls`] always has one request for recalls with a share's server, which also keeps the leases alive.
 //! A recall of everything is followed later than it is obeyed: docs/design/0050-leases.md.
 
+use super::Leases;
 use crate::file::FileState;
 use crate::session::Stamp;
 use crate::share::Share;
@@ -117,7 +118,7 @@ impl Volume {
                 report.iter().for_each(|number| own.reported(*number));
                 self.share(&recalled.shared);
                 let Following { pause, closed, changed } =
-                    self.follow(share, &recalled, at.told, sent);
+                    self.follow(leases, &recalled, at.told, sent);
                 at.closed = closed;
                 if recalled.everything {
                     at.forget(recalled.number, self.now() + pause);
@@ -158,12 +159,11 @@ impl Volume {
 
     /// Follows what was recalled in an answer to what was `sent` then; the kernel was told of what was recalled under
     /// numbers up to `told`.
-    fn follow(&self, share: &Share, recalled: &Recalled, told: u64, sent: Duration) -> Following {
-        let (leases, now) = (&share.leases, self.now());
+    fn follow(&self, leases: &Leases, recalled: &Recalled, told: u64, sent: Duration) -> Following {
+        let now = self.now();
         if recalled.everything {
             // What others were told of it cannot be recalled one by one.
             let pause = leases.end(now);
-            self.give_up_volatile(share);
             self.report_all_closes();
             return Following { pause, closed: true, changed: Changed::All };
         }
@@ -171,7 +171,6 @@ impl Volume {
         if over {
             // They were over for a while: what changed then was not waited for.
             leases.forget_all(now);
-            self.give_up_volatile(share);
             self.report_all_closes();
         }
         // What is not said to be followed yet comes again.
@@ -184,7 +183,8 @@ impl Volume {
             if !strake_base::is_broken("leases-cover-opens") {
                 closed |= self.report_close(*ino);
             }
-            self.inodes().file(*ino).iter().for_each(|file| file.core().await_changes());
+            // What is read next asks what has become of the file.
+            self.inodes().file(*ino).iter().for_each(|file| file.core().learned = Duration::ZERO);
         }
         if !again {
             leases.tell(&inodes);

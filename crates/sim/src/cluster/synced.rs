@@ -3,8 +3,8 @@
 //! `sync_always` volume also what was only answered (S-003), and of the rest each file is as it was before or after a change.
 //!
 //! Nobody else knows of these files, so nobody can have seen what goes with the power; and each name and all contents are used
-//! once, so nothing that is done later hides a loss. An `fsync` of a file has to answer for what was written through its open
-//! handle before a loss of power as well; that of their directory says nothing of names that were changed before one (S-008).
+//! once, so nothing that is done later hides a loss. An `fsync` says nothing of what was done before a loss of
+//! power that came before it (S-008).
 
 use super::files::consider;
 use super::mount::Mount;
@@ -289,7 +289,7 @@ impl Synced {
         // Nobody would find chunks of an inode that goes with the power (S-053). If it has gone before this, it is not synced.
         let kept = match self.inline {
             true => Ok(()),
-            false => self.sync(mount, at, &open, Item::keep).await,
+            false => self.sync(mount, at, &open, losses, Item::keep).await,
         };
         self.fill(mount, at, &open, kept.map(|()| sync)).await?;
         Ok(at)
@@ -333,7 +333,7 @@ impl Synced {
         let (data, losses) = (self.change(at, |item| item.data()), self.losses());
         mount.call("write it", mount.volume.write(open, 0, data)).await?;
         if sync {
-            self.sync(mount, at, open, Item::keep_all).await?;
+            self.sync(mount, at, open, losses, Item::keep_all).await?;
         }
         mount.call("flush it", mount.volume.flush(open)).await?;
         // It moves out of the inode while somebody may have the file open who was killed.
@@ -346,10 +346,11 @@ impl Synced {
         mount: &Mount,
         at: usize,
         open: &Arc<OpenFile>,
+        losses: u64,
         keep: fn(&mut Item),
     ) -> Result<()> {
         mount.call("fsync it", mount.volume.fsync(open, false)).await?;
-        self.told(at, self.losses(), true, keep);
+        self.told(at, losses, true, keep);
         Ok(())
     }
 

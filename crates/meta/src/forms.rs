@@ -1,8 +1,8 @@
 //! The forms of bytes that are read from a metadata store, for those who test decoders.
 
 use crate::records::{
-    self, BootRecord, Entry, HeldLock, Inode, LoanRecord, Locks, LostUse, Mark, Number, Order, Place, Raw,
-    Recopying, SessionRecord, Shard, Spare, Stat, Topology,
+    self, BootRecord, Entry, HeldLock, Inode, LoanRecord, Locks, LostUse, Mark, Number, Order,
+    Place, Raw, Recopying, SessionRecord, Shard, Spare, Stat, Topology,
 };
 use crate::{keys, layout};
 use bytes::Bytes;

@@ -3,8 +3,8 @@
 //! An embedded engine answers when a change survives the death of the process, and syncs it within a second. Should the machine
 //! lose power before, the versions of inodes go back, and later changes give the same numbers to something else. So it is
 //! counted, in the store itself, how often that may have happened: it is written under another boot than by the last process,
-//! and that one had not stopped in good order. Clients are told the number when they open a session, and versions that are
-//! greater than all that they were told before: whatever they know of an inode then gives way to the next answer.
+//! and that one had not stopped in good order. With that number clients are told versions that are greater than all that they
+//! were told before: whatever they know of an inode gives way to the next answer.
 //!
 //! The number is one of the whole store, since an answer may tell of inodes of several shares.
 
@@ -36,10 +36,7 @@ impl Losses {
 pub(crate) async fn begin(volume: &Volume, store: &dyn Store) -> Result<Losses> {
     let key = keys::boot();
     let Some(boot) = volume.kv.boot() else {
-        // Nothing gets lost here, but clients may know of what got lost where the store was before.
-        let found = store.look(std::slice::from_ref(&key)).await.map_err(store_error)?;
-        let known: Option<BootRecord> = decoded(&key, found.into_iter().next().flatten())?;
-        return Ok(Losses(known.map_or(0, |known| known.losses)));
+        return moved(volume, store, &key).await;
     };
     let mut losses = 0;
     volume
@@ -52,6 +49,22 @@ pub(crate) async fn begin(volume: &Volume, store: &dyn Store) -> Result<Losses> 
         })
         .await?;
     volume.sync().await?;
+    Ok(Losses(losses))
+}
+
+/// Nothing gets lost in a database, but something may have been where the store was before it was moved there.
+async fn moved(volume: &Volume, store: &dyn Store, key: &Vec<u8>) -> Result<Losses> {
+    let found = store.look(std::slice::from_ref(key)).await.map_err(store_error)?;
+    let Some(known) = decoded::<BootRecord>(key, found.into_iter().next().flatten())? else {
+        return Ok(Losses::default());
+    };
+    if known.clean {
+        return Ok(Losses(known.losses));
+    }
+    let losses = known.losses.saturating_add(1);
+    // Clean from now on: whoever finds it next counts nothing more.
+    let record = BootRecord { losses, clean: true, ..known };
+    volume.put(key.clone(), records::encode(&record)).await?;
     Ok(Losses(losses))
 }
 
@@ -86,9 +99,10 @@ mod tests {
         assert!(Losses(u64::MAX).told(2) > Losses(u64::MAX).told(1));
     }
 
-    /// How often the server says that it was, to who goes on with the session.
+    /// How often it was, by what the server tells.
     async fn told(world: &World) -> u64 {
-        world.open_session(world.session, &[]).await.losses
+        world.open_session(world.session, &[]).await;
+        world.root().getattr(1).await.unwrap().version >> CHANGE_BITS
     }
 
     /// The same numbers stood for something else then, and a mount went on to believe what had gone.
@@ -99,7 +113,8 @@ mod tests {
         let root = world.root();
         let ino = root.file(1, "f").await.unwrap();
         kv.sync().await.unwrap();
-        let (before, directory) = (root.getattr(ino).await.unwrap(), root.getattr(1).await.unwrap());
+        let (before, directory) =
+            (root.getattr(ino).await.unwrap(), root.getattr(1).await.unwrap());
         root.write(ino, 0, b"lost").await.unwrap();
         let lost = root.write(ino, 4, b"lost").await.unwrap();
         assert_eq!((told(&world).await, lost.version), (0, before.version + 2));

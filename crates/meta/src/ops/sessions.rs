@@ -22,7 +22,7 @@ const CLIENT_BYTES_MAX: usize = 256;
 /// files that it names each is open once.
 pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let (core, volume) = (&ctx.core, &ctx.volume);
-    let (lease_ms, losses) = (core.options.lease_ms, core.losses().0);
+    let lease_ms = core.options.lease_ms;
     op.open.iter().for_each(|ino| volume.recopies.touch(Ino(*ino)));
     if op.resume != 0
         && let Some(session) = volume.sessions.get(op.resume).filter(|s| s.check().is_ok())
@@ -35,7 +35,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         core.work.notify_one();
         let shared = shared_ones(ctx, &session, &op.writable).await?;
         let session = session.id;
-        let answer = Session { session, lease_ms, resumed: true, shared, losses, claims };
+        let answer = Session { session, lease_ms, resumed: true, shared, claims };
         return Ok(MetaAnswer::Session(answer));
     }
     let id = volume.new_session_id().await?;
@@ -56,7 +56,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     volume.sessions.insert(session.clone());
     volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
     let session = id;
-    Ok(MetaAnswer::Session(Session { session, lease_ms, losses, claims, ..Session::default() }))
+    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, ..Session::default() }))
 }
 
 /// Those of the files that a client goes on with and may write to which others have open: who opened one while it

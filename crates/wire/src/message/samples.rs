@@ -370,7 +370,6 @@ impl Gen {
                 lease_ms: self.u64(),
                 resumed: self.bool(),
                 shared: self.list(Self::u64),
-                losses: self.u64(),
                 claims: self.bool(),
             }),
             Entry(self.attr()),

@@ -184,13 +184,9 @@ pub struct Session {
     /// Files among those it may write to that others have open: each write is told before it is answered.
     #[prost(uint64, repeated, tag = "4")]
     pub shared: Vec<u64>,
-    /// How often the server may have lost what it had answered and not synced, with the power of its machine. A client that
-    /// was told a smaller number before tells it again what it was told last.
-    #[prost(uint64, tag = "5")]
-    pub losses: u64,
     /// Ranges of files that others have open may be claimed ([`MetaOp::Claim`](super::MetaOp::Claim)): who writes to such a
     /// file asks first.
-    #[prost(bool, tag = "6")]
+    #[prost(bool, tag = "5")]
     pub claims: bool,
 }
 

@@ -4,6 +4,8 @@
 //! get a grace time to come back and tell what they hold open; until each has come back or has
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
+mod questions;
+
 use crate::claims::{Claims, Minds};
 use crate::leases::Holder;
 use crate::ledger::Ledger;
@@ -13,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_types::{Error, ErrorKind, Ino, Result};
-use strake_wire::message::meta::{Told, Wait};
+use strake_wire::message::meta::Wait;
 use tokio::sync::Notify;
 
 /// One client's session.
@@ -84,6 +86,10 @@ struct Open {
     keeps_pages: bool,
     /// Number of the last question whether it does; 0: none.
     asked: u64,
+    /// Number of the last question what it holds back by its claims, which it keeps; 0: none.
+    looked: u64,
+    /// Up to which of these questions it has told that.
+    shown: u64,
 }
 
 impl Session {
@@ -381,40 +387,6 @@ impl Sessions {
             self.told.notify_waiters();
         }
         take(&mut opens, ino, 1)
-    }
-
-    /// Has a session tell what it has written to a file, with what it fetches next.
-    pub fn ask_to_tell(&self, session: &Session, ino: Ino) {
-        let number = {
-            let mut own = session.opens.lock();
-            let Some(open) = own.counts.get_mut(&ino) else { return };
-            if open.asked == 0 {
-                open.asked = self.questions.fetch_add(1, Ordering::Relaxed) + 1;
-            }
-            open.asked
-        };
-        session.holder.ask_to_tell(ino, number);
-    }
-
-    /// The answer to a question: the session tells each write to a file that it holds open in this incarnation, and has
-    /// given up its claims on it.
-    pub fn tells(&self, session: &Session, told: &Told, incarnation: u64) {
-        let ino = Ino(told.ino);
-        let mut own = session.opens.lock();
-        if own.incarnation == incarnation
-            && let Some(open) = own.counts.get_mut(&ino)
-            && open.asked == told.number
-        {
-            (open.tells, open.keeps_pages) = (true, told.keeps_pages);
-            self.claims.give_up(ino, session.id);
-        }
-        drop(own);
-        self.told.notify_waiters();
-    }
-
-    /// True if a session has not said yet that it tells what it writes to a file, and was asked to.
-    pub fn is_asked(&self, session: &Session, ino: Ino) -> bool {
-        session.has(ino, |open| open.asked != 0 && !open.tells)
     }
 
     /// Grants a session a range of a file that it has open for writing in this incarnation ([`Claims::grant`]).

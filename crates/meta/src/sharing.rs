@@ -7,7 +7,8 @@
 //! System", 1988; there the file is not cached any more, here what others believe is recalled with each write.)
 //!
 //! As long as several only write, each may hold back what it writes to a range that it has [claimed](crate::claims). Who
-//! reads, cuts the file or writes to such a range has all claims called back, in the same way.
+//! reads, cuts the file or writes to such a range has all claims called back, in the same way. Who only asks how long it is
+//! has what is held back told once: the claims stay.
 
 use crate::ctx::Ctx;
 use crate::records::Inode;
@@ -99,18 +100,53 @@ pub(crate) async fn settle_to_read(ctx: &Ctx, ino: Ino) -> Result<()> {
     settle(ctx, &inode, HeldBack::ByAnybody).await
 }
 
+/// Before somebody who has a file open is shown how long it is: programs lock it, ask for that, and write at its end. Who
+/// holds back something by his claims tells it once, and keeps them: who only looks is in nobody's way. What the caller
+/// holds back he knows.
+pub(crate) async fn show(ctx: &Ctx, ino: Ino) -> Result<()> {
+    if is_held_back(ctx, ino, HeldBack::UnaskedSince) {
+        let inode = Tx::reader(ctx).inode(ino).await?;
+        settle(ctx, &inode, HeldBack::UnaskedSince).await?;
+    }
+    let sessions = &ctx.volume.sessions;
+    let own = ctx.session.as_ref().map(|own| own.id);
+    let question = sessions.next_question();
+    let hide = |one: &Arc<Session>| Some(one.id) != own && !sessions.has_shown(one, ino, question);
+    let hiding = || sessions.claimants(ino).into_iter().filter(hide).collect::<Vec<_>>();
+    let ask = |others: &[Arc<Session>]| {
+        others.iter().for_each(|session| sessions.ask_to_show(session, ino, question));
+    };
+    until_told(ctx, ino, hiding, ask).await
+}
+
 /// Has all who hold back such things of a file tell them, and waits for that. No lock may be held: telling
 /// takes them.
 pub(crate) async fn settle(ctx: &Ctx, inode: &Inode, what: HeldBack) -> Result<()> {
     if inode.consistency() != Consistency::Strict {
         return Ok(());
     }
-    let ino = inode.id();
+    let (ino, sessions) = (inode.id(), &ctx.volume.sessions);
+    let ask = |others: &[Arc<Session>]| {
+        if what.is_claimed() {
+            sessions.claims.call_back(ino, ctx.core.monotonic_ms());
+        }
+        others.iter().for_each(|session| sessions.ask_to_tell(session, ino));
+    };
+    until_told(ctx, ino, || holding_back(ctx, ino, what), ask).await
+}
+
+/// Asks those who are `holding` something back of a file, again and again, until nobody does.
+async fn until_told(
+    ctx: &Ctx,
+    ino: Ino,
+    holding: impl Fn() -> Vec<Arc<Session>>,
+    ask: impl Fn(&[Arc<Session>]),
+) -> Result<()> {
     let until = Instant::now() + WAIT;
     let mut ask_at = Instant::now();
     loop {
         let told = ctx.volume.sessions.told.notified();
-        let others = holding_back(ctx, ino, what);
+        let others = holding();
         let Some(first) = others.first() else { return Ok(()) };
         let now = Instant::now();
         if now >= until {
@@ -121,10 +157,7 @@ pub(crate) async fn settle(ctx: &Ctx, inode: &Inode, what: HeldBack) -> Result<(
             return Err(Error::with(ErrorKind::HeldBack, detail));
         }
         if now >= ask_at {
-            if what.is_claimed() {
-                ctx.volume.sessions.claims.call_back(ino, ctx.core.monotonic_ms());
-            }
-            others.iter().for_each(|session| ctx.volume.sessions.ask_to_tell(session, ino));
+            ask(&others);
             ask_at = now + ASK;
         }
         // Told or not: it is looked at again.

@@ -170,9 +170,7 @@ impl MetaService for RemoteMeta {
         let mut call = Call::new(ServiceClass::Meta, Draft::message(&request)?);
         call.lane = match &request.op {
             Some(meta::MetaOp::Recalls(_)) => LaneKind::Forward,
-            Some(meta::MetaOp::SetLock(lock)) if lock.wait_ms > 0 => LaneKind::Waiting,
-            Some(meta::MetaOp::Settle(_) | meta::MetaOp::Claim(_)) => LaneKind::Waiting,
-            Some(meta::MetaOp::GetAttr(look)) if look.to_read => LaneKind::Waiting,
+            Some(op) if op.waits_for_others() => LaneKind::Waiting,
             _ => LaneKind::Control,
         };
         let (body, _) = self.peer.call(call).await?;

@@ -41,6 +41,8 @@ pub(crate) struct Asked {
     at: Mutex<Noted>,
     /// Files of which what was written is being told.
     telling: Mutex<HashSet<Ino>>,
+    /// The same where it is told once, for those who look: with the number of the last question.
+    showing: Mutex<HashMap<Ino, u64>>,
 }
 
 /// Files with a time each.
@@ -119,8 +121,12 @@ impl Volume {
     /// Others have opened these files. What was written to them is told by tasks of their own, then the
     /// metadata server is.
     pub(crate) fn share(self: &Arc<Self>, asks: &[meta::Ask]) {
-        for &meta::Ask { ino, number } in asks {
+        for &meta::Ask { ino, number, keep } in asks {
             let ino = Ino(ino);
+            if keep {
+                self.show(ino, number);
+                continue;
+            }
             self.asked.note(ino, self.now());
             let closed = self.report_close(ino);
             let file = self.inodes().file(ino);
@@ -141,7 +147,7 @@ impl Volume {
                     if closed {
                         volume.tick_session(volume.share_of(ino), 0).await;
                     }
-                    let told = volume.say_told(ino, number).await;
+                    let told = volume.say_told(ino, number, false).await;
                     // An open that was asked for meanwhile may have been counted before.
                     volume.asked.note(ino, volume.now());
                     volume.asked.telling.lock().remove(&ino);
@@ -151,6 +157,32 @@ impl Volume {
                 });
             }
         }
+    }
+
+    /// Somebody else looks at a file: what was written to it is told by a task of its own, and the claims stay. A question that
+    /// comes meanwhile is of what is written meanwhile, too.
+    fn show(self: &Arc<Self>, ino: Ino, number: u64) {
+        if self.asked.showing.lock().insert(ino, number).is_some() {
+            return;
+        }
+        let volume = Arc::clone(self);
+        task::spawn(async move {
+            loop {
+                let number = volume.asked.showing.lock().get(&ino).copied().unwrap_or(0);
+                let file = volume.inodes().file(ino);
+                if let Some(file) = &file {
+                    volume.tell(file).await;
+                }
+                if let Err(error) = volume.say_told(ino, number, true).await {
+                    tracing::debug!("cannot say that inode {ino} is told: {error}");
+                }
+                let mut showing = volume.asked.showing.lock();
+                if showing.get(&ino) == Some(&number) {
+                    showing.remove(&ino);
+                    return;
+                }
+            }
+        });
     }
 
     /// Others opened these files while the metadata server did not hear of us. What is held back is told as ever,
@@ -240,10 +272,10 @@ impl Volume {
         }
     }
 
-    async fn say_told(&self, ino: Ino, number: u64) -> Result<()> {
+    async fn say_told(&self, ino: Ino, number: u64, kept: bool) -> Result<()> {
         let paged = |file: Arc<FileState>| file.core().paged_handles > 0;
         let keeps_pages = self.inodes().file(ino).is_some_and(paged);
-        let op = MetaOp::Told(meta::Told { ino: ino.0, number, keeps_pages });
+        let op = MetaOp::Told(meta::Told { ino: ino.0, number, keeps_pages, kept });
         done(&self.ask(&self.root_cred(), op).await?, "told")
     }
 

@@ -34,7 +34,7 @@ fn at(name: &'static str) -> Name {
 }
 
 fn getattr(ino: u64) -> MetaOp {
-    MetaOp::GetAttr(Look { ino, to_read: false })
+    MetaOp::GetAttr(Look { ino, ..Look::default() })
 }
 
 fn lookup(name: &'static str) -> MetaOp {

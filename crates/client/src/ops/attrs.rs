@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{Attr, Consistency, Credentials, ErrorKind, FileKind, Ino, Result, SetAttr};
-use strake_wire::message::meta::{self, MetaOp};
+use strake_wire::message::meta::{self, Look, MetaOp};
 
 fn is_stale(outcome: &Result<Attr>) -> bool {
     outcome.as_ref().is_err_and(|error| error.kind == ErrorKind::Stale)
@@ -23,7 +23,8 @@ impl Volume {
             return Ok(attr);
         }
         self.metrics().attr_cache(false);
-        let fetched = self.fetch_attr(ino, self.is_open(ino)).await;
+        let look = Look { ino: ino.0, told: self.is_open(ino), ..Look::default() };
+        let fetched = self.look(look).await;
         match self.inodes().get(ino).0 {
             // Another mount has removed it; here it may be open, or somebody's working directory.
             Some((attr, _)) if is_stale(&fetched) && attr.kind == FileKind::Directory => {
@@ -91,11 +92,14 @@ impl Volume {
         file.is_some_and(|file| file.core().handles > 0)
     }
 
-    /// Asks for attributes; `to_read`: what others hold back of the file is told first.
+    /// Asks for attributes; `to_read`: what others hold back of the file is told first, and nothing is claimed any more.
     pub(crate) async fn fetch_attr(&self, ino: Ino, to_read: bool) -> Result<Attr> {
+        self.look(Look { ino: ino.0, to_read, ..Look::default() }).await
+    }
+
+    async fn look(&self, look: Look) -> Result<Attr> {
         let asked = self.now();
-        let op = MetaOp::GetAttr(meta::Look { ino: ino.0, to_read });
-        let answer = self.ask(&self.root_cred(), op).await?;
+        let answer = self.ask(&self.root_cred(), MetaOp::GetAttr(look)).await?;
         self.entry(answer, asked, "getattr")
     }
 

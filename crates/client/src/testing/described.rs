@@ -11,6 +11,7 @@ pub(super) fn describe(op: &MetaOp) -> String {
         MetaOp::Create(_) => "create".into(),
         MetaOp::Open(_) => "open".into(),
         MetaOp::GetAttr(look) if look.to_read => "getattr to read".into(),
+        MetaOp::GetAttr(look) if look.told => "getattr told".into(),
         MetaOp::GetAttr(_) => "getattr".into(),
         MetaOp::Claim(claim) if claim.through => "claim nothing".into(),
         MetaOp::Claim(claim) => {

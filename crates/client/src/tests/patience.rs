@@ -260,7 +260,7 @@ async fn who_waits_for_one_session_waits_no_longer_than_for_an_answer() {
         fake.fail("session", ErrorKind::Unavailable);
     }
     let (root, ino) = (Credentials::root(), file.ino().0);
-    let ask = || volume.ask(&root, MetaOp::GetAttr(meta::Look { ino, to_read: false }));
+    let ask = || volume.ask(&root, MetaOp::GetAttr(meta::Look { ino, ..Default::default() }));
     let asked = join_all((0..10).map(|_| ask()));
     let told = timeout(Duration::from_secs(35), asked).await.expect("they end");
     assert!(told.iter().all(|told| told.as_ref().unwrap_err().kind == ErrorKind::TimedOut));

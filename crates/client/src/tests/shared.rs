@@ -186,7 +186,7 @@ async fn what_is_written_to_a_claimed_range_is_held_back_until_the_claim_is_call
     let log = fake.take_log();
     assert_eq!(starting(&log, "claim"), ["claim 0-1048576, 1048576"]);
     assert!(starting(&log, "publish").is_empty(), "{log:?}");
-    volume.share(&[Ask { ino: file.ino().0, number: 7 }]);
+    volume.share(&[Ask { ino: file.ino().0, number: 7, keep: false }]);
     let log = until_logged(&fake, "Told").await;
     let told = log.iter().position(|line| line.starts_with("publish length=40000"));
     assert!(told.is_some_and(|at| at < log.len() - 1), "{log:?}");
@@ -199,6 +199,30 @@ async fn what_is_written_to_a_claimed_range_is_held_back_until_the_claim_is_call
     assert_eq!(starting(&log, "publish").len(), 2, "{log:?}");
 }
 
+#[tokio::test]
+async fn who_is_asked_for_a_look_tells_once_and_goes_on_to_hold_back() {
+    let (fake, volume, file) = claiming().await;
+    let ino = file.ino().0;
+    write(&volume, &file, 0, pattern(2, 30_000)).await;
+    fake.take_log();
+    let gate = fake.publish_gate.write().await;
+    volume.share(&[Ask { ino, number: 7, keep: true }]);
+    until_logged(&fake, "write").await;
+    write(&volume, &file, 30_000, pattern(3, 10_000)).await;
+    volume.share(&[Ask { ino, number: 8, keep: true }]);
+    drop(gate);
+    let log = until_logged(&fake, &format!("Told(Told {{ ino: {ino}, number: 8")).await;
+    let told = log.iter().position(|line| line.contains("number: 8"));
+    let grown = log.iter().position(|line| line.starts_with("publish length=40000"));
+    assert!(grown.is_some() && grown < told, "{log:?}");
+    let answers = starting(&log, "Told");
+    let kept = answers.iter().all(|line| line.contains("kept: true"));
+    assert!(answers.len() == 2 && kept, "{log:?}");
+    write(&volume, &file, 5, pattern(4, 10)).await;
+    let log = fake.take_log();
+    assert!(starting(&log, "claim").is_empty() && starting(&log, "publish").is_empty(), "{log:?}");
+}
+
 /// What it would have held back by it nobody would have asked for.
 #[tokio::test]
 async fn a_claim_that_is_called_back_before_its_answer_comes_is_not_believed() {
@@ -207,7 +231,7 @@ async fn a_claim_that_is_called_back_before_its_answer_comes_is_not_believed() {
     let (other, handle) = (volume.clone(), file.clone());
     let written = tokio::spawn(async move { write(&other, &handle, 0, pattern(2, 10)).await });
     until_logged(&fake, "claim").await;
-    volume.share(&[Ask { ino: file.ino().0, number: 7 }]);
+    volume.share(&[Ask { ino: file.ino().0, number: 7, keep: false }]);
     until_logged(&fake, "Told").await;
     drop(gate);
     written.await.unwrap();
@@ -238,7 +262,7 @@ async fn who_has_a_file_open_and_looks_has_what_others_hold_back_told_first() {
     assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr to read"]);
     forget();
     volume.getattr(ino).await.unwrap();
-    assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr to read"]);
+    assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr told"], "claims may stay");
     volume.release(&file).await.unwrap();
     forget();
     fake.take_log();

@@ -59,8 +59,9 @@ pub(super) struct State {
     followed: u64,
     /// Recalls that were not.
     pub(super) waiting: VecDeque<(u64, Ino)>,
-    /// Files of which it is to tell what it has written, until it has heard of that.
-    asked: BTreeMap<Ino, u64>,
+    /// Files of which it is to tell what it has written, until it has heard of that; and whether it keeps its claims on them
+    /// (`Ask::keep`).
+    asked: BTreeMap<(Ino, bool), u64>,
     /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
     /// forgotten it, too.
     everything: Option<Recall>,
@@ -277,9 +278,9 @@ impl Holder {
         }
     }
 
-    /// It is to tell what it has written to a file, with what it fetches next.
-    pub fn ask_to_tell(&self, ino: Ino, number: u64) {
-        self.state.lock().asked.insert(ino, number);
+    /// It is to tell what it has written to a file, with what it fetches next; once only, if it is to `keep` its claims.
+    pub fn ask_to_tell(&self, ino: Ino, number: u64, keep: bool) {
+        self.state.lock().asked.insert((ino, keep), number);
         self.entered.notify_waiters();
     }
 
@@ -380,11 +381,12 @@ impl State {
         let everything = self.remembers();
         if everything || !self.waiting.is_empty() || !self.asked.is_empty() {
             let asked = std::mem::take(&mut self.asked).into_iter();
+            let ask = |((ino, keep), number): ((Ino, bool), u64)| Ask { ino: ino.0, number, keep };
             return Some(Recalled {
                 number: self.last,
                 inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),
                 everything,
-                shared: asked.map(|(ino, number)| Ask { ino: ino.0, number }).collect(),
+                shared: asked.map(ask).collect(),
             });
         }
         (self.ended || self.stopping).then(|| self.nothing())

@@ -1,7 +1,7 @@
 //! Attributes of an inode.
 
 use crate::ctx::Ctx;
-use crate::sharing::settle_to_read;
+use crate::sharing::{settle_to_read, show};
 use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Look, MetaAnswer};
@@ -11,6 +11,8 @@ pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     let ino = Ino(op.ino);
     if op.to_read {
         settle_to_read(ctx, ino).await?;
+    } else if op.told {
+        show(ctx, ino).await?;
     }
     let leased = ctx.lease(ino);
     let mut tx = Tx::reader(ctx);

@@ -85,7 +85,7 @@ impl Pair {
                 change: AttrChange { length: Some(length as u64), ..AttrChange::default() },
                 writable_handle: false,
             }),
-            Op::Restart => MetaOp::GetAttr(Look { ino: 1, to_read: false }),
+            Op::Restart => MetaOp::GetAttr(Look { ino: 1, ..Look::default() }),
         }
     }
 

@@ -464,7 +464,7 @@ impl Keeper {
     }
 
     async fn is_leased(&self, ino: u64) -> bool {
-        match self.call(MetaOp::GetAttr(Look { ino, to_read: false })).await.unwrap() {
+        match self.call(MetaOp::GetAttr(Look { ino, ..Look::default() })).await.unwrap() {
             MetaAnswer::Entry(attr) => attr.leased,
             other => panic!("{other:?}"),
         }
@@ -556,7 +556,7 @@ async fn what_is_in_another_share_is_refused() {
     let two = Two::new().await;
     let directory = two.directory_in(1).await;
     let file = two.make(directory, "f", FileKind::File).await;
-    let look = MetaOp::GetAttr(Look { ino: file, to_read: false });
+    let look = MetaOp::GetAttr(Look { ino: file, ..Look::default() });
     for op in [look, MetaOp::Lookup(at(directory, "f"))] {
         let refused = two.ask(0, two.sessions[0], 0, op).await.unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Invalid);

@@ -726,7 +726,7 @@ impl User<'_> {
     }
 
     pub async fn getattr(&self, ino: u64) -> Result<Attributes> {
-        self.entry(MetaOp::GetAttr(Look { ino, to_read: false })).await
+        self.entry(MetaOp::GetAttr(Look { ino, ..Look::default() })).await
     }
 
     pub async fn make(&self, op: Create) -> Result<Created> {

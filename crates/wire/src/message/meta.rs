@@ -171,8 +171,8 @@ pub enum MetaOp {
     /// Answer: Opened, without registering an open.
     #[prost(message, tag = "42")]
     Settle(Inode),
-    /// What the client has written to a file is told, and from now on it tells each write before that returns
-    /// ([`Recalled::shared`]). Answer: Done.
+    /// What the client has written to a file is told, and from now on it tells each write before that returns, unless it was
+    /// asked to tell once only ([`Recalled::shared`]). Answer: Done.
     #[prost(message, tag = "43")]
     Told(Told),
     /// The server of another share of the volume is about to change inodes of this one: nobody else does, reads them from
@@ -219,6 +219,16 @@ impl MetaOp {
                 return None;
             }
         }))
+    }
+
+    /// True for what may have to wait for other clients: it is answered when they have done something.
+    pub fn waits_for_others(&self) -> bool {
+        match self {
+            MetaOp::SetLock(lock) => lock.wait_ms > 0,
+            MetaOp::GetAttr(look) => look.to_read || look.told,
+            MetaOp::Settle(_) | MetaOp::Claim(_) => true,
+            _ => false,
+        }
     }
 
     /// True for what only servers say: a client that could would stop others.
@@ -313,6 +323,9 @@ pub struct Told {
     /// Its kernel may keep pages of what it writes, so it needs leases on that.
     #[prost(bool, tag = "3")]
     pub keeps_pages: bool,
+    /// The question was one with [`Ask::keep`]: nothing else is said than that all is told that had been written when it came.
+    #[prost(bool, tag = "4")]
+    pub kept: bool,
 }
 
 /// See [`MetaOp::Recalls`].

@@ -290,7 +290,7 @@ impl Gen {
             ListClients(nothing),
             EvictClient(meta::ClientRef { session: self.u64() }),
             Settle(self.ino()),
-            Told(meta::Told { ino: self.u64(), number: self.u64(), keeps_pages: self.bool() }),
+            self.told(),
             self.borrow(),
             GiveBack(meta::GiveBack {
                 number: self.u64(),

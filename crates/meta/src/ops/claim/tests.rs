@@ -21,8 +21,9 @@ async fn client(world: &World) -> User<'_> {
     user
 }
 
-async fn tell(user: &User<'_>, Ask { ino, number }: Ask) {
-    let told = user.call(MetaOp::Told(Told { ino, number, keeps_pages: false })).await.unwrap();
+async fn tell(user: &User<'_>, Ask { ino, number, keep }: Ask) {
+    let told = Told { ino, number, kept: keep, ..Told::default() };
+    let told = user.call(MetaOp::Told(told)).await.unwrap();
     assert_eq!(told, MetaAnswer::Done(Nothing {}));
 }
 
@@ -73,7 +74,16 @@ fn wish(ino: u64, range: Range<u64>, wanted_end: u64) -> MetaOp {
 }
 
 fn look(ino: u64) -> MetaOp {
-    MetaOp::GetAttr(Look { ino, to_read: true })
+    MetaOp::GetAttr(Look { ino, to_read: true, ..Look::default() })
+}
+
+/// As a kernel asks of a file that somebody has open.
+fn stat(ino: u64) -> MetaOp {
+    MetaOp::GetAttr(Look { ino, told: true, ..Look::default() })
+}
+
+fn is_claimed(world: &World, ino: u64) -> bool {
+    world.server.core().volumes()[0].sessions.claims.any(Ino(ino))
 }
 
 async fn claim(user: &User<'_>, op: MetaOp) -> Claimed {
@@ -109,6 +119,54 @@ async fn who_reads_has_all_claims_called_back() {
     assert!(attr.leased && attr.length == 70_000);
     let refused = claim(&a, wish(ino, 0..10, 20)).await;
     assert!(refused.end == 0 && refused.through_ms > 0, "{refused:?}");
+}
+
+/// Each `fstat` of an open file called all claims back, and a pause followed.
+#[tokio::test]
+async fn who_only_looks_has_what_others_hold_back_told_once_and_the_claims_stay() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 20))).await, granted(20));
+    a.call(stat(ino)).await.unwrap();
+    assert!(heed(&a).await.is_empty(), "it knows what it holds back itself");
+    let shown = b.call(stat(ino));
+    futures::pin_mut!(shown);
+    assert!(futures::poll!(shown.as_mut()).is_pending());
+    a.publish(Publish { ino, length_min: 70_000, ..Publish::default() }).await.unwrap();
+    let asks = heed(&a).await;
+    assert!(asks.len() == 1 && asks[0].keep, "{asks:?}");
+    let MetaAnswer::Entry(attr) = shown.await.unwrap() else { panic!() };
+    assert!(!attr.leased && attr.length == 70_000, "who reads has to ask");
+    assert!(is_claimed(&world, ino));
+    assert_eq!(claim(&b, wish(ino, 20..30, 30)).await, granted(30), "no pause follows");
+    let again = a.call(stat(ino));
+    futures::pin_mut!(again);
+    assert!(futures::poll!(again.as_mut()).is_pending());
+    assert!(heed(&a).await.is_empty());
+    assert_eq!(heed(&b).await.len(), 1);
+    again.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_told_of_an_earlier_look_is_no_answer_to_a_later_one() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 20))).await, granted(20));
+    let first = b.call(stat(ino));
+    futures::pin_mut!(first);
+    assert!(futures::poll!(first.as_mut()).is_pending());
+    let asks = heed(&a).await;
+    first.await.unwrap();
+    let second = b.call(stat(ino));
+    futures::pin_mut!(second);
+    assert!(futures::poll!(second.as_mut()).is_pending());
+    tell(&a, asks[0]).await;
+    tell(&a, Ask { number: u64::MAX, ..asks[0] }).await;
+    assert!(futures::poll!(second.as_mut()).is_pending(), "more may have been written since");
+    tell(&a, Ask { keep: false, ..asks[0] }).await;
+    assert!(is_claimed(&world, ino), "that was not the question");
+    assert_eq!(heed(&a).await.len(), 1);
+    second.await.unwrap();
 }
 
 #[tokio::test]
@@ -168,11 +226,11 @@ async fn who_opens_a_file_to_write_has_no_claims_called_back() {
     assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await, granted(10));
     assert!(c.open(ino, BOTH).await.unwrap().unsettled);
     c.call(MetaOp::Settle(Inode { ino })).await.unwrap();
-    assert!(world.server.core().volumes()[0].sessions.claims.any(Ino(ino)));
+    assert!(is_claimed(&world, ino));
     c.close(ino).await.unwrap();
     assert!(c.open(ino, READ).await.unwrap().unsettled);
     while_heeding(&[&a, &b], c.call(MetaOp::Settle(Inode { ino }))).await.unwrap();
-    assert!(!world.server.core().volumes()[0].sessions.claims.any(Ino(ino)));
+    assert!(!is_claimed(&world, ino));
 }
 
 /// As clients of releases before claims: nobody waits for what others hold back.

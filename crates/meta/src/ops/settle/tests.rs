@@ -36,8 +36,9 @@ async fn settle(user: &User<'_>, ino: u64) -> Opened {
     }
 }
 
-async fn tell(user: &User<'_>, Ask { ino, number }: Ask) {
-    let told = user.call(MetaOp::Told(Told { ino, number, keeps_pages: false })).await.unwrap();
+async fn tell(user: &User<'_>, Ask { ino, number, .. }: Ask) {
+    let told = Told { ino, number, ..Told::default() };
+    let told = user.call(MetaOp::Told(told)).await.unwrap();
     assert_eq!(told, MetaAnswer::Done(Nothing {}));
 }
 

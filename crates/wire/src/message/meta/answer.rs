@@ -156,6 +156,10 @@ pub struct Ask {
     /// Number of the question.
     #[prost(uint64, tag = "2")]
     pub number: u64,
+    /// What was written so far is to be told once, and that is all: claims stay, and so does what was said of writes from now
+    /// on.
+    #[prost(bool, tag = "3")]
+    pub keep: bool,
 }
 
 /// See [`MetaAnswer::Named`].

@@ -12,6 +12,10 @@ pub struct Look {
     /// [`strake_types::ErrorKind::HeldBack`] if that takes long: to be asked again.
     #[prost(bool, tag = "2")]
     pub to_read: bool,
+    /// Somebody who has the file open is shown this: all who hold back what they have written tell it first, but what they have
+    /// claimed they keep ([`Ask::keep`](super::Ask::keep)), and go on to hold back.
+    #[prost(bool, tag = "3")]
+    pub told: bool,
 }
 
 /// See [`MetaOp::Claim`](super::MetaOp::Claim).

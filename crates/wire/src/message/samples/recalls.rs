@@ -10,12 +10,18 @@ impl Gen {
             number,
             inodes,
             everything: self.bool(),
-            shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64() }),
+            shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64(), keep: s.bool() }),
         })
     }
 
     pub(super) fn look(&mut self) -> meta::Look {
-        meta::Look { ino: self.u64(), to_read: self.bool() }
+        meta::Look { ino: self.u64(), to_read: self.bool(), told: self.bool() }
+    }
+
+    pub(super) fn told(&mut self) -> meta::MetaOp {
+        let (ino, number) = (self.u64(), self.u64());
+        let (keeps_pages, kept) = (self.bool(), self.bool());
+        meta::MetaOp::Told(meta::Told { ino, number, keeps_pages, kept })
     }
 
     pub(super) fn claim(&mut self) -> meta::MetaOp {

@@ -11,8 +11,9 @@ use strake_base::is_broken;
 use strake_types::{Consistency, Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Claim, Claimed, MetaAnswer};
 
-/// Who writes through does so for so long at least, and who can be granted nothing.
-const PAUSE_MS: u64 = 1_000;
+/// Who writes through does so for so long at least, and who can be granted nothing. It counts from when he asked: shorter than
+/// an answer takes, with what others have to tell first, it would be over before he hears of it, each time.
+const PAUSE_MS: u64 = 4_000;
 /// How often it is tried that nobody has a claim any more.
 const TRIES: usize = 3;
 

@@ -12,6 +12,8 @@ use strake_wire::message::meta::{
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
 /// Longer than nothing is granted after claims were called back once.
 const PAUSE_MS: u64 = 1_200;
+/// Longer than all write through where one does.
+const THROUGH_MS: u64 = 4_500;
 
 /// A user of a session that keeps leases, and asks before it reads what others may have claimed.
 async fn client(world: &World) -> User<'_> {
@@ -202,7 +204,7 @@ async fn who_writes_where_another_has_claimed_waits_until_that_is_told() {
     assert_eq!(while_heeding(&all, claim(&b, wish(ino, 5..6, 6))).await, granted(6));
     let through = MetaOp::Claim(Claim { ino, through: true, ..Claim::default() });
     let through = while_heeding(&all, claim(&a, through)).await;
-    assert!(through.end == 0 && through.through_ms >= 1_000, "{through:?}");
+    assert!(through.end == 0 && through.through_ms >= 4_000, "an answer may be late: {through:?}");
 }
 
 #[tokio::test]
@@ -241,9 +243,9 @@ async fn nothing_is_granted_of_a_file_that_somebody_has_open_who_does_not_ask_be
     let old = world.root();
     old.open(ino, READ).await.unwrap();
     let refused = while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await;
-    assert!(refused.end == 0 && refused.through_ms >= 1_000, "{refused:?}");
+    assert!(refused.end == 0 && refused.through_ms >= 4_000, "{refused:?}");
     old.close(ino).await.unwrap();
-    world.clock.advance_ms(PAUSE_MS);
+    world.clock.advance_ms(THROUGH_MS);
     assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await, granted(10));
     assert!(old.open(ino, READ).await.unwrap().unsettled, "it waits for the claims");
 }

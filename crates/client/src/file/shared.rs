@@ -23,7 +23,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{is_broken, task};
-use strake_types::{Attr, ErrorKind, Ino, Result};
+use strake_types::{Attr, Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Opened};
 use tokio::sync::{MutexGuard, oneshot};
 
@@ -231,7 +231,12 @@ impl Volume {
             let claim = meta::Claim { ino: file.ino().0, start, end, wanted_end, through };
             (claim, core.claims.turn(), Life::of(file, &core))
         };
-        let said = self.ask_about(&self.root_cred(), MetaOp::Claim(claim)).await?;
+        let said = match self.ask_about(&self.root_cred(), MetaOp::Claim(claim)).await {
+            Err(error) if error.kind == ErrorKind::Malformed => {
+                return self.without_claims(file.ino(), error).await;
+            }
+            said => said?,
+        };
         let MetaAnswer::Claimed(claimed) = said.answer else { return Err(unexpected("claim")) };
         let mut core = file.core();
         if claimed.end > claim.start {
@@ -243,6 +248,16 @@ impl Volume {
             core.claims.refused(said.asked + Duration::from_millis(claimed.through_ms));
         }
         Ok(())
+    }
+
+    /// The server does not know what a claim is: one of an earlier release has taken over, and says of a question that it does
+    /// not know nothing of the session either. It is asked one that it knows, with which the session begins anew.
+    async fn without_claims(&self, ino: Ino, error: Error) -> Result<()> {
+        let _known: Attr = self.fetch_attr(ino, false).await?;
+        match self.session(ino).grants_claims() {
+            true => Err(error),
+            false => Ok(()),
+        }
     }
 
     /// Before contents are changed otherwise than by writing: nobody has a claim on the file then.

@@ -1,6 +1,7 @@
 //! What the fake metadata server says of files that others have open, and to those who ask for claims.
 
 use super::{Fake, FakeState};
+use strake_types::ErrorKind;
 use strake_wire::message::meta::{Claim, Claimed, MetaAnswer};
 
 impl Fake {
@@ -12,6 +13,12 @@ impl Fake {
     /// Ranges may be claimed from the next session on; and all that is asked for is granted, or nothing is.
     pub(crate) fn grant_claims(&self, all: bool) {
         self.state.lock().claims = Some(all);
+    }
+
+    /// It is of a release that knows of no claims, from the next session on; and the next one is the first that it is asked for.
+    pub(crate) fn know_no_claims(&self) {
+        self.state.lock().claims = None;
+        self.fail("claim", ErrorKind::Malformed);
     }
 }
 

@@ -251,6 +251,20 @@ async fn claims_end_with_the_session_in_which_they_were_granted() {
     assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");
 }
 
+/// The write failed. Such a server says of a claim that it is no operation, before it looks at the session.
+#[tokio::test]
+async fn a_server_of_an_earlier_release_that_takes_over_is_told_each_write() {
+    let (fake, volume, file) = claiming().await;
+    fake.restart();
+    fake.know_no_claims();
+    write(&volume, &file, 0, pattern(2, 10)).await;
+    let log = fake.take_log();
+    assert_eq!(starting(&log, "claim").len(), 1, "{log:?}");
+    assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");
+    write(&volume, &file, 5, pattern(3, 10)).await;
+    assert!(starting(&fake.take_log(), "claim").is_empty());
+}
+
 /// Who reads by what he is told then sees what others had claimed and written.
 #[tokio::test]
 async fn who_has_a_file_open_and_looks_has_what_others_hold_back_told_first() {

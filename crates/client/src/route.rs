@@ -61,7 +61,7 @@ impl Awaited {
     fn by(op: Option<&MetaOp>) -> Self {
         match op {
             Some(MetaOp::Recalls(_)) => Self::Idly,
-            Some(MetaOp::SetLock(lock)) if lock.wait_ms > 0 => Self::Busily,
+            Some(op) if op.waits_for_others() => Self::Busily,
             _ => Self::InVain,
         }
     }
@@ -541,5 +541,22 @@ impl Ask<'_> {
             return Err(Error::with(ErrorKind::Corrupt, detail));
         }
         Ok((answer, bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::meta::{Claim, Inode, Look};
+
+    /// The manager heard that the server may be gone, whenever another client took longer than 0.3 s to tell what it held back.
+    #[test]
+    fn a_server_that_waits_for_other_clients_is_not_waited_for_in_vain() {
+        let look = |to_read, told| MetaOp::GetAttr(Look { ino: 7, to_read, told });
+        let settle = MetaOp::Settle(Inode { ino: 7 });
+        for op in [look(true, false), look(false, true), settle, MetaOp::Claim(Claim::default())] {
+            assert!(Awaited::by(Some(&op)) == Awaited::Busily, "{op:?}");
+        }
+        assert!(Awaited::by(Some(&look(false, false))) == Awaited::InVain);
     }
 }

@@ -10,7 +10,7 @@ use prost::{Message, Oneof};
 use strake_types::Ino;
 
 pub use check::{Check, CheckPart, Checked, Problem};
-pub use claims::{Claim, Claimed, Look};
+pub use claims::{Claim, Claimed, Look, Told};
 pub use loans::{Borrow, GiveBack, Loan};
 
 pub use answer::{
@@ -309,23 +309,6 @@ pub struct ClientRef {
     /// Its session.
     #[prost(uint64, tag = "1")]
     pub session: u64,
-}
-
-/// See [`MetaOp::Told`].
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Told {
-    /// The file.
-    #[prost(uint64, tag = "1")]
-    pub ino: u64,
-    /// Which question this answers ([`Ask::number`]): an earlier one may be of before the file was closed.
-    #[prost(uint64, tag = "2")]
-    pub number: u64,
-    /// Its kernel may keep pages of what it writes, so it needs leases on that.
-    #[prost(bool, tag = "3")]
-    pub keeps_pages: bool,
-    /// The question was one with [`Ask::keep`]: nothing else is said than that all is told that had been written when it came.
-    #[prost(bool, tag = "4")]
-    pub kept: bool,
 }
 
 /// See [`MetaOp::Recalls`].

@@ -1,4 +1,4 @@
-//! Ranges of a file of which one client alone may hold back what it writes.
+//! Ranges of a file of which one client alone may hold back what it writes, and how clients come to tell that.
 
 use prost::Message;
 
@@ -16,6 +16,24 @@ pub struct Look {
     /// claimed they keep ([`Ask::keep`](super::Ask::keep)), and go on to hold back.
     #[prost(bool, tag = "3")]
     pub told: bool,
+}
+
+/// See [`MetaOp::Told`](super::MetaOp::Told).
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Told {
+    /// The file.
+    #[prost(uint64, tag = "1")]
+    pub ino: u64,
+    /// Which question this answers ([`Ask::number`](super::Ask::number)): an earlier one may be of before the file was closed.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+    /// Its kernel may keep pages of what it writes, so it needs leases on that.
+    #[prost(bool, tag = "3")]
+    pub keeps_pages: bool,
+    /// The question was one with [`Ask::keep`](super::Ask::keep): nothing else is said than that all is told that had been
+    /// written when it came.
+    #[prost(bool, tag = "4")]
+    pub kept: bool,
 }
 
 /// See [`MetaOp::Claim`](super::MetaOp::Claim).

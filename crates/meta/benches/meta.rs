@@ -177,10 +177,9 @@ fn main() {
     bench.run("lookup", n, |nth| MetaOp::Lookup(at(dir, name(nth))));
     bench.run("lookup, missing", n, |nth| MetaOp::Lookup(at(dir, format!("none-{nth}"))));
     bench.run("lookup, missing, again", n, |nth| MetaOp::Lookup(at(dir, format!("none-{nth}"))));
-    bench
-        .run("getattr", n, |nth| {
-            MetaOp::GetAttr(Look { ino: inos[nth as usize], ..Look::default() })
-        });
+    bench.run("getattr", n, |nth| {
+        MetaOp::GetAttr(Look { ino: inos[nth as usize], ..Look::default() })
+    });
     bench.run("open", n, |nth| {
         let mode = OpenMode { read: true, ..OpenMode::default() };
         MetaOp::Open(Open { ino: inos[nth as usize], mode })

@@ -215,7 +215,7 @@ impl Two {
     async fn restarted(self: Arc<Self>, share: u32) -> Arc<Self> {
         let mut two = Arc::into_inner(self).unwrap();
         let nth = share as usize;
-        two.servers[nth].halt();
+        two.servers[nth].halt().await;
         let server = start(&two.database, &two.maps[nth], share + 1, KEPT_MS).await;
         two.servers[nth] = server;
         two.register();

@@ -48,6 +48,7 @@ pub const REQUIRED: &[&str] = &[
     "log-read-known",
     "log-replaced",
     "part-judged",
+    "part-server-killed",
     "read-bounded",
     "read-bounded-by-write",
     "session-fenced",

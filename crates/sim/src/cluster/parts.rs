@@ -1,20 +1,23 @@
 //! Several clients write to one file that all have open: mostly each to a part of its own, which it may claim (S-014), and now
-//! and then to one of another client, or to one that all write to; they read it, and cut it, while all else is well.
+//! and then to one of another client, or to one that all write to; they read it, look at it, and cut it, while all else is well.
+//! But in some runs its metadata server is killed meanwhile and comes back, or another one takes its place.
 //!
 //! While there is trouble one client writes each file, so that a reader knows what may be there. This has a time of its own, as
 //! `quiet` has: each read has to show what was written last, whoever holds that back. In some runs one of them dies at the
 //! end: what it had not synced may be lost, and nothing else.
 
 use super::Cluster;
+use super::end::WHOLE_BOUND;
+use super::host::Host;
 use super::locks::make_file;
 use super::mount::{CLIENTS_FROM, Mount};
 use super::places::cred;
 use super::register::{BLOCK, mark_of};
-use super::world::World;
+use super::world::{Power, World};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::count_case;
 use strake_base::random::SplitMix64;
@@ -22,6 +25,7 @@ use strake_client::{OpenFile, OpenFlags};
 use strake_model::history::contents::{Last, Use};
 use strake_model::history::{Operation, Verdict, judge};
 use strake_types::{Error, ErrorKind, Ino, Result, SetAttr};
+use tokio::sync::Notify;
 
 /// Seeds that have such a time, of a hundred.
 const SEEDS: u64 = 50;
@@ -29,6 +33,14 @@ const SEEDS: u64 = 50;
 const DEATHS: u64 = 30;
 /// Seeds in which the file is cut.
 const CUTS: u64 = 40;
+/// Seeds in which the metadata server is killed meanwhile.
+const STRIKES: u64 = 40;
+/// How often a client gives the sign for that, of a hundred deeds.
+const SIGNS: u64 = 4;
+/// For how long it may be away, in ms.
+const AWAY_MS: [u64; 4] = [50, 800, 2_000, 4_000];
+/// Until it may be killed again.
+const CALM: Duration = Duration::from_secs(10);
 /// Numbers of the machines of these clients begin here.
 const MOUNTS_FROM: u32 = CLIENTS_FROM + 80;
 /// The name of the file.
@@ -64,14 +76,27 @@ struct Deed {
 /// The file, and what was done to it.
 struct Parts {
     world: Arc<World>,
+    directory: Ino,
     ino: Ino,
     clients: u64,
     cuts: bool,
+    strikes: Strikes,
     deeds: Mutex<Vec<Deed>>,
     /// Counts beginnings and ends.
     events: AtomicU64,
     /// The last mark.
     marks: AtomicU64,
+}
+
+/// When the metadata server is killed.
+struct Strikes {
+    /// It is in this run.
+    wanted: bool,
+    /// It is now, or clients have come to their end.
+    sign: Notify,
+    /// That was given, and what follows from it is not over.
+    is_given: AtomicBool,
+    is_over: AtomicBool,
 }
 
 impl Cluster {
@@ -90,21 +115,27 @@ impl Cluster {
         let directory = self.directories.get(0);
         let parts = Arc::new(Parts {
             world: self.world.clone(),
+            directory,
             ino: make_file(&first, directory, NAME.into()).await?,
             clients: self.plan.clients.into(),
             cuts: random.percent(CUTS),
+            strikes: Strikes::new(random.percent(STRIKES)),
             deeds: Mutex::default(),
             events: AtomicU64::new(0),
             marks: AtomicU64::new(0),
         });
-        parts.use_by_all(&mounts, ROUNDS, &mut random).await?;
+        self.use_parts(&parts, &mounts, ROUNDS, &mut random).await?;
         if random.percent(DEATHS) {
             parts.kill(&first, &mut random).await?;
             mounts.remove(0);
-            parts.use_by_all(&mounts, 1, &mut random).await?;
+            self.use_parts(&parts, &mounts, 1, &mut random).await?;
         }
         parts.compare(&mounts).await?;
         parts.judge_all();
+        if parts.strikes.wanted {
+            let what = "all copies are equal after a metadata server was killed";
+            self.wait(WHOLE_BOUND, what, async |cluster| cluster.is_whole().await).await?;
+        }
         let Some(last) = mounts.last() else { return Ok(()) };
         let cred = cred();
         let removed = last.volume.unlink(&cred, directory, NAME.into());
@@ -113,6 +144,75 @@ impl Cluster {
             mount.close().await?;
         }
         Ok(())
+    }
+
+    /// All clients use the file, and its metadata server is killed whenever one of them gives the sign.
+    async fn use_parts(
+        &self,
+        parts: &Arc<Parts>,
+        mounts: &[Arc<Mount>],
+        rounds: usize,
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        let chance = SplitMix64::new(random.next_number());
+        parts.strikes.begin();
+        let used = async {
+            let used = parts.use_by_all(mounts, rounds, random).await;
+            parts.strikes.end();
+            used
+        };
+        tokio::join!(used, self.strike_at_signs(&parts.strikes, chance)).0
+    }
+
+    async fn strike_at_signs(&self, strikes: &Strikes, mut random: SplitMix64) {
+        loop {
+            strikes.sign.notified().await;
+            if strikes.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let away = AWAY_MS[random.below(AWAY_MS.len() as u64) as usize];
+            let hosts = self.with_names().await.unwrap_or_default();
+            if let Some(host) = hosts.get(random.below(hosts.len() as u64) as usize) {
+                count_case("part-server-killed");
+                host.crash(Power::On).await;
+                tokio::time::sleep(Duration::from_millis(away)).await;
+                self.start(host).await;
+            }
+            tokio::time::sleep(CALM).await;
+            strikes.is_given.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The machines whose servers have the names of a volume, or of a share of one.
+    async fn with_names(&self) -> Result<Vec<Arc<Host>>> {
+        let map = self.map().await?;
+        let serves = |host: &&Arc<Host>| map.volumes.iter().any(|v| v.meta_server == host.number);
+        Ok(self.members().filter(serves).cloned().collect())
+    }
+}
+
+impl Strikes {
+    fn new(wanted: bool) -> Self {
+        let (sign, is_given, is_over) = Default::default();
+        Self { wanted, sign, is_given, is_over }
+    }
+
+    fn begin(&self) {
+        self.is_given.store(false, Ordering::Relaxed);
+        self.is_over.store(false, Ordering::Relaxed);
+    }
+
+    /// By chance, after a deed.
+    fn may_begin(&self, random: &mut SplitMix64) {
+        if self.wanted && random.percent(SIGNS) && !self.is_given.swap(true, Ordering::Relaxed) {
+            self.sign.notify_one();
+        }
+    }
+
+    /// Nobody gives a sign any more.
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.sign.notify_one();
     }
 }
 
@@ -137,15 +237,17 @@ impl Parts {
     }
 
     async fn work(&self, mount: &Mount, rounds: usize, mut random: SplitMix64) -> Result<()> {
-        let open = self.open(mount).await?;
+        let mut open = self.open(mount, OpenFlags::READ_WRITE).await?;
         for _ in 0..rounds {
             for _ in 0..DEEDS {
                 let slot = self.own_slot(mount, &mut random);
                 self.write(mount, &open, slot).await?;
+                self.strikes.may_begin(&mut random);
                 pause(PAUSE_MS, &mut random).await;
             }
             for _ in 0..DEEDS {
-                self.do_one(mount, &open, &mut random).await?;
+                self.do_one(mount, &mut open, &mut random).await?;
+                self.strikes.may_begin(&mut random);
                 pause(PAUSE_MS, &mut random).await;
             }
             tokio::time::sleep(REST).await;
@@ -156,18 +258,30 @@ impl Parts {
     async fn do_one(
         &self,
         mount: &Mount,
-        open: &Arc<OpenFile>,
+        open: &mut Arc<OpenFile>,
         random: &mut SplitMix64,
     ) -> Result<()> {
         let slot = match random.percent(50) {
             true => self.own_slot(mount, random),
             false => random.below(self.slots()),
         };
-        match random.below(16) {
+        match random.below(20) {
             0..8 => self.write(mount, open, slot).await,
-            8..12 => self.read(mount, open, slot).await.map(drop),
-            12 => self.sync(mount, open).await,
-            13 if self.cuts => self.cut(mount, open).await,
+            8..11 => self.read(mount, open, slot).await.map(drop),
+            11 => self.find(mount, open, slot).await,
+            12..14 => self.look(mount).await,
+            14 => self.sync(mount, open).await,
+            15 => {
+                let other = self.open(mount, OpenFlags::READ).await?;
+                self.read(mount, &other, slot).await?;
+                self.close(mount, &other).await
+            }
+            16 => {
+                self.close(mount, open).await?;
+                *open = self.open(mount, OpenFlags::READ_WRITE).await?;
+                Ok(())
+            }
+            17 if self.cuts => self.cut(mount, open).await,
             _ => {
                 pause(2_500, random).await;
                 Ok(())
@@ -193,10 +307,38 @@ impl Parts {
         self.deeds.lock().push(Deed { client, slot, what, began, ended, synced });
     }
 
-    async fn open(&self, mount: &Mount) -> Result<Arc<OpenFile>> {
+    async fn open(&self, mount: &Mount, flags: OpenFlags) -> Result<Arc<OpenFile>> {
         let cred = cred();
-        let open = mount.volume.open(&cred, self.ino, OpenFlags::READ_WRITE);
+        let open = mount.volume.open(&cred, self.ino, flags);
         mount.call("open parts", open).await
+    }
+
+    /// By its name, and then reads what was open before.
+    async fn find(&self, mount: &Mount, open: &Arc<OpenFile>, slot: u64) -> Result<()> {
+        let cred = cred();
+        let found = mount.volume.lookup(&cred, self.directory, NAME.into());
+        mount.call("lookup parts", found).await?;
+        self.read(mount, open, slot).await.map(drop)
+    }
+
+    /// How long it is: nothing may be behind its end of which a write has returned.
+    async fn look(&self, mount: &Mount) -> Result<()> {
+        let least = self.least_length();
+        let attr = mount.call("stat parts", mount.volume.getattr(self.ino)).await?;
+        if !self.cuts && attr.length < least {
+            let (number, length) = (mount.number, attr.length);
+            let shown = format!("client {number} is shown {length} bytes of a file of {least}");
+            self.world.fail(shown);
+        }
+        Ok(())
+    }
+
+    /// The end of what was written so far, unless that may be lost.
+    fn least_length(&self) -> u64 {
+        let deeds = self.deeds.lock();
+        let written = |deed: &&Deed| matches!(deed.what, Use::Write(_)) && deed.ended != u64::MAX;
+        let slots = deeds.iter().filter(written).filter_map(|deed| deed.slot);
+        slots.map(|slot| slot * STRIDE + BLOCK).max().unwrap_or(0)
     }
 
     async fn close(&self, mount: &Mount, open: &Arc<OpenFile>) -> Result<()> {
@@ -269,7 +411,7 @@ impl Parts {
 
     /// All that was written before is synced: what may be lost is little.
     async fn write_last(&self, mount: &Mount, mut random: SplitMix64) -> Result<()> {
-        let open = self.open(mount).await?;
+        let open = self.open(mount, OpenFlags::READ_WRITE).await?;
         self.sync(mount, &open).await?;
         for _ in 0..OWN {
             let slot = self.own_slot(mount, &mut random);
@@ -282,7 +424,7 @@ impl Parts {
     async fn compare(&self, mounts: &[Arc<Mount>]) -> Result<()> {
         let mut first = Vec::new();
         for mount in mounts {
-            let open = self.open(mount).await?;
+            let open = self.open(mount, OpenFlags::READ_WRITE).await?;
             let mut seen = Vec::new();
             for slot in 0..self.slots() {
                 seen.push(self.read(mount, &open, slot).await?);

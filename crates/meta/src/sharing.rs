@@ -108,6 +108,9 @@ pub(crate) async fn show(ctx: &Ctx, ino: Ino) -> Result<()> {
         let inode = Tx::reader(ctx).inode(ino).await?;
         settle(ctx, &inode, HeldBack::UnaskedSince).await?;
     }
+    if is_broken("looks-are-told") {
+        return Ok(());
+    }
     let sessions = &ctx.volume.sessions;
     let own = ctx.session.as_ref().map(|own| own.id);
     let question = sessions.next_question();

@@ -47,6 +47,7 @@ pub const RULES: &[Rule] = &[
     rule("loans-are-forgotten", "a server reads from memory what it has lent to another share"),
     rule("loans-are-noted", "a change is made whether the loans for it last or not"),
     rule("loans-are-recalled", "clients believe what they know of inodes that are lent"),
+    rule("looks-are-told", "who looks at an open file does not have told what others claim"),
     rule("lost-writes-are-told", "a client that was evicted says nothing of what it gives up"),
     rule("losses-are-counted", "a group that is founded anew after a loss of power says nothing"),
     rule("manager-waits-a-lease", "the manager takes a server out before its lease is over"),

@@ -57,6 +57,8 @@ const COMMON: u64 = 2;
 const ROUNDS: usize = 3;
 /// What each does in either part of a round.
 const DEEDS: usize = 14;
+/// How often one looks at the file where all only write, of a hundred deeds: nothing is called back by that.
+const LOOKS: u64 = 20;
 /// Between two rounds: after that ranges may be claimed again.
 const REST: Duration = Duration::from_secs(20);
 /// Longest pause between two deeds, in ms.
@@ -242,6 +244,9 @@ impl Parts {
             for _ in 0..DEEDS {
                 let slot = self.own_slot(mount, &mut random);
                 self.write(mount, &open, slot).await?;
+                if random.percent(LOOKS) {
+                    self.look(mount).await?;
+                }
                 self.strikes.may_begin(&mut random);
                 pause(PAUSE_MS, &mut random).await;
             }

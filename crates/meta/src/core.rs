@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use strake_base::clock::Clock;
 use strake_engine::kv::{Part, Store, dump};
 use strake_types::layout::GroupTables;
@@ -80,8 +80,7 @@ pub(crate) struct Core {
     /// How often the store may have lost what clients had been told; known before a volume is in use.
     losses: OnceCell<Losses>,
     /// Commits under way.
-    #[cfg(test)]
-    pub under_way: std::sync::atomic::AtomicUsize,
+    pub under_way: AtomicUsize,
     /// Two independent keyed hashes name an entry in the cache.
     hashes: (RandomState, RandomState),
 }
@@ -118,8 +117,7 @@ impl Core {
             being_opened: Mutex::default(),
             openings: AtomicU32::new(0),
             losses: OnceCell::new(),
-            #[cfg(test)]
-            under_way: Default::default(),
+            under_way: AtomicUsize::new(0),
             hashes: (RandomState::new(), RandomState::new()),
         })
     }

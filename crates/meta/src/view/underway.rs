@@ -16,7 +16,6 @@ use crate::stored::store_error;
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::sync::Arc;
-#[cfg(test)]
 use std::sync::atomic::Ordering;
 use strake_base::task;
 use strake_engine::kv::{KvError, Outcome, Transaction};
@@ -72,7 +71,6 @@ impl Underway {
     /// Commits. Others see that until what is given back is dropped.
     pub async fn commit(self, kv: Transaction) -> (Self, Ended) {
         self.kept.places.forget(Commit::Begins);
-        #[cfg(test)]
         self.kept.places.core.under_way.fetch_add(1, Ordering::SeqCst);
         let commit = async move {
             let ended = self.carry_out(kv).await;
@@ -163,7 +161,6 @@ impl Drop for Underway {
         if !self.is_put {
             self.kept.places.forget(Commit::Ended);
         }
-        #[cfg(test)]
         self.kept.places.core.under_way.fetch_sub(1, Ordering::SeqCst);
     }
 }

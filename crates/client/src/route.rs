@@ -61,6 +61,8 @@ impl Awaited {
     fn by(op: Option<&MetaOp>) -> Self {
         match op {
             Some(MetaOp::Recalls(_)) => Self::Idly,
+            // Mostly nobody is waited for, and a reader may be the only one who notices that a server is gone.
+            Some(MetaOp::GetAttr(_)) => Self::InVain,
             Some(op) if op.waits_for_others() => Self::Busily,
             _ => Self::InVain,
         }

@@ -411,14 +411,16 @@ impl Sessions {
         self.claims.grant(ino, session.id, needed, most, now_ms)
     }
 
-    /// True if something of a file may be claimed: everybody who has it open may write to it, and asks before he reads or
-    /// writes; and nobody may have it open of whom that is not known. Readers would wait for all that writers hold back.
-    pub fn may_be_claimed(&self, ino: Ino) -> bool {
+    /// True if a session may claim something of a file: others write to it as well, everybody who has it open may, and asks
+    /// before he reads or writes; and nobody may have it open of whom that is not known. Those who read now and then would
+    /// wait for all that one writer holds back.
+    pub fn may_be_claimed(&self, ino: Ino, own: &Session) -> bool {
         let may = |other: &Arc<Session>| match other.minds.is_so() {
             true => !other.has(ino, |open| !open.writes),
             false => !other.has(ino, |_| true),
         };
-        !self.somebody_absent() && self.all.read().values().all(may)
+        let all_may = || self.all.read().values().all(may);
+        self.others_write(own, ino) && !self.somebody_absent() && all_may()
     }
 
     /// The sessions that have claims on a file, or may have some of an earlier server: what one holds back by these that has

@@ -292,12 +292,22 @@ async fn claims_end_with_the_last_handle_and_with_the_session() {
     assert_eq!(claim(&b, wish(ino, 10..20, 20)).await, granted(20));
     let closed = RenewSession { closed: vec![ino], ..RenewSession::default() };
     a.call(MetaOp::RenewSession(closed)).await.unwrap();
-    assert_eq!(claim(&b, wish(ino, 0..10, 10)).await, granted(10));
+    let holders = || world.server.core().volumes()[0].sessions.claims.holders(Ino(ino));
+    assert_eq!(holders(), [(b.session, true)]);
     b.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
-    a.call(look(ino)).await.unwrap();
-    let nobody = a.call(wish(ino, 0..10, 10)).await;
-    let MetaAnswer::Claimed(refused) = nobody.unwrap() else { panic!() };
+    assert!(holders().is_empty());
+    let refused = claim(&a, wish(ino, 0..10, 10)).await;
     assert_eq!(refused.end, 0, "it has the file not open");
+}
+
+/// Who reads it now and then would wait for all that is held back, also for a server that is lost.
+#[tokio::test]
+async fn one_who_writes_alone_claims_nothing() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    b.close(ino).await.unwrap();
+    let refused = while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await;
+    assert!(refused.end == 0 && refused.through_ms >= 1_000, "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -433,16 +433,21 @@ impl Sessions {
         matters.map(|(holder, _)| holder).collect()
     }
 
+    /// Who has not come back after a restart, is still waited for, and may have claims.
+    pub fn absent_claimants(&self, now_ms: u64) -> Vec<Arc<Session>> {
+        if now_ms >= self.patience_ms.load(Ordering::Relaxed) || !self.somebody_absent() {
+            return Vec::new();
+        }
+        let may = |other: &&Arc<Session>| other.is_absent() && other.may_have_claims();
+        self.all.read().values().filter(may).cloned().collect()
+    }
+
     /// True if nobody may go by a lease on a file: something of it is claimed, or may be by who has not come back yet.
     pub fn is_claimed(&self, ino: Ino, now_ms: u64) -> bool {
         if self.claims.any(ino) && !self.claimants(ino).is_empty() {
             return true;
         }
-        let waits = now_ms < self.patience_ms.load(Ordering::Relaxed);
-        waits && self.somebody_absent() && self.opens.lock().contains_key(&ino) && {
-            let may = |other: &Arc<Session>| other.is_absent() && other.may_have_claims();
-            self.all.read().values().any(may)
-        }
+        !self.absent_claimants(now_ms).is_empty() && self.opens.lock().contains_key(&ino)
     }
 
     /// Who but `own` may hold back something written to a file: who has it open for writing, and who may have and

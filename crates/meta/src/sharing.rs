@@ -35,7 +35,7 @@ pub(crate) enum HeldBack {
     UnaskedSince,
     /// [`HeldBack::Unasked`], and what others have claimed.
     ByOthers,
-    /// All that anybody has claimed, and [`HeldBack::UnaskedSince`].
+    /// All that anybody has claimed, also of who has not come back after a restart and may have claims.
     ByAnybody,
 }
 
@@ -60,8 +60,10 @@ pub(crate) fn is_held_back(ctx: &Ctx, ino: Ino, what: HeldBack) -> bool {
 fn holding_back(ctx: &Ctx, ino: Ino, what: HeldBack) -> Vec<Arc<Session>> {
     let (now_ms, sessions) = (ctx.core.monotonic_ms(), &ctx.volume.sessions);
     let own = ctx.session.as_deref();
-    let known = matches!(what, HeldBack::UnaskedSince | HeldBack::ByAnybody);
-    let mut held = sessions.holding_back(ino, own, known, now_ms);
+    let mut held = match what {
+        HeldBack::ByAnybody => sessions.absent_claimants(now_ms),
+        _ => sessions.holding_back(ino, own, what == HeldBack::UnaskedSince, now_ms),
+    };
     if !what.is_claimed() {
         return held;
     }
@@ -104,10 +106,6 @@ pub(crate) async fn settle_to_read(ctx: &Ctx, ino: Ino) -> Result<()> {
 /// holds back something by his claims tells it once, and keeps them: who only looks is in nobody's way. What the caller
 /// holds back he knows.
 pub(crate) async fn show(ctx: &Ctx, ino: Ino) -> Result<()> {
-    if is_held_back(ctx, ino, HeldBack::UnaskedSince) {
-        let inode = Tx::reader(ctx).inode(ino).await?;
-        settle(ctx, &inode, HeldBack::UnaskedSince).await?;
-    }
     if is_broken("looks-are-told") {
         return Ok(());
     }
@@ -115,7 +113,10 @@ pub(crate) async fn show(ctx: &Ctx, ino: Ino) -> Result<()> {
     let own = ctx.session.as_ref().map(|own| own.id);
     let question = sessions.next_question();
     let hide = |one: &Arc<Session>| Some(one.id) != own && !sessions.has_shown(one, ino, question);
-    let hiding = || sessions.claimants(ino).into_iter().filter(hide).collect::<Vec<_>>();
+    let hiding = || {
+        let absent = sessions.absent_claimants(ctx.core.monotonic_ms()).into_iter();
+        absent.chain(sessions.claimants(ino).into_iter().filter(hide)).collect::<Vec<_>>()
+    };
     let ask = |others: &[Arc<Session>]| {
         others.iter().for_each(|session| sessions.ask_to_show(session, ino, question));
     };

@@ -320,18 +320,8 @@ impl Shelf {
     }
 
     async fn truncate(&self, cut: msg::Truncate) -> Result<()> {
-        let mut from = cut.from_index;
-        while let Some(next) = self.cut_part(cut, from).await? {
-            from = next;
-        }
-        Ok(())
-    }
-
-    /// A part of a cut, from a chunk on: from which one the next part goes on; `None`: the cut is made. It is as much as others
-    /// may wait for: a file may have a million chunks on a target.
-    pub async fn cut_part(&self, cut: msg::Truncate, from: u64) -> Result<Option<u64>> {
         let (volume, ino) = (VolumeId(cut.volume), Ino(cut.ino));
-        let gone = self.tag.from(from);
+        let gone = self.tag.from(cut.from_index);
         let last = match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
             (Some(len), Some(index)) => {
                 let chunk = ChunkId { volume, ino, index: ChunkIndex(index) };
@@ -339,15 +329,11 @@ impl Shelf {
             }
             _ => None,
         };
-        let part = move |s: &ChunkStore| {
-            let next = s.delete_some(volume, ino, gone)?;
-            if let (None, Some((chunk, len))) = (next, last) {
-                s.truncate(chunk, len)?;
-            }
-            Ok(next)
+        let cut = move |s: &ChunkStore| {
+            s.delete_range(volume, ino, gone)?;
+            last.map_or(Ok(()), |(chunk, len)| s.truncate(chunk, len))
         };
-        let next = self.run(part).await?;
-        Ok(next.map(|index| plain(ChunkId { volume, ino, index }).index.0))
+        self.run(cut).await
     }
 
     /// Bytes of a chunk: from memory at once where the kernel has them; else by a thread that may

@@ -26,7 +26,7 @@ pub use crate::service::Services as LocalServices;
 
 /// Calls that move at least this many bytes go by a bulk lane.
 const BULK_BYTES_MIN: u64 = 16 << 10;
-/// How many times longer than a common call one may take that has to work through a whole target, or all of a file.
+/// How many times longer than a common call one may take that has to work through a whole target.
 const LONG_CALL_FACTOR: u32 = 6;
 
 /// The services of one address.
@@ -185,8 +185,6 @@ fn timeout_factor(request: &storage::StorageRequest) -> u32 {
         Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_) | Op::AddTarget(_)) => {
             LONG_CALL_FACTOR
         }
-        // Of several copies the primary says in time that it is at work on it, and another one may take its place.
-        Some(Op::Truncate(_)) if GroupId(request.group).copies() == 1 => LONG_CALL_FACTOR,
         _ => 1,
     }
 }
@@ -309,17 +307,6 @@ mod tests {
             self.done.notify_one();
             Ok((storage::StorageReply::default(), Bytes::new()))
         }
-    }
-
-    /// A file may have a million chunks on a target: the cut was sent again and again while it was under way.
-    #[test]
-    fn a_cut_at_the_only_copy_is_waited_for_as_what_works_through_a_target() {
-        let of = |copies| {
-            let op = Some(storage::StorageOp::Truncate(storage::Truncate::default()));
-            let group = GroupId::of_class(copies, 7).0;
-            timeout_factor(&storage::StorageRequest { group, op, ..Default::default() })
-        };
-        assert_eq!([1, 2, 3].map(of), [LONG_CALL_FACTOR, 1, 1]);
     }
 
     /// It was waited for without a limit, by who held the lock of a file meanwhile.

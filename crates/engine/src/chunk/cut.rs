@@ -140,19 +140,6 @@ impl Store {
         self.delete_between(first, last)
     }
 
-    /// See [`super::ChunkStore::delete_some`].
-    pub(super) fn delete_some(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        indices: RangeInclusive<ChunkIndex>,
-    ) -> Result<Option<ChunkIndex>> {
-        self.check_poison()?;
-        let (first, last) = indices.into_inner();
-        let [first, last] = [first, last].map(|index| ChunkId { volume, ino, index });
-        Ok(self.delete_page(first, last)?.map(|next| next.index))
-    }
-
     /// See [`super::ChunkStore::drop_volume`].
     pub(super) fn drop_volume(&self, volume: VolumeId) -> Result<()> {
         let first = ChunkId { volume, ino: Ino(0), index: ChunkIndex(0) };
@@ -160,23 +147,19 @@ impl Store {
         self.delete_between(first, last)
     }
 
-    fn delete_between(&self, first: ChunkId, last: ChunkId) -> Result<()> {
+    fn delete_between(&self, mut first: ChunkId, last: ChunkId) -> Result<()> {
         self.check_poison()?;
-        let mut next = Some(first);
-        while let Some(first) = next {
-            next = self.delete_page(first, last)?;
+        loop {
+            let ids = self.ids_between(first, last, DELETED_CHUNKS)?;
+            let Some(next) = ids.back().copied() else { return Ok(()) };
+            for id in ids {
+                self.delete(id)?;
+            }
+            if next == last {
+                return Ok(());
+            }
+            first = after(next);
         }
-        Ok(())
-    }
-
-    /// Deletes the first of these chunks; from which on others may come, if there are any.
-    fn delete_page(&self, first: ChunkId, last: ChunkId) -> Result<Option<ChunkId>> {
-        let ids = self.ids_between(first, last, DELETED_CHUNKS)?;
-        let end = ids.back().copied().filter(|end| ids.len() >= DELETED_CHUNKS && *end != last);
-        for id in ids {
-            self.delete(id)?;
-        }
-        Ok(end.map(after))
     }
 
     fn delete(&self, id: ChunkId) -> Result<()> {

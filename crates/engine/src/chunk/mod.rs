@@ -220,17 +220,6 @@ impl ChunkStore {
         self.store.delete_range(volume, ino, indices)
     }
 
-    /// As [`ChunkStore::delete_range`], of the first 1,024 of these chunks: the index from which on others may come, if
-    /// there are any.
-    pub fn delete_some(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        indices: RangeInclusive<ChunkIndex>,
-    ) -> Result<Option<ChunkIndex>> {
-        self.store.delete_some(volume, ino, indices)
-    }
-
     /// Deletes everything of a volume; as to crashes see [`ChunkStore::delete_range`].
     pub fn drop_volume(&self, volume: VolumeId) -> Result<()> {
         self.store.drop_volume(volume)

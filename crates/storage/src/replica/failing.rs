@@ -88,13 +88,13 @@ impl Failing {
 
 impl State {
     /// A change has failed here. True if it may pass, and the change is to come again: the disk was not asked, as it answers
-    /// nothing, a new epoch has begun half-way, or something is damaged there, which the primary mends.
+    /// nothing, or something is damaged there, which the primary mends.
     pub(super) fn fail(&mut self, key: &(u64, u64), error: &Error, now: Duration) -> bool {
         let Some(entry) = self.unsettled.get_mut(key) else { return false };
         // Nobody reads it before it is made.
         entry.stage = Stage::Failed;
         match error.kind {
-            ErrorKind::Unavailable | ErrorKind::StaleMap => true,
+            ErrorKind::Unavailable => true,
             ErrorKind::Corrupt => self.meet_damage(key, now),
             _ => false,
         }
@@ -381,7 +381,6 @@ mod tests {
         };
         let (damaged, silent, failed) = (ErrorKind::Corrupt, ErrorKind::Unavailable, ErrorKind::Io);
         assert!(fail(silent, 0));
-        assert!(fail(ErrorKind::StaleMap, 0), "a cut in the next epoch comes again");
         assert!(fail(silent, 100), "that is no damage");
         assert!(fail(damaged, 100));
         assert!(fail(damaged, 102));

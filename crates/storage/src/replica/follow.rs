@@ -80,7 +80,7 @@ impl Replica {
             }
             _ => {}
         }
-        let mut gate = self.hold_epoch().await?;
+        let gate = self.hold_epoch().await?;
         if *gate != request.epoch && !is_broken("members-check-epochs") {
             let what = format!("epoch {} is over, it is {}", request.epoch, *gate);
             return Err(self.error(ErrorKind::StaleMap, &what));
@@ -117,14 +117,9 @@ impl Replica {
         if let Fate::Apply = self.receive(&forward, entry, !undoes_nothing)? {
             let made = match op {
                 StorageOp::Allocate(range) => self.reserve_or_go_without(&key, range).await,
-                StorageOp::Truncate(cut) => {
-                    let made;
-                    (gate, made) = self.cut_in_parts(gate, cut, |now| now == request.epoch).await;
-                    made
-                }
                 op => self.shelf.change(op, payload).await,
             };
-            self.note_made(&key, request.epoch, made)?;
+            self.note_made(&key, *gate, made)?;
         }
         // A new primary does not wait for a disk.
         drop(gate);

@@ -242,17 +242,11 @@ impl Replica {
     /// Numbers a change and makes it here. What fails here goes to no member; what was made of it
     /// before it failed goes to all.
     async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
-        let mut gate = self.hold_epoch().await?;
+        let gate = self.hold_epoch().await?;
         let touched = area.clone();
         let numbered = self.number(reign, area, message.attempt)?;
         let made = match &message.op {
             StorageOp::Allocate(range) => self.shelf.reserve(*range).await,
-            StorageOp::Truncate(cut) => {
-                let made;
-                let lasts = |_: u64| self.state.lock().reign(reign).is_some();
-                (gate, made) = self.cut_in_parts(gate, *cut, lasts).await;
-                made
-            }
             op => self.shelf.change(op.clone(), message.payload.clone()).await,
         };
         match made {
@@ -264,7 +258,6 @@ impl Replica {
                 Ok(numbered)
             }
             Err(error) => {
-                self.note_failed(&numbered);
                 drop(gate);
                 if !is_refusal(&message.op, &error) {
                     Box::pin(self.level(&numbered, &touched)).await?;
@@ -279,15 +272,6 @@ impl Replica {
                     _ => Err(error),
                 }
             }
-        }
-    }
-
-    /// A change is not under way here any more, and not made as a whole: should another reign begin before it is everywhere
-    /// what there is of it, it is forgotten when that has settled it.
-    fn note_failed(&self, numbered: &Numbered) {
-        let mut state = self.state.lock();
-        if let Some(entry) = state.unsettled.get_mut(&(numbered.reign, numbered.number)) {
-            entry.stage = Stage::Failed;
         }
     }
 
@@ -564,12 +548,11 @@ impl Replica {
 }
 
 /// True for an error that comes before anything is made of a change: what is asked for cannot be, or the disk does not answer and
-/// was not asked. A cut asks it several times.
+/// was not asked.
 fn is_refusal(op: &StorageOp, error: &Error) -> bool {
     use ErrorKind::{FileTooBig, Invalid, Malformed, NoSpace, Unavailable};
     match error.kind {
-        Malformed | Invalid | FileTooBig => true,
-        Unavailable => !matches!(op, StorageOp::Truncate(_)),
+        Malformed | Invalid | FileTooBig | Unavailable => true,
         NoSpace => matches!(op, StorageOp::Allocate(_)),
         _ => false,
     }

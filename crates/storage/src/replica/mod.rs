@@ -3,7 +3,6 @@
 //! * [`ranges`] — who may touch which bytes now.
 //! * `lead` — the primary: numbers changes, makes them, sees that all members have them.
 //! * `sync` — the primary: makes durable what all members have.
-//! * `cut` — a cut of a file, in parts.
 //! * `level` — what a change that has failed half-way leaves.
 //! * `follow` — the other members: what comes from the primary, and what readers may see.
 //! * `errand` — what goes to members beside changes.
@@ -22,7 +21,6 @@
 //! its name is the epoch in which it began.
 
 mod compare;
-mod cut;
 mod digest;
 mod errand;
 mod failing;

@@ -31,7 +31,6 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, Stor
 use strake_wire::service::{ManagerService, StorageService};
 use tokio::runtime::Runtime;
 
-mod cut;
 mod damage;
 mod failing;
 mod fences;

@@ -145,22 +145,6 @@ fn a_bad_sector_is_damage_of_its_block_alone() {
     assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, []);
 }
 
-#[test]
-fn chunks_are_deleted_a_page_at_a_time_from_where_the_last_one_has_ended() {
-    let disk = formatted(1, 64 << 20);
-    let store = open(&disk);
-    for index in (0..1_030).chain([u64::MAX]) {
-        store.touch(chunk(1, index)).unwrap();
-    }
-    let some = |first| store.delete_some(VolumeId(1), Ino(1), from(first)).unwrap();
-    assert_eq!(some(3), Some(ChunkIndex(1_027)));
-    assert_eq!(store.stat().chunks, 7);
-    assert_eq!(some(1_027), None);
-    assert_eq!(store.stat().chunks, 3);
-    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
-    assert_eq!(store.stat().chunks, 0);
-}
-
 /// It failed, and so did whoever was to make the copy equal to one that has not got the block either.
 #[test]
 fn of_a_chunk_that_is_set_to_a_length_within_damage_that_block_is_lost() {

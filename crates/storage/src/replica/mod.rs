@@ -162,9 +162,6 @@ pub(crate) struct Replica {
     progress: Notify,
     /// A change that was acknowledged early is everywhere.
     settled_early: Notify,
-    /// How long members may take to sync: for tests.
-    #[cfg(test)]
-    short_syncs: Mutex<Option<Duration>>,
 }
 
 #[derive(Default)]
@@ -333,8 +330,6 @@ impl Replica {
             left: Left::default(),
             progress: Notify::new(),
             settled_early: Notify::new(),
-            #[cfg(test)]
-            short_syncs: Mutex::default(),
         })
     }
 
@@ -468,7 +463,7 @@ impl Replica {
             ..StorageRequest::default()
         };
         let limit = match message.op {
-            StorageOp::Sync(_) => self.sync_wait(),
+            StorageOp::Sync(_) => SYNC_WAIT,
             _ => MEMBER_WAIT,
         };
         let payload = message.payload.clone();
@@ -482,15 +477,6 @@ impl Replica {
             self.short.note(member, done.short);
         }
         Ok((answer, payload))
-    }
-
-    /// How long a member may take to sync before it is asked again.
-    fn sync_wait(&self) -> Duration {
-        #[cfg(test)]
-        if let Some(short) = *self.short_syncs.lock() {
-            return short;
-        }
-        SYNC_WAIT
     }
 
     /// Waits until something has changed, or for a pause, and looks at the map.

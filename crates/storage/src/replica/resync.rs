@@ -138,8 +138,11 @@ impl Replica {
         for table in self.shelf.target.attempts.tables() {
             self.ask(errand.member, errand.epoch, StorageOp::Remember(table)).await?;
         }
-        let boot = self.sync_joined(errand).await?;
-        Ok(Made { boot, ..made })
+        let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
+        if let StorageAnswer::Done(done) = self.ask(errand.member, errand.epoch, sync).await? {
+            made.boot = done.boot;
+        }
+        Ok(made)
     }
 
     /// Notes the bytes of all chunks here: what the manager was told last may be of long ago. Does not end.

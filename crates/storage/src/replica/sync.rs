@@ -1,6 +1,5 @@
 //! The primary: makes durable what all members have.
 
-use super::errand::Errand;
 use super::lead::Numbered;
 use super::{Message, Replica};
 use crate::order::Order;
@@ -8,19 +7,15 @@ use crate::syncs::Asked;
 use futures::future::{join_all, try_join};
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_base::random::mixed;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Attempt, StorageOp};
-use tokio::time::{Instant, timeout};
+use strake_wire::message::storage::StorageOp;
+use tokio::time::timeout;
 
 /// How long a member may take to say that it is there.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
 /// Pause before one that did not is asked again: who is dead is taken out in less.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-
-/// How long a member that joins may be at work on its sync in all: as long as clients wait for one.
-const JOIN_WAIT: Duration = Duration::from_secs(20 * 60);
 
 impl Replica {
     /// Makes durable what all in-sync members have. Members that have done so are done with it also if this ends before the others
@@ -48,52 +43,19 @@ impl Replica {
         self.check_answers(numbered.reign).await
     }
 
-    /// Has a member that joins, and counts from now on, make durable what it has, however long its disk takes, as long as it
-    /// says that it is there. From which boot it says that it has.
-    pub(super) async fn sync_joined(&self, errand: Errand) -> Result<u64> {
-        let Errand { reign, epoch, member } = errand;
-        let numbered = Numbered { reign, number: 0 };
-        // In one epoch it is made equal once: what is begun for this number first has all that it was sent.
-        let client = mixed(u64::from(self.group.0));
-        let attempt = Some(Attempt { client, seq: epoch, settled: 0 });
-        let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
-        let message = Message { attempt, ..Message::of(sync) };
-        let (began, patience) = (Instant::now(), self.sync_wait());
-        loop {
-            let (now, _, forward) = self.plan(&numbered)?;
-            if now != epoch {
-                return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
-            }
-            let asked = Instant::now();
-            let error = match self.forward(member, epoch, forward, &message).await {
-                Ok(done) => return Ok(done.boot),
-                Err(error) => error,
-            };
-            // Who says anything is not at work on it.
-            if asked.elapsed() < patience || began.elapsed() >= JOIN_WAIT {
-                return Err(error);
-            }
-            if let Some(silent) = self.silent_for_long(Some(member)).await {
-                return Err(silent);
-            }
-            tracing::debug!("group {}: target {member} is still at work on a sync", self.group);
-        }
-    }
-
-    /// Of a sync that takes long: the error of a member that does not answer, if there is one, or `of` this one. One that
-    /// restarts, or is lost, is back or out of the group by the second look.
-    pub async fn silent_for_long(&self, of: Option<TargetId>) -> Option<Error> {
-        let (first, _) = self.silent_member(of).await?;
+    /// Of a sync that takes long: the error of a member that does not answer, if there is one. One that restarts, or is lost, is
+    /// back or out of the group by the second look.
+    pub async fn silent_for_long(&self) -> Option<Error> {
+        let (first, _) = self.silent_member().await?;
         tokio::time::sleep(LOOK_AGAIN).await;
-        let (second, error) = self.silent_member(of).await?;
+        let (second, error) = self.silent_member().await?;
         (first == second).then_some(error)
     }
 
     /// A member that does not answer, and the error. What a disk is at work on keeps none from saying that it is there.
-    pub(super) async fn silent_member(&self, of: Option<TargetId>) -> Option<(TargetId, Error)> {
+    pub(super) async fn silent_member(&self) -> Option<(TargetId, Error)> {
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since)?;
-        let (epoch, mut members, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
-        members.retain(|member| of.is_none_or(|of| of == *member));
+        let (epoch, members, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
         let message = Message::of(StorageOp::Settle(msg::Settle::default()));
         let asked = members.iter().map(|&member| {
             let asked = self.forward(member, epoch, forward, &message);

@@ -74,8 +74,8 @@ pub struct Attributes {
     /// Creation.
     #[prost(message, required, tag = "13")]
     pub btime: Time,
-    /// Grows with every change, by one; and by more than all of them when changes may have been lost
-    /// ([`Session::losses`](super::meta::Session::losses)).
+    /// Grows with every change, by one; and by more than all of them when changes may have been lost with the power of the
+    /// server's machine (docs/FORMATS.md).
     #[prost(uint64, tag = "14")]
     pub version: u64,
     /// Contents lie inside the inode.

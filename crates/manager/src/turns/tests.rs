@@ -2,17 +2,7 @@ use super::*;
 use crate::groups::prepare;
 use crate::testing::{all_serve, cluster};
 use std::collections::BTreeSet;
-
-/// The same numbers for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-}
+use strake_base::random::SplitMix64;
 
 /// As it is meant, with everything gone through for each item.
 fn plainly(state: &State, facts: &Facts, own: &Job, item: &Item) -> Option<String> {
@@ -46,35 +36,35 @@ fn plainly(state: &State, facts: &Facts, own: &Job, item: &Item) -> Option<Strin
     if running.len() >= MOVES_MAX { first(all()) } else { None }
 }
 
-fn any_job(dice: &mut Dice, groups: &[u32], targets: usize) -> Job {
+fn any_job(random: &mut SplitMix64, groups: &[u32], targets: u64) -> Job {
     let states = [JobState::Waiting, JobState::Running, JobState::Done];
-    let item = |dice: &mut Dice| Item {
-        group: groups[dice.roll(groups.len())],
-        from: dice.roll(targets + 1) as u32,
-        to: 1 + dice.roll(targets) as u32,
-        state: states[dice.roll(3)] as u32,
+    let item = |random: &mut SplitMix64| Item {
+        group: groups[random.below(groups.len() as u64) as usize],
+        from: random.below(targets + 1) as u32,
+        to: 1 + random.below(targets) as u32,
+        state: states[random.below(3) as usize] as u32,
         ..Item::default()
     };
-    let items = (0..dice.roll(12)).map(|_| item(dice)).collect();
+    let items = (0..random.below(12)).map(|_| item(random)).collect();
     let states = [JobState::Running, JobState::Running, JobState::Paused, JobState::Done];
-    Job { state: states[dice.roll(4)] as u32, items, ..Job::default() }
+    Job { state: states[random.below(4) as usize] as u32, items, ..Job::default() }
 }
 
 #[test]
 fn what_is_collected_once_says_the_same_as_what_is_looked_for_each_time() {
     let mut said = BTreeSet::new();
     for seed in 1..300 {
-        let mut dice = Dice(seed);
+        let mut random = SplitMix64::new(seed);
         let mut state = cluster(&[2, 2, 2]);
         prepare(&mut state, 2).unwrap();
         let mut facts = all_serve(&state, 1);
         for target in 1..=6 {
-            if dice.roll(5) == 0 {
+            if random.below(5) == 0 {
                 facts.lives.remove(&target);
             }
         }
         for group in state.groups.values_mut() {
-            match dice.roll(4) {
+            match random.below(4) {
                 0 => group.leaving = group.members[..1].to_vec(),
                 1 => group.joining = group.members[..1].to_vec(),
                 _ => {}
@@ -82,9 +72,9 @@ fn what_is_collected_once_says_the_same_as_what_is_looked_for_each_time() {
         }
         let groups: Vec<u32> = state.groups.keys().copied().collect();
         for id in 1..=4 {
-            state.jobs.insert(id, any_job(&mut dice, &groups, 6));
+            state.jobs.insert(id, any_job(&mut random, &groups, 6));
         }
-        let own = any_job(&mut dice, &groups, 6);
+        let own = any_job(&mut random, &groups, 6);
         let turns = Turns::of(&state, &own);
         for item in &own.items {
             let why = turns.hindrance(&state, &facts, &own, item);

@@ -103,6 +103,7 @@ fn change(held: &mut Ranges, change: &LockRequest) {
 mod tests {
     use super::LockKind::{Exclusive, Shared, Unlock};
     use super::*;
+    use strake_base::random::SplitMix64;
 
     const INO: Ino = Ino(2);
 
@@ -182,13 +183,8 @@ mod tests {
 
     #[test]
     fn locks_that_are_changed_in_place_are_what_they_are_if_all_are_gone_through() {
-        let mut seed = 1_u64;
-        let mut roll = |sides: u64| {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % sides
-        };
+        let mut random = SplitMix64::new(1);
+        let mut roll = |sides: u64| random.below(sides);
         let (mut held, mut plain) = (Ranges::new(), Vec::new());
         for _ in 0..20_000 {
             let kind = [Unlock, Shared, Exclusive][roll(3) as usize];

@@ -482,7 +482,7 @@ pub(crate) async fn delete_chunk(
     chunk: ChunkId,
     group: GroupId,
 ) -> Result<()> {
-    let op = StorageOp::Cut(Cut { chunk: chunk.into(), length: None });
+    let op = StorageOp::Cut(Cut { chunk: chunk.into(), length: None, lose: false });
     let part =
         Part { reign: Reign { volume: chunk.volume, since }, ino: chunk.ino, group, min_copies: 0 };
     on_group(core, part, op, Bytes::new()).await.map(drop)

@@ -227,6 +227,7 @@ impl Shelf {
                 let chunk = self.tag.mark(cut.chunk.into())?;
                 let only = chunk.index..=chunk.index;
                 let cut = move |s: &ChunkStore| match cut.length {
+                    Some(len) if cut.lose => s.set_len_or_lose(chunk, len),
                     Some(len) => s.set_len(chunk, len),
                     None => s.delete_range(chunk.volume, chunk.ino, only),
                 };

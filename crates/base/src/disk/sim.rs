@@ -10,8 +10,9 @@ use super::{Disk, DiskFile};
 use crate::random::SplitMix64;
 use content::{Change, Content, PAGE};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A simulated disk. Clones are the same disk.
@@ -58,8 +59,8 @@ struct File {
     now: Content,
     durable: Content,
     pending: Vec<Change>,
-    /// Pages that cannot be read until they are written as a whole.
-    unreadable: BTreeSet<u64>,
+    /// Pages that cannot be read until they are written as a whole, or have been tried so many times.
+    unreadable: BTreeMap<u64, u64>,
 }
 
 impl File {
@@ -67,7 +68,18 @@ impl File {
     fn cannot_fill(&self, offset: u64, len: u64) -> bool {
         let end = offset + len;
         let mut pages = self.unreadable.range(offset / PAGE..end.div_ceil(PAGE));
-        len > 0 && pages.any(|page| page * PAGE < offset || end < (page + 1) * PAGE)
+        len > 0 && pages.any(|(page, _)| page * PAGE < offset || end < (page + 1) * PAGE)
+    }
+
+    /// A read of some pages. False if the disk does not read one of them.
+    fn try_pages(&mut self, pages: Range<u64>) -> bool {
+        let mut tried = false;
+        for (_, times) in self.unreadable.range_mut(pages) {
+            *times -= 1;
+            tried = true;
+        }
+        self.unreadable.retain(|_, times| *times > 0);
+        !tried
     }
 }
 
@@ -198,9 +210,14 @@ impl SimDisk {
     /// Makes the page that has a byte unreadable, as a bad sector does, until it is written as a whole:
     /// to write a part of it, it is read.
     pub fn spoil(&self, name: &str, offset: u64) {
+        self.spoil_for(name, offset, u64::MAX);
+    }
+
+    /// The same, until so many reads have met it.
+    pub fn spoil_for(&self, name: &str, offset: u64, reads: u64) {
         let state = &mut *self.state.lock();
         if let Some(file) = state.names.get(name).and_then(|id| state.files.get_mut(id)) {
-            file.unreadable.insert(offset / PAGE);
+            file.unreadable.insert(offset / PAGE, reads);
         }
     }
 
@@ -433,7 +450,7 @@ impl SimFile {
         };
         if let Change::Write { offset, data } = &change {
             let end = offset + data.len() as u64;
-            file.unreadable.retain(|page| page * PAGE >= end || (page + 1) * PAGE <= *offset);
+            file.unreadable.retain(|page, _| page * PAGE >= end || (page + 1) * PAGE <= *offset);
         }
         file.now.apply(&change);
         file.pending.push(change);
@@ -454,7 +471,7 @@ impl DiskFile for SimFile {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let end = (offset + buf.len() as u64).div_ceil(PAGE);
-        if !buf.is_empty() && file.unreadable.range(offset / PAGE..end).next().is_some() {
+        if !buf.is_empty() && !file.try_pages(offset / PAGE..end) {
             return Err(unreadable());
         }
         file.now.read(buf, offset);

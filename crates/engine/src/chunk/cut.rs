@@ -17,7 +17,7 @@ const DELETED_CHUNKS: usize = 1024;
 
 /// What becomes of a damaged block that is cut in part.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Damage {
+pub(super) enum Damage {
     /// Nothing: the cut fails.
     Fails,
     /// It is lost, and what is left of it cannot be read before it is written.
@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// See [`super::ChunkStore::set_len`].
-    pub(super) fn set_len(&self, id: ChunkId, len: u64) -> Result<()> {
+    pub(super) fn set_len(&self, id: ChunkId, len: u64, damage: Damage) -> Result<()> {
         check_range(id, 0, len)?;
         self.check_poison()?;
         let chunk = self.chunk_or_new(id)?;
@@ -52,7 +52,7 @@ impl Store {
         };
         match exists {
             true if len == old_len => Ok(()),
-            true if len < old_len => self.cut(&chunk, len..old_len.max(end), len, Damage::IsLost),
+            true if len < old_len => self.cut(&chunk, len..old_len.max(end), len, damage),
             _ => self.commit(&chunk, &Edit::new(id, len), &[]),
         }
     }

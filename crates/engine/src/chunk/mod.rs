@@ -75,6 +75,7 @@ pub use record::{
 pub use sums::{BlockSums, Difference, SumsError, difference};
 
 use bytes::Bytes;
+use cut::Damage;
 use leaf::Block;
 use parking_lot::Mutex;
 use read::Wait;
@@ -177,9 +178,14 @@ impl ChunkStore {
     }
 
     /// Makes a chunk exactly so long, also one that is not there: what comes after is cut, what is
-    /// new reads as zeros. Where damage is cut in part, what is left of the block is lost.
+    /// new reads as zeros.
     pub fn set_len(&self, chunk: ChunkId, len: u64) -> Result<()> {
-        self.store.set_len(chunk, len)
+        self.store.set_len(chunk, len, Damage::Fails)
+    }
+
+    /// The same; where damage is cut in part, what is left of the block is lost.
+    pub fn set_len_or_lose(&self, chunk: ChunkId, len: u64) -> Result<()> {
+        self.store.set_len(chunk, len, Damage::IsLost)
     }
 
     /// Makes a range read as zeros and frees its space. Does not change the chunk's length.

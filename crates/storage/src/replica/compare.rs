@@ -266,7 +266,7 @@ impl Replica {
             self.take_back(errand, chunk, &blocks).await?;
             let len = theirs.chunk_len();
             if ours.is_none_or(|ours| ours.chunk_len() < len) {
-                let cut = msg::Cut { chunk: chunk.into(), length: Some(len) };
+                let cut = msg::Cut { chunk: chunk.into(), length: Some(len), lose: false };
                 self.change_own_in(errand, StorageOp::Cut(cut), Bytes::new()).await?;
             }
         }

@@ -498,7 +498,7 @@ impl Gen {
             Settle(st::Settle { parts: self.list(Self::range), allocate: self.bool() }),
             Digests(st::DigestsAfter { after: self.opt(Self::chunk) }),
             Sums(self.chunk()),
-            Cut(st::Cut { chunk: self.chunk(), length: self.opt(Self::u64) }),
+            Cut(self.cut()),
             Promise(st::Promise { member: self.u32(), lease_ms: self.u64() }),
             Remember(st::AttemptTable {
                 clients: self.list(Self::u64),
@@ -573,10 +573,7 @@ impl Gen {
                 corrupt: self.list(Self::chunk),
                 groups: self.list(Self::u32),
             }),
-            Unsettled(st::UnsettledList {
-                chunks: self.list(Self::chunk),
-                files: self.list(Self::file),
-            }),
+            Unsettled(self.unsettled()),
             Digests(st::DigestPage {
                 chunks: self.list(Self::chunk),
                 digests: self.list(Self::u64),

@@ -6,7 +6,7 @@ mod repair;
 mod target;
 
 pub use chunks::{ChunkList, ChunkPages, ChunksOf};
-pub use repair::{BlockList, CensusPage, Compare, Compared, LostBlocks, Repair, Repaired};
+pub use repair::{BlockList, CensusPage, Compare, Compared, Hole, LostBlocks, Repair, Repaired};
 pub use target::{AddTarget, Added, TargetStat, TargetStatRequest};
 
 use prost::{Message, Oneof};
@@ -327,6 +327,9 @@ pub struct Cut {
     /// Its length from now on; absent: it is deleted.
     #[prost(uint64, optional, tag = "2")]
     pub length: Option<u64>,
+    /// What is left of a damaged block that is cut in part is lost; else that is an error.
+    #[prost(bool, tag = "3")]
+    pub lose: bool,
 }
 
 /// See [`StorageOp::Remember`]. One client per place of the first three.
@@ -435,6 +438,9 @@ pub struct UnsettledList {
     /// Files of which anything may be.
     #[prost(message, repeated, tag = "2")]
     pub files: Vec<FileRef>,
+    /// Holes that are made here, and perhaps not at others.
+    #[prost(message, repeated, tag = "3")]
+    pub holes: Vec<Hole>,
 }
 
 /// See [`StorageAnswer::Digests`]. One chunk and digest per place.

@@ -9,6 +9,21 @@ impl Gen {
         st::LostBlocks { chunk, blocks, crcs: self.list(Self::u32) }
     }
 
+    pub(super) fn cut(&mut self) -> st::Cut {
+        st::Cut { chunk: self.chunk(), length: self.opt(Self::u64), lose: self.bool() }
+    }
+
+    fn hole(&mut self) -> st::Hole {
+        let (reign, number) = (self.u64(), self.u64());
+        let (from, offset) = (self.chunk(), self.u64());
+        st::Hole { reign, number, from, offset, len: self.opt(Self::u64) }
+    }
+
+    pub(super) fn unsettled(&mut self) -> st::UnsettledList {
+        let (chunks, files) = (self.list(Self::chunk), self.list(Self::file));
+        st::UnsettledList { chunks, files, holes: self.list(Self::hole) }
+    }
+
     pub(super) fn check(&mut self) -> meta::MetaOp {
         meta::MetaOp::Check(meta::Check {
             part: self.u32() % 5,

@@ -3,6 +3,26 @@
 use super::Chunk;
 use prost::Message;
 
+/// What a change has made zeros at a member, or taken away. See [`super::UnsettledList`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Hole {
+    /// Reign of the change,
+    #[prost(uint64, tag = "1")]
+    pub reign: u64,
+    /// and its number.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+    /// The chunk where it begins,
+    #[prost(message, required, tag = "3")]
+    pub from: Chunk,
+    /// and at which byte of it.
+    #[prost(uint64, tag = "4")]
+    pub offset: u64,
+    /// Number of bytes; absent: everything of the file from there on.
+    #[prost(uint64, optional, tag = "5")]
+    pub len: Option<u64>,
+}
+
 /// See [`super::StorageOp::Lose`].
 #[derive(Clone, PartialEq, Message)]
 pub struct LostBlocks {

@@ -362,6 +362,7 @@ mod tests {
         let key = (1, number);
         let entry = Unsettled {
             area: Area::of_chunk(chunk),
+            hole: None,
             stage,
             damaged: state.unsettled.get(&key).and_then(|known| known.damaged),
             attempt: None,

@@ -110,7 +110,8 @@ impl Replica {
         }
         let area = Area::checked(&op, payload.len() as u64)?;
         let key = (forward.reign, forward.number);
-        let entry = self.entry(area, request.attempt, request.epoch);
+        let hole = Area::of_hole(&op);
+        let entry = Unsettled { hole, ..self.entry(area, request.attempt, request.epoch) };
         let is_durable = op.is_durable();
         // It changes no byte.
         let undoes_nothing = matches!(op, StorageOp::Allocate(_));
@@ -199,7 +200,10 @@ impl Replica {
 
     /// What may be here only.
     fn doubts(&self) -> Result<Answer> {
-        let (mut chunks, mut files) = self.state.lock().doubtful();
+        let (holes, (mut chunks, mut files)) = {
+            let state = self.state.lock();
+            (state.holes(), state.doubtful())
+        };
         if chunks.len() > CHUNKS_NAMED_MAX {
             // More than a message holds: then their files are compared as a whole.
             files.extend(chunks.drain(..).map(|chunk| (chunk.volume, chunk.ino)));
@@ -210,6 +214,7 @@ impl Replica {
         plain_answer(StorageAnswer::Unsettled(msg::UnsettledList {
             chunks: chunks.into_iter().map(Into::into).collect(),
             files: files.into_iter().map(file).collect(),
+            holes,
         }))
     }
 
@@ -470,7 +475,7 @@ impl Replica {
 impl State {
     /// What an earlier primary's changes left in an area is being written over by the one that recovers:
     /// should that one not come to its end, nobody may say that those changes are made.
-    fn forget_overwritten(&mut self, (reign, _): &(u64, u64), area: &Area) {
+    pub(super) fn forget_overwritten(&mut self, (reign, _): &(u64, u64), area: &Area) {
         let earlier = self.unsettled.range_mut(..(*reign, 0)).map(|(_, entry)| entry);
         earlier.filter(|entry| entry.area.overlaps(area)).for_each(|entry| entry.attempt = None);
     }

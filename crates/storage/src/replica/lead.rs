@@ -203,7 +203,7 @@ impl Replica {
         self.state.lock().reign.as_ref().map_or(0, |reign| reign.since)
     }
 
-    fn over(&self) -> Error {
+    pub(super) fn over(&self) -> Error {
         self.error(ErrorKind::StaleMap, "another reign has begun")
     }
 
@@ -254,6 +254,7 @@ impl Replica {
                 let mut state = self.state.lock();
                 if let Some(entry) = state.unsettled.get_mut(&(reign, numbered.number)) {
                     entry.stage = Stage::Applied;
+                    entry.hole = Area::of_hole(&message.op);
                 }
                 Ok(numbered)
             }

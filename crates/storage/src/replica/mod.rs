@@ -13,7 +13,7 @@
 //! * `left` — changes that nobody waits for any more, and their bound.
 //! * `digest` — what copies of chunks are compared by.
 //! * `compare` — whether the copies of chunks are the same.
-//! * `repair` — damaged blocks, and where sound ones come from.
+//! * `repair` — damaged blocks, and where sound ones come from; `tale` — what is told of that. `holes` — where the truth is zeros.
 //! * `short` — members that are short of room.
 //!
 //! A replica acts in the epoch it has *adopted*: that of the newest map it knows, or a newer one that
@@ -26,6 +26,7 @@ mod errand;
 mod failing;
 mod follow;
 mod healing;
+mod holes;
 mod hung;
 mod lead;
 mod leave;
@@ -37,6 +38,7 @@ mod repair;
 mod resync;
 mod short;
 mod sync;
+mod tale;
 
 use crate::apply::{Answer, Shelf};
 use crate::gate::Gate;
@@ -46,6 +48,7 @@ use bytes::Bytes;
 pub(crate) use errand::{MetBy, Outcome};
 use failing::Failing;
 pub(crate) use healing::Healing;
+use holes::Hole;
 use hung::Offers;
 use left::Left;
 use parking_lot::Mutex;
@@ -200,6 +203,8 @@ struct State {
 
 struct Unsettled {
     area: Area,
+    /// What it makes zeros, or takes away.
+    hole: Option<Area>,
     stage: Stage,
     /// Since when damage is in its way.
     damaged: Option<Duration>,
@@ -228,6 +233,8 @@ struct Reign {
     /// What was unsettled when it began is equal everywhere.
     ready: bool,
     recovering: bool,
+    /// Those that others have made, and we perhaps not, until it is ready.
+    holes: Vec<Hole>,
     /// Number of the next change.
     next: u64,
     /// Changes that are not everywhere yet.
@@ -277,6 +284,7 @@ impl Reign {
             view,
             ready: false,
             recovering: false,
+            holes: Vec::new(),
             next: 1,
             open: BTreeSet::new(),
             early: BTreeSet::new(),
@@ -425,7 +433,7 @@ impl Replica {
     /// A change that comes now.
     fn entry(&self, area: Area, attempt: Option<Attempt>, epoch: u64) -> Unsettled {
         let came = self.common.clock.monotonic();
-        Unsettled { area, stage: Stage::Begun, damaged: None, attempt, epoch, came }
+        Unsettled { area, hole: None, stage: Stage::Begun, damaged: None, attempt, epoch, came }
     }
 
     /// Asks another member what it has, whatever its standing.

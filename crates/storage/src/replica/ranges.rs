@@ -61,6 +61,13 @@ impl Area {
         Self { file: (chunk.volume, chunk.ino), spans }
     }
 
+    /// A block of a chunk.
+    pub fn of_block(chunk: ChunkId, block: u32) -> Self {
+        let spans =
+            vec![Span::of(position(chunk.index.0, u64::from(block) * BLOCK_BYTES), BLOCK_BYTES)];
+        Self { file: (chunk.volume, chunk.ino), spans }
+    }
+
     /// Everything of a file from a chunk on.
     pub fn of_file(volume: u32, ino: u64, from_index: u64) -> Self {
         let spans = vec![Span { start: position(from_index, 0), end: u128::MAX }];
@@ -94,6 +101,40 @@ impl Area {
         })
     }
 
+    /// What an operation of a client makes zeros, or takes away; `None`: nothing.
+    pub fn of_hole(op: &StorageOp) -> Option<Self> {
+        match op {
+            StorageOp::Punch(range) => Some(Self::of_range(range)),
+            StorageOp::Truncate(cut) => {
+                let start = match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
+                    (Some(len), Some(index)) => position(index, len),
+                    _ => position(cut.from_index, 0),
+                };
+                let file = (VolumeId(cut.volume), Ino(cut.ino));
+                Some(Self { file, spans: vec![Span { start, end: u128::MAX }] })
+            }
+            _ => None,
+        }
+    }
+
+    /// Of an area in one piece where it begins, by chunk and byte of it, and how long it is; without a length it has everything
+    /// of the file from there on.
+    pub fn piece(&self) -> Option<(msg::Chunk, u64, Option<u64>)> {
+        let span = self.spans.first()?;
+        let index = (span.start >> OFFSET_BITS) as u64;
+        let chunk = msg::Chunk { volume: self.file.0.0, ino: self.file.1.0, index };
+        let offset = (span.start & ((1 << OFFSET_BITS) - 1)) as u64;
+        let len = (span.end != u128::MAX).then_some((span.end - span.start) as u64);
+        Some((chunk, offset, len))
+    }
+
+    /// The area that [`Area::piece`] tells of.
+    pub fn of_piece(chunk: msg::Chunk, offset: u64, len: Option<u64>) -> Self {
+        let start = position(chunk.index, offset);
+        let end = len.map_or(u128::MAX, |len| start + u128::from(len));
+        Self { file: (VolumeId(chunk.volume), Ino(chunk.ino)), spans: vec![Span { start, end }] }
+    }
+
     /// As [`Area::of_op`], of an operation that must be about a file, within where chunks may have
     /// bytes.
     pub fn checked(op: &StorageOp, payload: u64) -> Result<Self> {
@@ -122,6 +163,14 @@ impl Area {
     /// True if both have a byte in common.
     pub fn overlaps(&self, other: &Area) -> bool {
         self.file == other.file && any_meet(&self.spans, &other.spans)
+    }
+
+    /// True if it has all bytes of another one.
+    pub fn covers(&self, other: &Area) -> bool {
+        let has = |part: &Span| {
+            self.spans.iter().any(|span| span.start <= part.start && part.end <= span.end)
+        };
+        self.file == other.file && other.spans.iter().all(has)
     }
 
     /// The chunks it touches, where they can be counted.

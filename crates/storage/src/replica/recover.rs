@@ -4,8 +4,9 @@
 use super::errand::{Errand, MetBy, Pad};
 use super::failing::{Part, about};
 use super::follow::PROMISE;
+use super::holes::{Hole, hole_of};
 use super::ranges::Area;
-use super::repair::sum_of;
+use super::repair::{READ_PAUSE, READS_MAX, sum_of};
 use super::{Replica, Stage, View};
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -65,6 +66,7 @@ impl Replica {
             return false;
         };
         reign.ready = true;
+        reign.holes = Vec::new();
         state.unsettled.retain(|(reign, _), _| *reign >= since);
         true
     }
@@ -98,12 +100,15 @@ impl Replica {
         let (own, own_files) = self.state.lock().doubtful();
         let mut chunks: BTreeSet<ChunkId> = own.into_iter().collect();
         let mut files: BTreeSet<(VolumeId, Ino)> = own_files.into_iter().collect();
+        let mut holes = Vec::new();
         for &member in others {
             let answer = self.ask(member, epoch, StorageOp::Adopt(msg::Adopt {})).await?;
             let StorageAnswer::Unsettled(list) = answer else { return Err(self.nonsense(member)) };
             chunks.extend(list.chunks.into_iter().map(ChunkId::from));
             files.extend(list.files.iter().map(|f| (VolumeId(f.volume), Ino(f.ino))));
+            holes.extend(list.holes.iter().map(|told| Hole::of(member, told)));
         }
+        self.note_holes(reign, holes)?;
         // Alone there is nothing to make equal, and a store that fails is all there is.
         for file in files.into_iter().filter(|_| !others.is_empty()) {
             chunks.extend(self.chunks_anywhere(epoch, others, file).await?);
@@ -162,15 +167,25 @@ impl Replica {
     /// Makes a member's copy of a chunk equal to ours, with what is reserved in it. Nobody may change ours
     /// meanwhile. Returns the bytes sent.
     pub(super) async fn equalise(&self, errand: Errand, chunk: ChunkId) -> Result<u64> {
+        for _ in 0..READS_MAX {
+            if let Some(sent) = self.equalise_to_ours(errand, chunk).await? {
+                return Ok(sent);
+            }
+        }
+        Err(self.error(ErrorKind::Corrupt, &format!("{chunk} is damaged again and again")))
+    }
+
+    /// The same; `None`: ours has become another one, because it was repaired.
+    async fn equalise_to_ours(&self, errand: Errand, chunk: ChunkId) -> Result<Option<u64>> {
         let own = about(chunk, Part::Sums);
         let ours = self.ask_own_for(errand, own, self.shelf.sums(chunk)).await?;
         let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
-        let cut = |length| StorageOp::Cut(msg::Cut { chunk: chunk.into(), length });
+        let cut = |length| StorageOp::Cut(msg::Cut { chunk: chunk.into(), length, lose: false });
         let (ours, theirs) = match (ours, theirs) {
-            (None, None) => return Ok(0),
+            (None, None) => return Ok(Some(0)),
             (None, Some(_)) => {
                 self.mend(errand, cut(None), Bytes::new()).await?;
-                return Ok(0);
+                return Ok(Some(0));
             }
             (Some(ours), Some(theirs)) => (ours, theirs),
             (Some(ours), None) => {
@@ -182,9 +197,9 @@ impl Replica {
         if len != before {
             match self.mend(errand, cut(Some(len)), Bytes::new()).await {
                 Err(error) if error.kind == ErrorKind::Corrupt => {
-                    // The block that is cut in part is damaged there, at a member of an earlier release.
-                    self.send_block(errand, chunk, (len / BLOCK_BYTES) as u32, Pad::Block).await?;
-                    self.mend(errand, cut(Some(len)), Bytes::new()).await?;
+                    if !self.cut_within_damage(errand, chunk, len).await? {
+                        return Ok(None);
+                    }
                 }
                 cut => cut?,
             }
@@ -194,7 +209,35 @@ impl Replica {
             true => self.sums_at(errand.member, errand.epoch, chunk).await?.unwrap_or_default(),
             false => theirs,
         };
-        self.send_difference(errand, chunk, difference(&ours, &theirs)).await
+        self.send_difference(errand, chunk, difference(&ours, &theirs)).await.map(Some)
+    }
+
+    /// Cuts a member's copy of a chunk to our length within a block that cannot be read there: ours takes its place. Where that cannot
+    /// be read either both are tried again, and only what nobody has is lost. False if ours was repaired.
+    async fn cut_within_damage(&self, errand: Errand, chunk: ChunkId, len: u64) -> Result<bool> {
+        let nth = len / BLOCK_BYTES;
+        let cut = |lose| {
+            let cut = msg::Cut { chunk: chunk.into(), length: Some(len), lose };
+            self.mend(errand, StorageOp::Cut(cut), Bytes::new())
+        };
+        for _ in 0..READS_MAX {
+            match self.send_block(errand, chunk, nth as u32, Pad::Block).await {
+                Err(error) if error.kind == ErrorKind::Corrupt => {
+                    tokio::time::sleep(READ_PAUSE).await;
+                }
+                sent => sent.map(drop)?,
+            }
+            match cut(false).await {
+                Err(error) if error.kind == ErrorKind::Corrupt => {}
+                cut => return cut.map(|()| true),
+            }
+        }
+        let blocks = nth..nth + 1;
+        let outcome = self.repair_held(errand.reign, chunk, blocks, MetBy::Resync).await?;
+        match outcome.lost.is_empty() {
+            true => Ok(false),
+            false => cut(true).await.map(|()| true),
+        }
     }
 
     /// Sends a member what it lacks of a chunk, whose length is right there. Returns the bytes sent.
@@ -250,7 +293,12 @@ impl Replica {
         let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
         for block in blocks.map(|block| block as u32) {
             if !outcome.lost.contains(&block) {
-                self.send_block(errand, chunk, block, Pad::No).await?;
+                match sum_of(&sums, block) {
+                    Some(_) => {
+                        self.send_block(errand, chunk, block, Pad::No).await.map(drop)?;
+                    }
+                    None => self.mend(errand, hole_of(chunk, block), Bytes::new()).await?,
+                }
                 continue;
             }
             self.check_lost(errand, chunk, block).await?;

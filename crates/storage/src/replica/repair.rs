@@ -6,8 +6,10 @@
 //! sync that does not answer may have it: until it does, or is taken out, nothing is called lost.
 
 use super::errand::{Errand, MetBy, Outcome, Pad};
+use super::holes::hole_of;
 use super::ranges::Area;
-use super::{Message, Replica};
+use super::tale::Tale;
+use super::{Message, Replica, View};
 use bytes::{Bytes, BytesMut};
 use metrics::counter;
 use parking_lot::Mutex;
@@ -33,6 +35,10 @@ const ASKS_MAX: u32 = 3;
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 /// How long a repair may take.
 const REPAIR_WAIT: Duration = Duration::from_secs(30);
+/// How often what a disk does not read is tried before it counts as lost: as often as a client reads it,
+pub(super) const READS_MAX: u32 = 4;
+/// and the pause between that.
+pub(super) const READ_PAUSE: Duration = Duration::from_millis(50);
 
 /// Chunks in which damage was met and that are being seen to, or could not be repaired; until when.
 #[derive(Default)]
@@ -87,6 +93,22 @@ impl Copy {
     fn sum(&self, block: u32) -> Option<u32> {
         sum_of(&self.sums, block).filter(|_| !self.damaged.contains(&block))
     }
+}
+
+/// A chunk that is being repaired: what is known of it, and what was done.
+struct Patient<'a> {
+    reign: u64,
+    epoch: u64,
+    chunk: ChunkId,
+    /// Of ours, before that.
+    sums: BlockSums,
+    copies: Vec<Copy>,
+    /// Who is in sync and may have what is damaged here, and does not say it now.
+    silent: Option<(TargetId, Error)>,
+    /// Blocks of ours that hold something else than before: the checksum, or a hole.
+    changed: BTreeMap<u32, Option<u32>>,
+    tale: Tale<'a>,
+    outcome: Outcome,
 }
 
 /// The checksum that a block has, or should have.
@@ -181,24 +203,82 @@ impl Replica {
     }
 
     /// Makes blocks of a chunk sound, here and at all members in sync. The caller holds them. Fails when a
-    /// block is damaged here and a member in sync that may have it does not answer.
+    /// block is damaged here and a member in sync that may have it does not answer. What a disk does not read is tried again
+    /// before it counts as lost.
     pub(super) async fn repair_held(
         &self,
         reign: u64,
         chunk: ChunkId,
-        blocks: Range<u64>,
+        mut blocks: Range<u64>,
         met_by: MetBy,
     ) -> Result<Outcome> {
-        let view = {
-            let mut state = self.state.lock();
-            let over = || self.error(ErrorKind::StaleMap, "another reign has begun");
-            state.reign(reign).ok_or_else(over)?.view.clone()
-        };
+        let (mut repaired, mut tries) = (0, READS_MAX);
+        loop {
+            let outcome = self.repair_once(reign, chunk, &blocks, met_by).await?;
+            repaired += outcome.repaired;
+            tries -= 1;
+            let ends = outcome.lost.first().copied().zip(outcome.lost.last().copied());
+            let Some((first, last)) = ends.filter(|_| tries > 0) else {
+                self.tell_lost(chunk, &outcome.lost);
+                return Ok(Outcome { repaired, ..outcome });
+            };
+            blocks = u64::from(first)..u64::from(last) + 1;
+            tokio::time::sleep(READ_PAUSE).await;
+        }
+    }
+
+    async fn repair_once(
+        &self,
+        reign: u64,
+        chunk: ChunkId,
+        blocks: &Range<u64>,
+        met_by: MetBy,
+    ) -> Result<Outcome> {
+        let view = self.state.lock().reign(reign).ok_or_else(|| self.over())?.view.clone();
         let own = self.shelf.damaged(chunk, blocks.clone()).await?;
+        let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
+        let (copies, silent) = self.copies(&view, chunk, blocks).await;
+        let mut patient = Patient {
+            reign,
+            epoch: view.epoch,
+            chunk,
+            sums,
+            copies,
+            silent,
+            changed: BTreeMap::new(),
+            tale: Tale::new(self, chunk, met_by),
+            outcome: Outcome::default(),
+        };
+        for block in own {
+            self.mend_own(&mut patient, block).await?;
+        }
+        for nth in 0..patient.copies.len() {
+            self.mend_copy(&mut patient, nth).await?;
+        }
+        let Patient { silent, changed, mut outcome, .. } = patient;
+        // One that is silent may have what is damaged here; or what was here, and is something else now.
+        let needed = !outcome.lost.is_empty() || !changed.is_empty();
+        if let Some((member, error)) = silent.filter(|_| needed) {
+            let what = format!(
+                "{chunk} is damaged, and target {member}, which may have it, says: {error}"
+            );
+            return Err(self.error(error.kind, &what));
+        }
+        outcome.lost.sort_unstable();
+        Ok(outcome)
+    }
+
+    /// What other members have of a chunk, and who of those in sync does not say it now.
+    async fn copies(
+        &self,
+        view: &View,
+        chunk: ChunkId,
+        blocks: &Range<u64>,
+    ) -> (Vec<Copy>, Option<(TargetId, Error)>) {
         let (mut copies, mut silent) = (Vec::new(), None);
         let in_sync = view.in_sync.iter().skip(1).map(|&member| (member, true));
         for (member, in_sync) in in_sync.chain(view.joining.iter().map(|&member| (member, false))) {
-            match self.copy_at(member, in_sync, view.epoch, chunk, &blocks).await {
+            match self.copy_at(member, in_sync, view.epoch, chunk, blocks).await {
                 Ok(copy) => copies.push(copy),
                 Err(error) => {
                     tracing::debug!("group {}: {chunk}: {error}", self.group);
@@ -207,47 +287,72 @@ impl Replica {
                 }
             }
         }
-        let mut tale = Tale::new(self, chunk, met_by);
-        let mut outcome = Outcome::default();
-        let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
-        for &block in &own {
-            let known = sum_of(&sums, block);
-            match self.fetch_sound(view.epoch, chunk, block, known, &copies, &mut silent).await {
-                Some((from, data)) => {
-                    self.change_own(reign, write_of(chunk, block, &data), data).await?;
-                    tale.note(self.me(), from, block);
-                    outcome.repaired += 1;
-                }
-                None => outcome.lost.push(block),
+        (copies, silent)
+    }
+
+    /// A block is damaged here: it comes from who has it, or is a hole as it is at who has made one.
+    async fn mend_own(&self, patient: &mut Patient<'_>, block: u32) -> Result<()> {
+        let (reign, chunk) = (patient.reign, patient.chunk);
+        let known = sum_of(&patient.sums, block);
+        let (from, sum) = if let Some((from, sum, data)) = self.fetch_sound(patient, block).await {
+            // Behind what it has of the block ours has something else, perhaps: it may have cut there what is not cut here.
+            let end = patient.sums.chunk_len().saturating_sub(u64::from(block) * BLOCK_BYTES);
+            let data = padded(&data, end.min(BLOCK_BYTES));
+            self.change_own(reign, write_of(chunk, block, &data), data).await?;
+            (from, Some(sum))
+        } else {
+            let mut others = patient.copies.iter().filter(|copy| copy.in_sync);
+            let is_hole = |copy: &&Copy| {
+                sum_of(&copy.sums, block).is_none() && self.takes_hole_of(copy.member, chunk, block)
+            };
+            let Some(from) = others.find(is_hole).map(|copy| copy.member) else {
+                patient.outcome.lost.push(block);
+                return Ok(());
+            };
+            self.change_own(reign, hole_of(chunk, block), Bytes::new()).await?;
+            (from, None)
+        };
+        if sum != known {
+            patient.changed.insert(block, sum);
+        }
+        patient.tale.note(self.me(), from, block);
+        patient.outcome.repaired += 1;
+        Ok(())
+    }
+
+    /// What is damaged at another member, and what ours is no more as it was, comes from here.
+    async fn mend_copy(&self, patient: &mut Patient<'_>, nth: usize) -> Result<()> {
+        let Some(copy) = patient.copies.get(nth) else { return Ok(()) };
+        let chunk = patient.chunk;
+        let errand = Errand { reign: patient.reign, epoch: patient.epoch, member: copy.member };
+        // One that is longer has more of its last block, and cannot read that to keep it.
+        let pad = match copy.sums.chunk_len() > patient.sums.chunk_len() {
+            true => Pad::Block,
+            false => Pad::No,
+        };
+        let differs = |(block, sum): &(&u32, &Option<u32>)| {
+            copy.in_sync && !copy.damaged.contains(*block) && sum_of(&copy.sums, **block) != **sum
+        };
+        for (&block, _) in patient.changed.iter().filter(differs) {
+            self.send_block(errand, chunk, block, Pad::No).await?;
+        }
+        for &block in &copy.damaged {
+            // One that is joining is sent what it has not, or not so. What it is said to have is not compared any more.
+            let is_to_come =
+                !copy.in_sync && sum_of(&copy.sums, block) != sum_of(&patient.sums, block);
+            if patient.outcome.lost.contains(&block) || is_to_come {
+                continue;
+            }
+            let mut others = patient.copies.iter().filter(|other| other.in_sync);
+            if self.send_block(errand, chunk, block, pad).await? {
+                patient.tale.note(copy.member, self.me(), block);
+                patient.outcome.repaired += 1;
+            } else if copy.in_sync && !others.any(|other| other.sum(block).is_some()) {
+                // It lies behind the end of ours. What others have of that a comparison takes back.
+                patient.outcome.lost.push(block);
             }
         }
-        for copy in &copies {
-            let errand = Errand { reign, epoch: view.epoch, member: copy.member };
-            for &block in &copy.damaged {
-                // One that is joining is sent what it has not, or not so. What it is said to have is not compared any more.
-                let is_to_come = !copy.in_sync && sum_of(&copy.sums, block) != sum_of(&sums, block);
-                if outcome.lost.contains(&block) || is_to_come {
-                    continue;
-                }
-                if self.send_block(errand, chunk, block, Pad::No).await? {
-                    tale.note(copy.member, self.me(), block);
-                    outcome.repaired += 1;
-                } else if copy.in_sync
-                    && !copies.iter().any(|other| other.in_sync && other.sum(block).is_some())
-                {
-                    // It lies behind the end of ours. What others have of that a comparison takes back.
-                    outcome.lost.push(block);
-                }
-            }
-        }
-        if let (Some((member, error)), false) = (silent, outcome.lost.is_empty()) {
-            let what = format!(
-                "{chunk} is damaged, and target {member}, which may have it, says: {error}"
-            );
-            return Err(self.error(error.kind, &what));
-        }
-        self.tell_lost(chunk, &outcome.lost);
-        Ok(outcome)
+        Ok(())
     }
 
     async fn copy_at(
@@ -266,32 +371,30 @@ impl Replica {
         Ok(Copy { member, in_sync, sums, damaged: list.blocks.into_iter().collect() })
     }
 
-    /// The bytes of a block that is damaged here, from a member in sync, or from one that is joining
-    /// and has exactly what we had. Notes in `silent` who has them and does not send them now.
+    /// The bytes of a block that is damaged here, with their checksum, from a member in sync, or from one that is joining
+    /// and has exactly what we had. Notes who has them and does not send them now.
     async fn fetch_sound(
         &self,
-        epoch: u64,
-        chunk: ChunkId,
+        patient: &mut Patient<'_>,
         block: u32,
-        known: Option<u32>,
-        copies: &[Copy],
-        silent: &mut Option<(TargetId, Error)>,
-    ) -> Option<(TargetId, Bytes)> {
+    ) -> Option<(TargetId, u32, Bytes)> {
+        let (chunk, known) = (patient.chunk, sum_of(&patient.sums, block));
+        let copies = &patient.copies;
         let same = copies.iter().filter(|copy| copy.sum(block).is_some_and(|s| Some(s) == known));
         let others = copies.iter().filter(|copy| copy.in_sync);
         for copy in same.chain(others) {
             let Some(sum) = copy.sum(block) else { continue };
-            match self.fetch_block(copy.member, epoch, chunk, block, sum).await {
+            match self.fetch_block(copy.member, patient.epoch, chunk, block, sum).await {
                 Ok(data) => {
                     if Some(sum) != known {
                         self.forget_requests(chunk, block);
                     }
-                    return Some((copy.member, data));
+                    return Some((copy.member, sum, data));
                 }
                 Err(error) => {
                     tracing::warn!("group {}: {chunk}: {error}", self.group);
                     if copy.in_sync && error.is_passing() {
-                        *silent = Some((copy.member, error));
+                        patient.silent = Some((copy.member, error));
                     }
                 }
             }
@@ -335,7 +438,8 @@ impl Replica {
         let read = read_of(chunk, block);
         let message = Message::of(StorageOp::Read(read));
         let (answer, data) = self.fetch(member, epoch, Forward::default(), &message).await?;
-        let sound = matches!(answer, StorageAnswer::Data(_)) && crc32c(&padded(&data)) == sum;
+        let sound =
+            matches!(answer, StorageAnswer::Data(_)) && crc32c(&padded(&data, BLOCK_BYTES)) == sum;
         let damaged = || {
             let what = format!("target {member} sent something else at byte {}", read.offset);
             self.error(ErrorKind::Corrupt, &what)
@@ -346,9 +450,7 @@ impl Replica {
     /// What we had of a block is gone, and an older one takes its place: requests that were not
     /// everywhere are not remembered as made by it.
     pub(super) fn forget_requests(&self, chunk: ChunkId, block: u32) {
-        let read = read_of(chunk, block);
-        let range = msg::Range { chunk: read.chunk, offset: read.offset, len: read.len };
-        let area = Area::of_range(&range);
+        let area = Area::of_block(chunk, block);
         let mut state = self.state.lock();
         let touched = state.unsettled.values_mut().filter(|entry| entry.area.overlaps(&area));
         touched.for_each(|entry| entry.attempt = None);
@@ -392,7 +494,7 @@ impl Replica {
         pad: Pad,
     ) -> Result<bool> {
         let (data, _) = self.shelf.bytes(read_of(chunk, block)).await?;
-        let data = if pad == Pad::Block { padded(&data) } else { data };
+        let data = if pad == Pad::Block { padded(&data, BLOCK_BYTES) } else { data };
         if data.is_empty() {
             return Ok(false);
         }
@@ -428,7 +530,7 @@ impl Replica {
             if pad == Pad::Block && !copy.damaged.is_empty() {
                 // What is sent up to the end of its block may have made the copy longer than it was.
                 let length = Some(copy.sums.chunk_len());
-                let cut = StorageOp::Cut(msg::Cut { chunk: chunk.into(), length });
+                let cut = StorageOp::Cut(msg::Cut { chunk: chunk.into(), length, lose: false });
                 self.mend(Errand { reign, epoch, member }, cut, Bytes::new()).await?;
             }
         }
@@ -449,41 +551,6 @@ impl Replica {
     }
 }
 
-/// What was repaired of a chunk: told when it is over, also if it ends half-way.
-struct Tale<'a> {
-    replica: &'a Replica,
-    chunk: ChunkId,
-    met_by: MetBy,
-    /// By where, and from where.
-    blocks: BTreeMap<(TargetId, TargetId), Vec<u32>>,
-}
-
-impl<'a> Tale<'a> {
-    fn new(replica: &'a Replica, chunk: ChunkId, met_by: MetBy) -> Self {
-        Self { replica, chunk, met_by, blocks: BTreeMap::new() }
-    }
-
-    fn note(&mut self, at: TargetId, from: TargetId, block: u32) {
-        self.blocks.entry((at, from)).or_default().push(block);
-    }
-}
-
-impl Drop for Tale<'_> {
-    fn drop(&mut self) {
-        let (group, chunk, met_by) = (self.replica.group, self.chunk, self.met_by.name());
-        for ((at, from), blocks) in &self.blocks {
-            let (target, count) = (at.to_string(), blocks.len());
-            counter!("strake_storage_repaired_blocks_total", "target" => target, "met_by" => met_by)
-                .increment(count as u64);
-            let first = blocks.first().map_or(0, |block| u64::from(*block) * BLOCK_BYTES);
-            tracing::warn!(
-                "group {group}: {chunk} was damaged on target {at}, in {count} blocks from byte {first} on, \
-                 met by a {met_by}: repaired from target {from}"
-            );
-        }
-    }
-}
-
 /// Blocks of the longest chunk.
 const BLOCKS_MAX: u64 = CHUNK_BYTES_MAX / BLOCK_BYTES;
 
@@ -496,10 +563,10 @@ fn write_of(chunk: ChunkId, block: u32, data: &[u8]) -> StorageOp {
     StorageOp::Write(msg::Write { chunk: chunk.into(), offset, crc: crc32c(data), durable: false })
 }
 
-/// A block with zeros to its end.
-fn padded(data: &[u8]) -> Bytes {
+/// Bytes of a block with zeros behind them, so many at least.
+fn padded(data: &[u8], len: u64) -> Bytes {
     let mut whole = BytesMut::from(data);
-    whole.resize(BLOCK_BYTES as usize, 0);
+    whole.resize(data.len().max(len as usize), 0);
     whole.freeze()
 }
 

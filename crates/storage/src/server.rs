@@ -361,7 +361,7 @@ impl StorageServer {
             return synced;
         }
         if let Ok(replica) = self.known_replica(target, order.group)
-            && let Some(silent) = replica.silent_for_long().await
+            && let Some(silent) = replica.silent_for_long(None).await
         {
             return Err(silent);
         }

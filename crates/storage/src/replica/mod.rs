@@ -165,6 +165,9 @@ pub(crate) struct Replica {
     progress: Notify,
     /// A change that was acknowledged early is everywhere.
     settled_early: Notify,
+    /// How long members may take to sync: for tests.
+    #[cfg(test)]
+    short_syncs: Mutex<Option<Duration>>,
 }
 
 #[derive(Default)]
@@ -338,6 +341,8 @@ impl Replica {
             left: Left::default(),
             progress: Notify::new(),
             settled_early: Notify::new(),
+            #[cfg(test)]
+            short_syncs: Mutex::default(),
         })
     }
 
@@ -471,7 +476,7 @@ impl Replica {
             ..StorageRequest::default()
         };
         let limit = match message.op {
-            StorageOp::Sync(_) => SYNC_WAIT,
+            StorageOp::Sync(_) => self.sync_wait(),
             _ => MEMBER_WAIT,
         };
         let payload = message.payload.clone();
@@ -485,6 +490,15 @@ impl Replica {
             self.short.note(member, done.short);
         }
         Ok((answer, payload))
+    }
+
+    /// How long a member may take to sync before it is asked again.
+    fn sync_wait(&self) -> Duration {
+        #[cfg(test)]
+        if let Some(short) = *self.short_syncs.lock() {
+            return short;
+        }
+        SYNC_WAIT
     }
 
     /// Waits until something has changed, or for a pause, and looks at the map.

@@ -295,9 +295,6 @@ impl Replica {
         let (reign, chunk) = (patient.reign, patient.chunk);
         let known = sum_of(&patient.sums, block);
         let (from, sum) = if let Some((from, sum, data)) = self.fetch_sound(patient, block).await {
-            // Behind what it has of the block ours has something else, perhaps: it may have cut there what is not cut here.
-            let end = patient.sums.chunk_len().saturating_sub(u64::from(block) * BLOCK_BYTES);
-            let data = padded(&data, end.min(BLOCK_BYTES));
             self.change_own(reign, write_of(chunk, block, &data), data).await?;
             (from, Some(sum))
         } else {
@@ -325,11 +322,6 @@ impl Replica {
         let Some(copy) = patient.copies.get(nth) else { return Ok(()) };
         let chunk = patient.chunk;
         let errand = Errand { reign: patient.reign, epoch: patient.epoch, member: copy.member };
-        // One that is longer has more of its last block, and cannot read that to keep it.
-        let pad = match copy.sums.chunk_len() > patient.sums.chunk_len() {
-            true => Pad::Block,
-            false => Pad::No,
-        };
         let differs = |(block, sum): &(&u32, &Option<u32>)| {
             copy.in_sync && !copy.damaged.contains(*block) && sum_of(&copy.sums, **block) != **sum
         };
@@ -344,7 +336,7 @@ impl Replica {
                 continue;
             }
             let mut others = patient.copies.iter().filter(|other| other.in_sync);
-            if self.send_block(errand, chunk, block, pad).await? {
+            if self.send_block(errand, chunk, block, Pad::No).await? {
                 patient.tale.note(copy.member, self.me(), block);
                 patient.outcome.repaired += 1;
             } else if copy.in_sync && !others.any(|other| other.sum(block).is_some()) {
@@ -439,7 +431,7 @@ impl Replica {
         let message = Message::of(StorageOp::Read(read));
         let (answer, data) = self.fetch(member, epoch, Forward::default(), &message).await?;
         let sound =
-            matches!(answer, StorageAnswer::Data(_)) && crc32c(&padded(&data, BLOCK_BYTES)) == sum;
+            matches!(answer, StorageAnswer::Data(_)) && crc32c(&padded(&data)) == sum;
         let damaged = || {
             let what = format!("target {member} sent something else at byte {}", read.offset);
             self.error(ErrorKind::Corrupt, &what)
@@ -494,7 +486,7 @@ impl Replica {
         pad: Pad,
     ) -> Result<bool> {
         let (data, _) = self.shelf.bytes(read_of(chunk, block)).await?;
-        let data = if pad == Pad::Block { padded(&data, BLOCK_BYTES) } else { data };
+        let data = if pad == Pad::Block { padded(&data) } else { data };
         if data.is_empty() {
             return Ok(false);
         }
@@ -563,10 +555,10 @@ fn write_of(chunk: ChunkId, block: u32, data: &[u8]) -> StorageOp {
     StorageOp::Write(msg::Write { chunk: chunk.into(), offset, crc: crc32c(data), durable: false })
 }
 
-/// Bytes of a block with zeros behind them, so many at least.
-fn padded(data: &[u8], len: u64) -> Bytes {
+/// A block with zeros to its end.
+fn padded(data: &[u8]) -> Bytes {
     let mut whole = BytesMut::from(data);
-    whole.resize(data.len().max(len as usize), 0);
+    whole.resize(BLOCK_BYTES as usize, 0);
     whole.freeze()
 }
 

@@ -132,7 +132,9 @@ impl Replica {
             made.sent += sent;
             pace.note(chunk, len, sent);
         }
-        // From here on changes and syncs wait for it: what it has now it makes durable, and what
+        // As long as that takes nobody waits for it.
+        self.sync_joining(errand).await?;
+        // From here on changes and syncs wait for it: what has come since it makes durable, and what
         // comes from now on is for those who ask.
         self.count_in(errand)?;
         for table in self.shelf.target.attempts.tables() {
@@ -182,7 +184,7 @@ impl Replica {
     }
 
     /// True while a member is to be made equal in this epoch.
-    fn lasts(&self, errand: Errand) -> bool {
+    pub(super) fn lasts(&self, errand: Errand) -> bool {
         let mut state = self.state.lock();
         let reign = state.reign(errand.reign).filter(|r| r.view.epoch == errand.epoch);
         reign.is_some_and(|reign| !reign.has_failed(errand.member))

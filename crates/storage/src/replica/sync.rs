@@ -1,5 +1,6 @@
 //! The primary: makes durable what all members have.
 
+use super::errand::Errand;
 use super::lead::Numbered;
 use super::{Message, Replica};
 use crate::order::Order;
@@ -7,15 +8,23 @@ use crate::syncs::Asked;
 use futures::future::{join_all, try_join};
 use std::time::Duration;
 use strake_base::is_broken;
+use strake_base::random::mixed;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::StorageOp;
-use tokio::time::timeout;
+use strake_wire::message::storage::{Attempt, StorageOp};
+use tokio::time::{Instant, timeout};
 
 /// How long a member may take to say that it is there.
 const LOOK_WAIT: Duration = Duration::from_secs(3);
 /// Pause before one that did not is asked again: who is dead is taken out in less.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How long a member that joins may be at work on its syncs in all: as long as clients wait for one.
+const JOIN_WAIT: Duration = Duration::from_secs(20 * 60);
+/// A sync that takes no longer leaves little for the next one.
+const BRIEF: Duration = Duration::from_secs(10);
+/// Syncs of a member that joins, at most, before it counts.
+const JOIN_SYNCS_MAX: u64 = 8;
 
 impl Replica {
     /// Makes durable what all in-sync members have. Members that have done so are done with it also if this ends before the others
@@ -43,19 +52,65 @@ impl Replica {
         self.check_answers(numbered.reign).await
     }
 
-    /// Of a sync that takes long: the error of a member that does not answer, if there is one. One that restarts, or is lost, is
-    /// back or out of the group by the second look.
-    pub async fn silent_for_long(&self) -> Option<Error> {
-        let (first, _) = self.silent_member().await?;
+    /// Has a member that joins, and does not count yet, make durable what it was sent, and what has come while it did so. When it
+    /// counts, clients wait for its sync as for that of any: by then little is left.
+    pub(super) async fn sync_joining(&self, errand: Errand) -> Result<()> {
+        let until = Instant::now() + JOIN_WAIT;
+        for nth in 0..JOIN_SYNCS_MAX {
+            let began = Instant::now();
+            self.sync_patiently(errand, nth, until).await?;
+            if began.elapsed() < BRIEF {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One of these syncs, however long it takes, as long as the member says that it is there. Nobody else waits for it.
+    async fn sync_patiently(&self, errand: Errand, nth: u64, until: Instant) -> Result<()> {
+        let Errand { reign, epoch, member } = errand;
+        let numbered = Numbered { reign, number: 0 };
+        // In one epoch it is made equal once: what is begun for this number first has all that it was sent before.
+        let (client, seq) = (mixed(u64::from(self.group.0)), (epoch << 3) + nth);
+        let attempt = Some(Attempt { client, seq, settled: 0 });
+        let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
+        let message = Message { attempt, ..Message::of(sync) };
+        let patience = self.sync_wait();
+        loop {
+            let (_, _, forward) = self.plan(&numbered)?;
+            if !self.lasts(errand) {
+                let what = "a new epoch has begun, or it missed a change meanwhile";
+                return Err(self.error(ErrorKind::StaleMap, what));
+            }
+            let asked = Instant::now();
+            let Err(error) = self.forward(member, epoch, forward, &message).await else {
+                return Ok(());
+            };
+            // Who says anything is not at work on it.
+            if asked.elapsed() < patience || Instant::now() >= until {
+                return Err(error);
+            }
+            if let Some(silent) = self.silent_for_long(Some(member)).await {
+                return Err(silent);
+            }
+            tracing::debug!("group {}: target {member} is still at work on a sync", self.group);
+        }
+    }
+
+    /// Of a sync that takes long: the error of a member that does not answer, if there is one, or `of` this one. One that
+    /// restarts, or is lost, is back or out of the group by the second look.
+    pub async fn silent_for_long(&self, of: Option<TargetId>) -> Option<Error> {
+        let (first, _) = self.silent_member(of).await?;
         tokio::time::sleep(LOOK_AGAIN).await;
-        let (second, error) = self.silent_member().await?;
+        let (second, error) = self.silent_member(of).await?;
         (first == second).then_some(error)
     }
 
     /// A member that does not answer, and the error. What a disk is at work on keeps none from saying that it is there.
-    pub(super) async fn silent_member(&self) -> Option<(TargetId, Error)> {
+    pub(super) async fn silent_member(&self, of: Option<TargetId>) -> Option<(TargetId, Error)> {
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since)?;
-        let (epoch, members, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
+        let (epoch, waited_for, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
+        let members = of.map_or(waited_for, |of| vec![of]);
         let message = Message::of(StorageOp::Settle(msg::Settle::default()));
         let asked = members.iter().map(|&member| {
             let asked = self.forward(member, epoch, forward, &message);

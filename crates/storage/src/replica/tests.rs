@@ -201,8 +201,8 @@ struct Net {
     older: AtomicBool,
     /// How often members were asked to sync.
     syncs: AtomicU64,
-    /// They do not answer that.
-    syncs_wait: AtomicBool,
+    /// A member that answers none after so many.
+    syncs_wait: Mutex<Option<(u32, u64)>>,
     /// Who asks for the checksums of the chunk of this index waits,
     sums_wait: Mutex<Option<u64>>,
     /// and so many have.
@@ -285,8 +285,9 @@ impl StorageService for Link {
         self.await_sums(request.op.as_ref()).await;
         self.check_store(&request).await?;
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
-            self.net.syncs.fetch_add(1, Ordering::Relaxed);
-            while self.net.syncs_wait.load(Ordering::Relaxed) {
+            let nth = self.net.syncs.fetch_add(1, Ordering::Relaxed);
+            let waits = |&(member, answered): &(u32, u64)| member == self.to && nth >= answered;
+            while self.net.syncs_wait.lock().as_ref().is_some_and(waits) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }

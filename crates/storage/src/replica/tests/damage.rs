@@ -6,6 +6,7 @@ use crate::replica::compare::Differs;
 use crate::replica::errand::Errand;
 use std::os::unix::fs::FileExt;
 use strake_types::{ChunkId, ChunkIndex};
+use tokio::task::JoinHandle;
 
 impl Bench {
     fn data_file(&self, member: u32) -> std::io::Result<std::fs::File> {
@@ -27,6 +28,14 @@ impl Bench {
             }
         }
         hit
+    }
+
+    /// True if such a block is stored.
+    fn has_block(&self, member: u32, which: impl Fn(&[u8]) -> bool) -> bool {
+        let file = self.data_file(member).unwrap();
+        let mut block = [0; BLOCK];
+        let mut places = (0..256).map(|place| place * BLOCK as u64);
+        places.any(|at| file.read_exact_at(&mut block, at).is_ok() && which(&block))
     }
 
     /// Damages the blocks that are filled with a byte; there must be some.
@@ -316,6 +325,141 @@ async fn a_new_primary_that_cannot_read_what_nobody_else_has_leads_without_it() 
     for member in [2, 3] {
         assert_eq!(bench.read(member, 0).await, 2, "at {member}");
     }
+}
+
+/// A disk that did not read a block for a moment, as the new primary was about to send it, cost all members the block.
+#[tokio::test]
+async fn a_new_primary_reads_some_more_times_before_it_calls_anything_lost() {
+    let bench = Arc::new(Bench::start().await);
+    let disk = bench.simulate(2).await;
+    bench.write(1, 1).await;
+    let (_, half) = bench.half_made().await;
+    let place = bench.until(async || place_of(&disk, 2)).await;
+    // More often than who sends it and who looks for damage read it, and less often than that some times.
+    disk.spoil_for("data-00000", place, 12);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    for member in [2, 3] {
+        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
+    }
+    assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired::default());
+}
+
+impl Bench {
+    /// Makes a change of the file of which the primary reaches only one of the others.
+    async fn half_change(self: &Arc<Self>, op: StorageOp, reached: u32) -> JoinHandle<Result<()>> {
+        self.cut(1, 5 - reached);
+        let half = tokio::spawn({
+            let bench = self.clone();
+            async move { bench.change(op, Bytes::new()).await }
+        });
+        self.until(async || self.read_from(reached, 0).await.err()).await;
+        half
+    }
+}
+
+/// It was made lost there, too, by a new primary that had not got the hole and could not read what was there before.
+#[tokio::test]
+async fn a_hole_that_a_member_has_made_is_one_at_a_new_primary_that_cannot_read_the_block() {
+    let block = BLOCK as u64;
+    let punch = StorageOp::Punch(msg::Range { chunk: chunk(0), offset: 0, len: block });
+    let all = msg::Truncate { volume: 1, ino: 2, from_index: 0, last_chunk_len: None };
+    for hole in [punch, StorageOp::Truncate(all)] {
+        let bench = Arc::new(Bench::start().await);
+        let disk = bench.simulate(2).await;
+        bench.write(0, 2).await;
+        bench.write(1, 1).await;
+        for member in [2, 3] {
+            bench.read(member, 1).await;
+        }
+        let half = bench.half_change(hole, 3).await;
+        let place = bench.until(async || place_of(&disk, 2)).await;
+        disk.spoil("data-00000", place);
+        bench.kill(1);
+        bench.manager.take_out(1);
+        half.abort();
+        for member in [2, 3] {
+            assert_eq!(bench.read(member, 0).await, 0, "at {member}");
+            assert_eq!(bench.read(member, 1).await, 1, "at {member}");
+        }
+        assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired::default());
+    }
+}
+
+/// What a member has never got of a block is no hole, also where there was one before.
+#[tokio::test]
+async fn a_hole_that_is_older_than_what_a_new_primary_cannot_read_is_not_taken_for_it() {
+    let bench = Arc::new(Bench::start().await);
+    let disk = bench.simulate(2).await;
+    bench.write(0, 9).await;
+    bench.write(1, 1).await;
+    let hole = msg::Range { chunk: chunk(0), offset: 0, len: BLOCK as u64 };
+    bench.change(StorageOp::Punch(hole), Bytes::new()).await.unwrap();
+    let (_, half) = bench.half_made().await;
+    let place = bench.until(async || place_of(&disk, 2)).await;
+    disk.spoil("data-00000", place);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    for member in [2, 3] {
+        assert_eq!(bench.read(member, 1).await, 1, "at {member}");
+        bench.until_lost(member, 0).await;
+    }
+}
+
+/// A member that had not made the cut yet, and did not read the block for a moment, lost it, although it alone had it sound.
+#[tokio::test]
+async fn a_member_that_is_behind_a_cut_and_fails_once_to_read_its_block_keeps_it() {
+    let bench = Arc::new(Bench::start().await);
+    let disk = bench.simulate(3).await;
+    for block in 0..2 {
+        bench.write(block, block as u8 + 1).await;
+    }
+    bench.cut(1, 3);
+    let len = BLOCK as u64 + 50;
+    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
+    let half = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.change(StorageOp::Truncate(cut), Bytes::new()).await }
+    });
+    let is_cut = |block: &[u8]| block[..50] == [2; 50] && block[50..].iter().all(|b| *b == 0);
+    bench.until(async || (bench.damage(2, is_cut) > 0).then_some(())).await;
+    let place = bench.until(async || place_of(&disk, 2)).await;
+    disk.spoil_for("data-00000", place, 1);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    for member in [3, 2] {
+        assert_eq!(bench.read(member, 1).await, 2, "at {member}");
+    }
+}
+
+/// The primary took newer bytes for a block that it could not read, after it had compared its own with a member that was silent
+/// then: that one kept what was before, and both answered readers.
+#[tokio::test]
+async fn who_is_silent_while_the_new_primary_takes_other_bytes_gets_them_too() {
+    let bench = Arc::new(Bench::start().await);
+    let disk = bench.simulate(2).await;
+    bench.write(0, 1).await;
+    let place = bench.until(async || place_of(&disk, 1)).await;
+    bench.net.cut.lock().extend([(1, 2), (1, 3)]);
+    let attempt = bench.attempt();
+    let half = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write_to(1, attempt, 0, 2).await }
+    });
+    let is_made = |block: &[u8]| block.iter().all(|byte| *byte == 2);
+    bench.until(async || bench.has_block(1, is_made).then_some(())).await;
+    let is_damage: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Damage(_));
+    *bench.net.fails.lock() = Some((3, is_damage, ErrorKind::Unavailable));
+    disk.spoil("data-00000", place);
+    bench.manager.decide(|group| group.in_sync = vec![2, 3, 1]);
+    bench.until(async || (bench.net.failed.load(Ordering::Relaxed) > 0).then_some(())).await;
+    for member in [2, 3] {
+        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
+    }
+    half.abort();
 }
 
 /// The other member could not cut within its block, and the new primary had nothing sound to send it.

@@ -91,10 +91,10 @@ async fn a_member_that_joins_and_counts_is_not_waited_for_when_its_damage_is_not
     let bench = Arc::new(Bench::start().await);
     bench.write(0, 1).await;
     bench.manager.take_out(3);
-    bench.net.syncs_wait.store(true, Ordering::Relaxed);
+    *bench.net.syncs_wait.lock() = Some((3, 1));
     bench.manager.let_join(3);
-    // It has everything, and is to sync: from now on it counts.
-    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
+    // It has everything, and has synced that: from now on it counts, and is to sync again.
+    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 1).then_some(())).await;
     let is_write: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Write(_));
     *bench.net.fails.lock() = Some((3, is_write, ErrorKind::Corrupt));
     let write = tokio::spawn({

@@ -104,12 +104,56 @@ async fn a_member_that_does_not_answer_is_told_from_one_that_is_at_work_on_a_syn
     let primary = server.replica(&target, GROUP, 0).await.unwrap();
     let disk = bench.disks.lock()[&2].clone();
     disk.hold();
-    assert_eq!(primary.silent_member().await, None);
+    assert_eq!(primary.silent_member(None).await, None);
     disk.go_on();
     bench.cut(1, 3);
-    let (_, silent) = primary.silent_member().await.expect("nobody reaches it");
+    let (_, silent) = primary.silent_member(None).await.expect("nobody reaches it");
     assert_eq!(silent.kind, ErrorKind::Unavailable);
     assert!(silent.detail.contains("target 3 is to sync"), "{silent}");
+}
+
+/// What it takes a disk to sync all that was sent to it has no limit, and the sync was given up after 90 s: it never joined. Then it was
+/// waited for when it counted already, and so did each client that synced.
+#[tokio::test]
+async fn a_member_that_joins_is_waited_for_while_it_is_at_work_on_its_sync_and_clients_are_not() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.manager.take_out(3);
+    bench.write(0, 2).await;
+    let server = bench.server(1);
+    let primary = server.replica(&server.local(TargetId(1)).unwrap(), GROUP, 0).await.unwrap();
+    *primary.short_syncs.lock() = Some(Duration::from_millis(500));
+    *bench.net.syncs_wait.lock() = Some((3, 0));
+    bench.manager.let_join(3);
+    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 2).then_some(())).await;
+    assert_eq!(bench.manager.map.lock().groups[0].joining, [3]);
+    bench.write(0, 3).await;
+    let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+    bench.send(bench.request(1, sync), Bytes::new()).await.unwrap();
+    assert_eq!(bench.manager.map.lock().groups[0].joining, [3], "still");
+    *primary.short_syncs.lock() = None;
+    *bench.net.syncs_wait.lock() = None;
+    bench.until_in_sync(&[1, 2, 3]).await;
+    assert_eq!(bench.read(3, 0).await, 3);
+}
+
+/// Nor is it waited for if nobody reaches it.
+#[tokio::test]
+async fn a_member_that_joins_and_falls_silent_while_it_syncs_joins_no_more() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.manager.take_out(3);
+    let server = bench.server(1);
+    let primary = server.replica(&server.local(TargetId(1)).unwrap(), GROUP, 0).await.unwrap();
+    *primary.short_syncs.lock() = Some(Duration::from_millis(500));
+    *bench.net.syncs_wait.lock() = Some((3, 0));
+    bench.manager.let_join(3);
+    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
+    bench.net.silent.lock().insert(3);
+    let joins = || !bench.manager.map.lock().groups[0].joining.is_empty();
+    bench.until(async || (!joins()).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2]);
+    bench.write(0, 2).await;
 }
 
 /// Of those in sync it has everything, too: taken out, it would not be asked when it answers again.

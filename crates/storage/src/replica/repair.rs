@@ -111,6 +111,13 @@ struct Patient<'a> {
     outcome: Outcome,
 }
 
+impl Patient<'_> {
+    /// True if another member in sync has a block.
+    fn is_sound_elsewhere(&self, block: u32) -> bool {
+        self.copies.iter().any(|copy| copy.in_sync && copy.sum(block).is_some())
+    }
+}
+
 /// The checksum that a block has, or should have.
 pub(super) fn sum_of(sums: &BlockSums, block: u32) -> Option<u32> {
     let found = sums.blocks().binary_search_by_key(&block, |(nth, _)| *nth);
@@ -298,11 +305,13 @@ impl Replica {
             self.change_own(reign, write_of(chunk, block, &data), data).await?;
             (from, Some(sum))
         } else {
-            let mut others = patient.copies.iter().filter(|copy| copy.in_sync);
             let is_hole = |copy: &&Copy| {
-                sum_of(&copy.sums, block).is_none() && self.takes_hole_of(copy.member, chunk, block)
+                copy.in_sync
+                    && sum_of(&copy.sums, block).is_none()
+                    && self.takes_hole_of(copy.member, chunk, block)
             };
-            let Some(from) = others.find(is_hole).map(|copy| copy.member) else {
+            let from = patient.copies.iter().find(is_hole).map(|copy| copy.member);
+            let Some(from) = from else {
                 patient.outcome.lost.push(block);
                 return Ok(());
             };
@@ -322,11 +331,11 @@ impl Replica {
         let Some(copy) = patient.copies.get(nth) else { return Ok(()) };
         let chunk = patient.chunk;
         let errand = Errand { reign: patient.reign, epoch: patient.epoch, member: copy.member };
-        let differs = |(block, sum): &(&u32, &Option<u32>)| {
-            copy.in_sync && !copy.damaged.contains(*block) && sum_of(&copy.sums, **block) != **sum
-        };
-        for (&block, _) in patient.changed.iter().filter(differs) {
-            self.send_block(errand, chunk, block, Pad::No).await?;
+        for (&block, &sum) in &patient.changed {
+            let has_other = !copy.damaged.contains(&block) && sum_of(&copy.sums, block) != sum;
+            if copy.in_sync && has_other {
+                self.send_block(errand, chunk, block, Pad::No).await?;
+            }
         }
         for &block in &copy.damaged {
             // One that is joining is sent what it has not, or not so. What it is said to have is not compared any more.
@@ -335,11 +344,10 @@ impl Replica {
             if patient.outcome.lost.contains(&block) || is_to_come {
                 continue;
             }
-            let mut others = patient.copies.iter().filter(|other| other.in_sync);
             if self.send_block(errand, chunk, block, Pad::No).await? {
                 patient.tale.note(copy.member, self.me(), block);
                 patient.outcome.repaired += 1;
-            } else if copy.in_sync && !others.any(|other| other.sum(block).is_some()) {
+            } else if copy.in_sync && !patient.is_sound_elsewhere(block) {
                 // It lies behind the end of ours. What others have of that a comparison takes back.
                 patient.outcome.lost.push(block);
             }
@@ -430,8 +438,7 @@ impl Replica {
         let read = read_of(chunk, block);
         let message = Message::of(StorageOp::Read(read));
         let (answer, data) = self.fetch(member, epoch, Forward::default(), &message).await?;
-        let sound =
-            matches!(answer, StorageAnswer::Data(_)) && crc32c(&padded(&data)) == sum;
+        let sound = matches!(answer, StorageAnswer::Data(_)) && crc32c(&padded(&data)) == sum;
         let damaged = || {
             let what = format!("target {member} sent something else at byte {}", read.offset);
             self.error(ErrorKind::Corrupt, &what)

@@ -34,10 +34,10 @@ pub(super) enum Differs {
 }
 
 /// Some chunks of a group at one member, with their digests.
-struct Page {
-    digests: BTreeMap<ChunkId, Digest>,
+pub(super) struct Page {
+    pub digests: BTreeMap<ChunkId, Digest>,
     /// All up to this cursor are there; `None`: all.
-    next: Option<msg::Chunk>,
+    pub next: Option<msg::Chunk>,
 }
 
 impl Replica {
@@ -97,7 +97,7 @@ impl Replica {
     }
 
     /// A page of the chunks after a cursor, ours or those of a member.
-    async fn page_of(
+    pub(super) async fn page_of(
         &self,
         member: Option<TargetId>,
         epoch: u64,

@@ -2,8 +2,8 @@
 //! cannot read and nobody else has, as older or newer bytes of another member would be.
 //!
 //! What a member has never got looks the same, and is no hole. Numbers tell it: of changes that overlap each begins when the one
-//! before is everywhere, so a hole is one only if it is newer than all that the primary has there, and than all that it knows to be
-//! everywhere. What a recovery has sent a member by itself is none, either: a chunk that was made longer has nothing there.
+//! before is everywhere, and who gets it hears that; so a hole is one only if it is newer than all that the primary has there, and
+//! than all that it or the member knows to be everywhere. What a recovery has sent a member by itself is none, either: a chunk that was made longer has nothing there.
 
 use super::ranges::Area;
 use super::{Replica, Stage, State};
@@ -34,7 +34,8 @@ impl Hole {
 impl State {
     /// Holes that are made here, the newest first, as the primary is told of them.
     pub(super) fn holes(&self) -> Vec<msg::Hole> {
-        let made = self.unsettled.iter().rev().filter(|(_, entry)| entry.stage == Stage::Applied);
+        let doubtful = self.unsettled.range(self.settled..).rev();
+        let made = doubtful.filter(|(_, entry)| entry.stage == Stage::Applied);
         let told = made.filter_map(|(&(reign, number), entry)| {
             let (from, offset, len) = entry.hole.as_ref()?.piece()?;
             Some(msg::Hole { reign, number, from, offset, len })

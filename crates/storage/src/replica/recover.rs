@@ -1,6 +1,7 @@
 //! What a new primary does before it answers anybody: whatever may be at some members only, it makes
 //! the same at all.
 
+use super::digest::Digest;
 use super::errand::{Errand, MetBy, Pad};
 use super::failing::{Part, about};
 use super::follow::PROMISE;
@@ -9,7 +10,7 @@ use super::ranges::Area;
 use super::repair::{READ_PAUSE, READS_MAX, sum_of};
 use super::{Replica, Stage, View};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,11 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp};
 const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes sent at once to a member that lacks them.
 const PIECE_BYTES: u64 = 1 << 20;
+/// Of a file with more chunks only those are compared one by one whose digests differ.
+const CHUNKS_COMPARED_MAX: usize = 64;
+
+/// Digests of a file's chunks at one member.
+type Digests = BTreeMap<ChunkId, Digest>;
 
 impl Replica {
     /// Makes a reign ready.
@@ -111,7 +117,7 @@ impl Replica {
         self.note_holes(reign, holes)?;
         // Alone there is nothing to make equal, and a store that fails is all there is.
         for file in files.into_iter().filter(|_| !others.is_empty()) {
-            chunks.extend(self.chunks_anywhere(epoch, others, file).await?);
+            chunks.extend(self.chunks_in_doubt(epoch, others, file).await?);
         }
         for chunk in &chunks {
             let _held = self.ranges.take(Area::of_chunk(*chunk), true).await;
@@ -126,6 +132,69 @@ impl Replica {
             }
         }
         Ok(chunks.len())
+    }
+
+    /// The chunks of a file that others may have otherwise: all of a few, and of many those that are not the same by their digests.
+    /// Nobody changes them before this reign is ready.
+    async fn chunks_in_doubt(
+        &self,
+        epoch: u64,
+        others: &[TargetId],
+        file: (VolumeId, Ino),
+    ) -> Result<BTreeSet<ChunkId>> {
+        let all = self.chunks_anywhere(epoch, others, file).await?;
+        let all: BTreeSet<ChunkId> = all.into_iter().collect();
+        if all.len() <= CHUNKS_COMPARED_MAX {
+            return Ok(all);
+        }
+        match self.chunks_that_differ(epoch, others, file, &all).await {
+            Ok(different) => Ok(different),
+            Err(error) => {
+                // Who cannot be asked for one of them hears of that.
+                tracing::debug!("group {}: {error}", self.group);
+                Ok(all)
+            }
+        }
+    }
+
+    async fn chunks_that_differ(
+        &self,
+        epoch: u64,
+        others: &[TargetId],
+        file: (VolumeId, Ino),
+        all: &BTreeSet<ChunkId>,
+    ) -> Result<BTreeSet<ChunkId>> {
+        let ours = self.digests_of(None, epoch, file).await?;
+        let mut different = BTreeSet::new();
+        for &member in others {
+            let theirs = self.digests_of(Some(member), epoch, file).await?;
+            let differs = |chunk: &ChunkId| match (ours.get(chunk), theirs.get(chunk)) {
+                (Some(ours), Some(theirs)) => !ours.agrees_with(*theirs),
+                (ours, theirs) => ours.is_some() || theirs.is_some(),
+            };
+            different.extend(all.iter().copied().filter(differs));
+        }
+        Ok(different)
+    }
+
+    /// Digests of a file's chunks, ours or those of a member: they follow each other in its store.
+    async fn digests_of(
+        &self,
+        member: Option<TargetId>,
+        epoch: u64,
+        file: (VolumeId, Ino),
+    ) -> Result<Digests> {
+        let mut digests = Digests::new();
+        let mut after = end_before(file);
+        loop {
+            let page = self.page_of(member, epoch, after).await?;
+            let of_file = |chunk: &ChunkId| (chunk.volume, chunk.ino) == file;
+            digests.extend(page.digests.into_iter().filter(|(chunk, _)| of_file(chunk)));
+            after = page.next;
+            if after.is_none_or(|next| (VolumeId(next.volume), Ino(next.ino)) > file) {
+                return Ok(digests);
+            }
+        }
     }
 
     /// The chunks of a file that we or others have.
@@ -323,5 +392,15 @@ impl Replica {
         let what =
             format!("{chunk} cannot be read at {at}, and no other copy has that; look at the disk");
         Err(self.error(ErrorKind::Io, &what))
+    }
+}
+
+/// The cursor after which the chunks of a file come.
+fn end_before((volume, ino): (VolumeId, Ino)) -> Option<msg::Chunk> {
+    let index = u64::MAX;
+    match (ino.0.checked_sub(1), volume.0.checked_sub(1)) {
+        (Some(ino), _) => Some(msg::Chunk { volume: volume.0, ino, index }),
+        (None, Some(volume)) => Some(msg::Chunk { volume, ino: u64::MAX, index }),
+        (None, None) => None,
     }
 }

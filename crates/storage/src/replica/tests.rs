@@ -37,6 +37,7 @@ mod fences;
 mod first;
 mod hung;
 mod level;
+mod recover;
 mod room;
 
 const GROUP: GroupId = GroupId::of_class(3, 0);
@@ -203,7 +204,9 @@ struct Net {
     syncs: AtomicU64,
     /// A member that answers none after so many.
     syncs_wait: Mutex<Option<(u32, u64)>>,
-    /// Who asks for the checksums of the chunk of this index waits,
+    /// How often members were asked for the checksums of a chunk.
+    sums: AtomicU64,
+    /// Who asks for those of the chunk of this index waits,
     sums_wait: Mutex<Option<u64>>,
     /// and so many have.
     sums_asked: AtomicU64,
@@ -234,6 +237,7 @@ impl Link {
     /// Waits while the answer to what is asked is held back.
     async fn await_sums(&self, op: Option<&StorageOp>) {
         let Some(StorageOp::Sums(chunk)) = op else { return };
+        self.net.sums.fetch_add(1, Ordering::Relaxed);
         if *self.net.sums_wait.lock() != Some(chunk.index) {
             return;
         }

@@ -1,0 +1,56 @@
+//! What a new primary compares.
+
+use super::*;
+
+const CHUNKS: u64 = 1_100;
+
+impl Bench {
+    /// Writes a byte to each of the first chunks of the file.
+    async fn write_chunks(&self) {
+        let data = Bytes::from(vec![7; CHUNKS as usize]);
+        let crc = crc32c(&data[..1]);
+        let many = msg::WriteMany {
+            volume: 1,
+            ino: 2,
+            indices: (0..CHUNKS).collect(),
+            offsets: vec![0; CHUNKS as usize],
+            lens: vec![1; CHUNKS as usize],
+            crcs: vec![crc; CHUNKS as usize],
+        };
+        self.change(StorageOp::WriteMany(many), data).await.unwrap();
+    }
+
+    async fn read_chunk(&self, member: u32, index: u64) -> Result<Bytes> {
+        let op = StorageOp::Read(msg::Read { chunk: chunk(index), offset: 0, len: 9 });
+        Ok(self.send(self.request(member, op), Bytes::new()).await?.1)
+    }
+}
+
+/// A cut of the end of a file was in doubt, and the next primary asked for each chunk of it by itself: minutes for a million.
+#[tokio::test]
+async fn the_chunks_of_a_file_in_doubt_are_compared_by_pages() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write_chunks().await;
+    let last = CHUNKS - 1;
+    for member in [2, 3] {
+        bench.until(async || bench.read_chunk(member, last).await.ok()).await;
+    }
+    bench.cut(1, 3);
+    let cut = msg::Truncate { volume: 1, ino: 2, from_index: last, last_chunk_len: None };
+    let half = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.change(StorageOp::Truncate(cut), Bytes::new()).await }
+    });
+    bench.until(async || bench.read_chunk(2, last).await.err()).await;
+    bench.net.sums.store(0, Ordering::Relaxed);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    half.abort();
+    for member in [2, 3] {
+        let first = bench.until(async || bench.read_chunk(member, 0).await.ok()).await;
+        let gone = bench.until(async || bench.read_chunk(member, last).await.ok()).await;
+        assert_eq!((first.len(), gone.len()), (1, 0), "at {member}");
+    }
+    let asked = bench.net.sums.load(Ordering::Relaxed);
+    assert!(asked <= 10, "for {asked} chunks by themselves");
+}

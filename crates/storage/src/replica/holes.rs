@@ -3,7 +3,8 @@
 //!
 //! What a member has never got looks the same, and is no hole. Numbers tell it: of changes that overlap each begins when the one
 //! before is everywhere, and who gets it hears that; so a hole is one only if it is newer than all that the primary has there, and
-//! than all that it or the member knows to be everywhere. What a recovery has sent a member by itself is none, either: a chunk that was made longer has nothing there.
+//! than all that it or the member knows to be everywhere. What a recovery has sent a member by itself is none, either: a chunk that
+//! was made longer has nothing there.
 
 use super::ranges::Area;
 use super::{Replica, Stage, State};

@@ -554,7 +554,8 @@ mod tests {
     /// The manager heard that the server may be gone, whenever another client took longer than 0.3 s to tell what it held back.
     #[test]
     fn a_server_that_waits_for_other_clients_is_not_waited_for_in_vain() {
-        let look = |to_read, told| MetaOp::GetAttr(Look { ino: 7, to_read, told });
+        let look =
+            |to_read, told| MetaOp::GetAttr(Look { ino: 7, to_read, told, ..Look::default() });
         let settle = MetaOp::Settle(Inode { ino: 7 });
         for op in [settle, MetaOp::Claim(Claim::default())] {
             assert!(Awaited::by(Some(&op)) == Awaited::Busily, "{op:?}");

@@ -99,6 +99,8 @@ struct File {
     pause_ms: u64,
     /// When that was.
     called_ms: u64,
+    /// When those who have claims were asked last by who does not wait for them.
+    asked_ms: u64,
 }
 
 struct Claim {
@@ -204,6 +206,24 @@ impl Claims {
         }
     }
 
+    /// True if claims on a file are called back, and of those that are left there are none of anybody else in a range: what is
+    /// read or written there nobody holds back, and nobody is granted it before all are given up.
+    pub fn are_elsewhere(&self, ino: Ino, session: u64, range: &Range<u64>) -> bool {
+        let table = self.table.lock();
+        table.files.get(&ino).is_some_and(|file| file.are_elsewhere(session, range))
+    }
+
+    /// True once in so many milliseconds while claims on a file are called back: for who waits for nobody, and asks on.
+    pub fn is_time_to_ask(&self, ino: Ino, every_ms: u64, now_ms: u64) -> bool {
+        let mut table = self.table.lock();
+        let called = table.files.get_mut(&ino).filter(|file| file.is_called);
+        let Some(file) = called.filter(|file| now_ms >= file.asked_ms + every_ms) else {
+            return false;
+        };
+        file.asked_ms = now_ms;
+        true
+    }
+
     /// Nobody is granted anything of a file for so many milliseconds at least. How long those may go by that who ask;
     /// `None`: something is claimed.
     pub fn pause(&self, ino: Ino, least_ms: u64, now_ms: u64) -> Option<u64> {
@@ -268,15 +288,29 @@ impl File {
         }
         let is_young = now_ms < self.since_ms + AHEAD_AFTER_MS;
         let most = if is_young { needed.end } else { most.max(needed.end) };
-        let from = self.ranges.range(..=needed.start).next_back().map_or(0, |(start, _)| *start);
-        let others = self.ranges.range(from..most).filter(|(_, claim)| claim.session != session);
-        let mut in_the_way = others.filter(|(_, claim)| claim.end > needed.start);
-        let end = in_the_way.next().map_or(most, |(start, _)| *start);
+        let end = self.first_of_others(session, needed.start..most).unwrap_or(most);
         if end < needed.end {
             return None;
         }
         self.enter(session, needed.start..end);
         Some(end)
+    }
+
+    /// Where the first claim of somebody else begins that is in a range, which is not empty.
+    fn first_of_others(&self, session: u64, range: Range<u64>) -> Option<u64> {
+        let from = self.ranges.range(..=range.start).next_back().map_or(0, |(start, _)| *start);
+        let others = self.ranges.range(from..range.end).filter(|(_, one)| one.session != session);
+        let mut in_the_way = others.filter(|(_, claim)| claim.end > range.start);
+        in_the_way.next().map(|(start, _)| *start)
+    }
+
+    fn are_elsewhere(&self, session: u64, range: &Range<u64>) -> bool {
+        // Of what an earlier server has granted nobody knows where it is.
+        let all_known = self.unknown.iter().all(|other| *other == session);
+        self.is_called
+            && all_known
+            && !range.is_empty()
+            && self.first_of_others(session, range.clone()).is_none()
     }
 
     /// Of a range in which nobody else has claims, and those of its own session that touch it, one is made.
@@ -404,6 +438,32 @@ mod tests {
         assert!((800..1_000).contains(&told), "{told}");
         assert_eq!(claims.grant(FILE, 2, 20..30, 30, 100 + told), None, "clocks differ");
         assert_eq!(claims.grant(FILE, 2, 20..30, 30, 1_100), Some(30));
+    }
+
+    #[test]
+    fn what_is_called_back_is_in_nobody_s_way_elsewhere() {
+        let claims = Claims::default();
+        assert!(!claims.are_elsewhere(FILE, 3, &(0..10)), "nothing is claimed");
+        claims.grant(FILE, 1, 100..200, 200, 0).unwrap();
+        claims.grant(FILE, 2, 300..400, 400, 0).unwrap();
+        assert!(!claims.are_elsewhere(FILE, 3, &(0..10)), "the next one may be granted it at once");
+        claims.call_back(FILE, 0);
+        for (start, end, elsewhere) in
+            [(0, 100, true), (200, 300, true), (0, 101, false), (199, 201, false), (7, 7, false)]
+        {
+            assert_eq!(claims.are_elsewhere(FILE, 3, &(start..end)), elsewhere, "{start} to {end}");
+        }
+        assert!(claims.are_elsewhere(FILE, 1, &(100..300)), "its own are not in its way");
+        assert_eq!(claims.grant(FILE, 3, 0..10, 10, 60_000), None);
+        let asks = |now| claims.is_time_to_ask(FILE, 250, now);
+        assert_eq!([249, 250, 400, 500].map(asks), [false, true, false, true]);
+        claims.give_up(FILE, 1);
+        assert!(claims.are_elsewhere(FILE, 3, &(100..200)));
+        claims.may_have_been_granted(FILE, 4);
+        assert!(!claims.are_elsewhere(FILE, 3, &(0..10)), "nobody knows where that is");
+        claims.give_up(FILE, 2);
+        claims.give_up(FILE, 4);
+        assert!(!claims.are_elsewhere(FILE, 3, &(0..10)) && !asks(9_000), "all are given up");
     }
 
     #[test]

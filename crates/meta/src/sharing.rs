@@ -8,12 +8,14 @@
 //!
 //! As long as several only write, each may hold back what it writes to a range that it has [claimed](crate::claims). Who
 //! reads, cuts the file or writes to such a range has all claims called back, in the same way. Who only asks how long it is
-//! has what is held back told once: the claims stay.
+//! has what is held back told once: the claims stay. Nobody waits for what is held back elsewhere than where he reads or writes
+//! ([`settle_around`]): its storage servers may be lost.
 
 use crate::ctx::Ctx;
 use crate::records::Inode;
 use crate::session::Session;
 use crate::view::Tx;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
@@ -93,13 +95,44 @@ pub(crate) async fn settle_to_cut(
     }
 }
 
-/// As [`settle`], before the caller reads what is in a file that he has open.
-pub(crate) async fn settle_to_read(ctx: &Ctx, ino: Ino) -> Result<()> {
+/// As [`settle_around`], before the caller reads what is in a file that he has open.
+pub(crate) async fn settle_to_read(ctx: &Ctx, ino: Ino, range: Range<u64>) -> Result<()> {
     if !is_held_back(ctx, ino, HeldBack::ByAnybody) || is_broken("claims-are-called-back") {
         return Ok(());
     }
     let inode = Tx::reader(ctx).inode(ino).await?;
-    settle(ctx, &inode, HeldBack::ByAnybody).await
+    // Where the file ends is not known as long as anything is held back behind that.
+    let range = if range.end <= inode.length { range } else { 0..0 };
+    settle_around(ctx, &inode, &range).await
+}
+
+/// As [`settle`], of what anybody has claimed: he is asked for all of it. Who has only claims elsewhere than in this range, which
+/// is not empty, is not waited for longer than it mostly takes: nothing is held back there.
+pub(crate) async fn settle_around(ctx: &Ctx, inode: &Inode, range: &Range<u64>) -> Result<()> {
+    if inode.consistency() != Consistency::Strict {
+        return Ok(());
+    }
+    let (ino, claims) = (inode.id(), &ctx.volume.sessions.claims);
+    if are_elsewhere(ctx, ino, range) {
+        if claims.is_time_to_ask(ino, ASK.as_millis() as u64, ctx.core.monotonic_ms()) {
+            let others = holding_back(ctx, ino, HeldBack::ByAnybody);
+            ask_to_tell(ctx, ino, HeldBack::ByAnybody, &others);
+        }
+        return Ok(());
+    }
+    let holding = || match are_elsewhere(ctx, ino, range) {
+        true => Vec::new(),
+        false => holding_back(ctx, ino, HeldBack::ByAnybody),
+    };
+    until_told(ctx, ino, holding, |others| ask_to_tell(ctx, ino, HeldBack::ByAnybody, others)).await
+}
+
+/// True if claims on a file are called back, and all that may be left are elsewhere.
+pub(crate) fn are_elsewhere(ctx: &Ctx, ino: Ino, range: &Range<u64>) -> bool {
+    let sessions = &ctx.volume.sessions;
+    let own = ctx.session.as_ref().map_or(0, |own| own.id);
+    let known = sessions.absent_claimants(ctx.core.monotonic_ms()).is_empty();
+    known && sessions.claims.are_elsewhere(ino, own, range)
 }
 
 /// Before somebody who has a file open is shown how long it is: programs lock it, ask for that, and write at its end. Who
@@ -129,14 +162,17 @@ pub(crate) async fn settle(ctx: &Ctx, inode: &Inode, what: HeldBack) -> Result<(
     if inode.consistency() != Consistency::Strict {
         return Ok(());
     }
-    let (ino, sessions) = (inode.id(), &ctx.volume.sessions);
-    let ask = |others: &[Arc<Session>]| {
-        if what.is_claimed() {
-            sessions.claims.call_back(ino, ctx.core.monotonic_ms());
-        }
-        others.iter().for_each(|session| sessions.ask_to_tell(session, ino));
-    };
+    let ino = inode.id();
+    let ask = |others: &[Arc<Session>]| ask_to_tell(ctx, ino, what, others);
     until_told(ctx, ino, || holding_back(ctx, ino, what), ask).await
+}
+
+fn ask_to_tell(ctx: &Ctx, ino: Ino, what: HeldBack, others: &[Arc<Session>]) {
+    let sessions = &ctx.volume.sessions;
+    if what.is_claimed() {
+        sessions.claims.call_back(ino, ctx.core.monotonic_ms());
+    }
+    others.iter().for_each(|session| sessions.ask_to_tell(session, ino));
 }
 
 /// Asks those who are `holding` something back of a file, again and again, until nobody does.

@@ -5,9 +5,9 @@ use crate::borrow::lock_here;
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::session::Session;
-use crate::sharing::{HeldBack, settle};
+use crate::sharing::{HeldBack, are_elsewhere, settle, settle_around};
 use crate::view::Tx;
-use strake_base::is_broken;
+use strake_base::{count_case, is_broken};
 use strake_types::{Consistency, Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Claim, Claimed, MetaAnswer};
 
@@ -43,17 +43,22 @@ pub(crate) async fn claim(ctx: &Ctx, op: &Claim) -> Result<MetaAnswer> {
     let outcome = if op.through { Outcome::Never } else { grant(ctx, session, op).await? };
     let least_ms = match outcome {
         Outcome::Granted(end) => {
-            return Ok(MetaAnswer::Claimed(Claimed { end, through_ms: 0 }));
+            return Ok(MetaAnswer::Claimed(Claimed { end, ..Claimed::default() }));
         }
         // It is free soon: who asks again does not put that off.
         Outcome::NotNow => 0,
         Outcome::Never => PAUSE_MS,
     };
+    let range = if op.once { op.start..op.end } else { 0..0 };
     for _ in 0..TRIES {
-        settle(ctx, &inode, HeldBack::ByAnybody).await?;
+        settle_around(ctx, &inode, &range).await?;
         let now_ms = ctx.core.monotonic_ms();
         if let Some(through_ms) = ctx.volume.sessions.claims.pause(ino, least_ms, now_ms) {
-            return Ok(MetaAnswer::Claimed(Claimed { end: 0, through_ms }));
+            return Ok(MetaAnswer::Claimed(Claimed { through_ms, ..Claimed::default() }));
+        }
+        if are_elsewhere(ctx, ino, &range) {
+            count_case("claim-elsewhere");
+            return Ok(MetaAnswer::Claimed(Claimed { once: true, ..Claimed::default() }));
         }
     }
     let detail = format!("others claim ranges of inode {ino} all the time");

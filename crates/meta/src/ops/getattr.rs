@@ -10,7 +10,7 @@ use strake_wire::message::meta::{Look, MetaAnswer};
 pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     let ino = Ino(op.ino);
     if op.to_read {
-        settle_to_read(ctx, ino).await?;
+        settle_to_read(ctx, ino, op.start..op.end).await?;
     } else if op.told {
         show(ctx, ino).await?;
     }

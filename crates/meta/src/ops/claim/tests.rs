@@ -71,11 +71,23 @@ async fn two_writers(world: &World) -> (User<'_>, User<'_>, u64) {
 
 fn wish(ino: u64, range: Range<u64>, wanted_end: u64) -> MetaOp {
     let (start, end) = (range.start, range.end);
-    MetaOp::Claim(Claim { ino, start, end, wanted_end, through: false })
+    MetaOp::Claim(Claim { ino, start, end, wanted_end, ..Claim::default() })
+}
+
+/// As clients ask that write to the range at once.
+fn wish_to_write(ino: u64, range: Range<u64>) -> MetaOp {
+    let (start, end) = (range.start, range.end);
+    MetaOp::Claim(Claim { ino, start, end, wanted_end: end, once: true, ..Claim::default() })
 }
 
 fn look(ino: u64) -> MetaOp {
-    MetaOp::GetAttr(Look { ino, to_read: true, ..Look::default() })
+    look_at(ino, 0..0)
+}
+
+/// Before this range is read.
+fn look_at(ino: u64, range: Range<u64>) -> MetaOp {
+    let (start, end) = (range.start, range.end);
+    MetaOp::GetAttr(Look { ino, to_read: true, start, end, ..Look::default() })
 }
 
 /// As a kernel asks of a file that somebody has open.
@@ -95,7 +107,7 @@ async fn claim(user: &User<'_>, op: MetaOp) -> Claimed {
 }
 
 fn granted(end: u64) -> Claimed {
-    Claimed { end, through_ms: 0 }
+    Claimed { end, ..Claimed::default() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,6 +216,32 @@ async fn who_writes_where_another_has_claimed_waits_until_that_is_told() {
     let through = MetaOp::Claim(Claim { ino, through: true, ..Claim::default() });
     let through = while_heeding(&all, claim(&a, through)).await;
     assert!(through.end == 0 && through.through_ms >= 4_000, "an answer may be late: {through:?}");
+}
+
+/// Its storage server was lost: who wrote elsewhere waited with it, up to 120 s, and then failed.
+#[tokio::test(start_paused = true)]
+async fn who_is_slow_to_tell_what_he_has_claimed_keeps_nobody_from_other_ranges() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    let all = [&a, &b];
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    a.publish(Publish { ino, length_min: 70_000, ..Publish::default() }).await.unwrap();
+    let held_back = async |op| assert_eq!(kind(b.call(op).await), ErrorKind::HeldBack);
+    held_back(wish_to_write(ino, 5..6)).await;
+    let once = Claimed { once: true, ..Claimed::default() };
+    assert_eq!(claim(&b, wish_to_write(ino, 10..30)).await, once);
+    held_back(wish(ino, 10..30, 30)).await;
+    held_back(wish_to_write(ino, 9..30)).await;
+    let MetaAnswer::Entry(attr) = b.call(look_at(ino, 10..70_000)).await.unwrap() else { panic!() };
+    assert!(!attr.leased && attr.length == 70_000, "what is read next has to be asked for, too");
+    held_back(look_at(ino, 9..20)).await;
+    held_back(look_at(ino, 69_999..70_001)).await;
+    held_back(look(ino)).await;
+    let cut = b.truncate(ino, 20_000).await;
+    assert_eq!(kind(cut), ErrorKind::HeldBack, "what is cut off must not be written after that");
+    assert_eq!(heed(&a).await.len(), 1);
+    let refused = claim(&b, wish_to_write(ino, 5..6)).await;
+    assert!(refused.through_ms > 0 && !refused.once, "nobody holds anything back: {refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

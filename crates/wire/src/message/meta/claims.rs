@@ -16,6 +16,13 @@ pub struct Look {
     /// claimed they keep ([`Ask::keep`](super::Ask::keep)), and go on to hold back.
     #[prost(bool, tag = "3")]
     pub told: bool,
+    /// First byte that is about to be read, if anything is known of that: who holds back only what lies elsewhere is asked to
+    /// tell it, and not waited for.
+    #[prost(uint64, tag = "4")]
+    pub start: u64,
+    /// First byte after that; 0: nothing is known.
+    #[prost(uint64, tag = "5")]
+    pub end: u64,
 }
 
 /// See [`MetaOp::Told`](super::MetaOp::Told).
@@ -51,9 +58,12 @@ pub struct Claim {
     /// First byte after what is of use, if nobody has claimed it.
     #[prost(uint64, tag = "4")]
     pub wanted_end: u64,
-    /// No range: the caller writes through, or changes contents in another way.
+    /// Nothing is to be granted: the caller writes through, or changes contents in another way.
     #[prost(bool, tag = "5")]
     pub through: bool,
+    /// The caller writes to the range as soon as he may, and knows [`Claimed::once`].
+    #[prost(bool, tag = "6")]
+    pub once: bool,
 }
 
 /// See [`MetaOp::Claim`](super::MetaOp::Claim).
@@ -66,4 +76,8 @@ pub struct Claimed {
     /// caller's clock from when it asked. So long it writes through without asking again.
     #[prost(uint64, tag = "2")]
     pub through_ms: u64,
+    /// Others still hold something back, but not in the range: the write for which this was asked, and no other, may go through
+    /// to it ([`Claim::once`]).
+    #[prost(bool, tag = "3")]
+    pub once: bool,
 }

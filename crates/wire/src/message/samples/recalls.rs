@@ -15,7 +15,8 @@ impl Gen {
     }
 
     pub(super) fn look(&mut self) -> meta::Look {
-        meta::Look { ino: self.u64(), to_read: self.bool(), told: self.bool() }
+        let (ino, to_read, told) = (self.u64(), self.bool(), self.bool());
+        meta::Look { ino, to_read, told, start: self.u64(), end: self.u64() }
     }
 
     pub(super) fn told(&mut self) -> meta::MetaOp {
@@ -26,12 +27,13 @@ impl Gen {
 
     pub(super) fn claim(&mut self) -> meta::MetaOp {
         let (ino, start, end) = (self.u64(), self.u64(), self.u64());
-        let (wanted_end, through) = (self.u64(), self.bool());
-        meta::MetaOp::Claim(meta::Claim { ino, start, end, wanted_end, through })
+        let (wanted_end, through, once) = (self.u64(), self.bool(), self.bool());
+        meta::MetaOp::Claim(meta::Claim { ino, start, end, wanted_end, through, once })
     }
 
     pub(super) fn claimed(&mut self) -> meta::MetaAnswer {
-        meta::MetaAnswer::Claimed(meta::Claimed { end: self.u64(), through_ms: self.u64() })
+        let (end, through_ms, once) = (self.u64(), self.u64(), self.bool());
+        meta::MetaAnswer::Claimed(meta::Claimed { end, through_ms, once })
     }
 
     pub(super) fn wait(&mut self) -> meta::Wait {

@@ -53,7 +53,7 @@ impl Volume {
         }
         let state = &file.state;
         let life = state.life();
-        self.refresh_attr(state).await?;
+        self.refresh_attr(state, &(0..0)).await?;
         self.claim_nothing(state).await?;
         let order = self.in_order(state).await?;
         let exclusive = Exclusive::new(state);

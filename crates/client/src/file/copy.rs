@@ -52,7 +52,7 @@ impl Volume {
         if same && source_offset.abs_diff(target_offset) < len {
             return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));
         }
-        self.refresh_attr(&source.state).await?;
+        self.refresh_attr(&source.state, &(0..0)).await?;
         self.claim_nothing(&target.state).await?;
         // Before all is sent: it may be moved out meanwhile, unsent.
         let is_inline = source.state.core().is_inline();

@@ -32,7 +32,7 @@ impl Volume {
     ) -> Result<u64> {
         let _timer = self.count(Op::Seek);
         let state = &file.state;
-        self.refresh_attr(state).await?;
+        self.refresh_attr(state, &(0..0)).await?;
         // Looked at before all is sent: it may be moved out of the inode meanwhile, unsent.
         let (length, placement) = {
             let core = state.core();

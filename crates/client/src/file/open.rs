@@ -1,6 +1,7 @@
 //! Opening and releasing files.
 
 use super::ahead::Sequence;
+use super::claims::Runs;
 use super::state::{Body, FileState};
 use crate::api::OpenFlags;
 use crate::metrics::Op;
@@ -24,8 +25,6 @@ pub struct OpenFile {
     opened_shared: bool,
     /// It counts in [`super::state::Core::paged_handles`].
     paged: bool,
-    /// It counts in [`super::state::Core::paged_readers`] as well.
-    has_read: AtomicBool,
     /// It counts among those that [`super::state::Core::dropping`] speaks of.
     dropping: AtomicBool,
     /// Opened by an ordinary user: writing takes setuid and setgid away.
@@ -34,6 +33,8 @@ pub struct OpenFile {
     /// by each of [`TellBy`].
     failures_told: [AtomicU64; 3],
     pub(crate) sequence: Mutex<Sequence>,
+    /// Where it writes while others have the file open.
+    pub(crate) runs: Mutex<Runs>,
     released: AtomicBool,
 }
 
@@ -110,14 +111,11 @@ impl OpenFile {
         }
     }
 
-    /// Something is read through it.
+    /// Something leased is read through it.
     pub(crate) fn reads(&self) {
-        if !self.paged || self.has_read.load(Ordering::Relaxed) {
-            return;
-        }
-        let mut core = self.state.core();
-        if !self.is_released() && !self.has_read.swap(true, Ordering::Relaxed) {
-            core.paged_readers += 1;
+        if self.paged {
+            let mut core = self.state.core();
+            core.paged_reads = core.paged_handles > 0;
         }
     }
 
@@ -346,10 +344,10 @@ impl Volume {
             keep_cache,
             opened_shared,
             paged,
-            has_read: AtomicBool::new(false),
             drops_setid: cred.uid != 0,
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
+            runs: Mutex::default(),
             released: AtomicBool::new(false),
         })
     }
@@ -410,7 +408,7 @@ impl Volume {
             }
             core.direct_handles -= usize::from(file.flags.direct);
             core.paged_handles -= usize::from(file.paged);
-            core.paged_readers -= usize::from(file.has_read.load(Ordering::Relaxed));
+            core.paged_reads &= core.paged_handles > 0;
             if core.handles == 0 {
                 core.ahead.clear();
             }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::layout::Placement;
 use strake_types::{Consistency, Error, ErrorKind, Piece, Result};
-use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
+use strake_wire::message::meta::{self, Look, MetaAnswer, MetaOp};
 use strake_wire::message::storage::{Read, StorageOp};
 
 /// Least that is read ahead of a sequential reader once its window has grown.
@@ -92,11 +92,11 @@ impl Volume {
         let (began, offset) = (self.now(), range.start);
         file.heard_of();
         file.check_readable(self)?;
-        file.reads();
         let asks = self.keeps_leases() || range.end > file.state.core().length;
-        let leased = !asks || self.refresh_attr(&file.state).await?;
-        if !leased {
-            unleased();
+        let leased = !asks || self.refresh_attr(&file.state, &range).await?;
+        match leased {
+            true => file.reads(),
+            false => unleased(),
         }
         if file.state.core().is_inline_stale() {
             self.refresh_inline(&file.state).await?;
@@ -136,8 +136,9 @@ impl Volume {
     }
 
     /// Another mount may have changed the file: asks, unless we know well enough. What is cached of it goes
-    /// if so. False if the file could be leased, and is not.
-    pub(super) async fn refresh_attr(&self, file: &FileState) -> Result<bool> {
+    /// if so. False if the file could be leased, and is not. What others hold back is told first: all of it, if the range that
+    /// is to be read is empty.
+    pub(super) async fn refresh_attr(&self, file: &FileState, range: &Range<u64>) -> Result<bool> {
         self.settle_again(file).await?;
         let (learned, version, leasable) = {
             let core = file.core();
@@ -156,7 +157,9 @@ impl Volume {
         if known || self.options().exclusive || is_broken("recalls-reach-readers") {
             return Ok(true);
         }
-        let attr = self.fetch_attr(file.ino(), self.keeps_leases()).await?;
+        let (ino, Range { start, end }) = (file.ino().0, range.clone());
+        let look = Look { ino, to_read: self.keeps_leases(), start, end, ..Look::default() };
+        let attr = self.look(look).await?;
         let leasable = leasable && attr.nlink > 0 && self.keeps_leases();
         Ok(!leasable || self.leases(attr.ino).covers(attr.ino, attr.version, self.now()))
     }

@@ -214,26 +214,23 @@ impl Volume {
         (claimed || core.claims.let_through(now)).then_some(claimed)
     }
 
-    /// Asks for a claim on a range of a shared file, or (`through`) that nobody has any. Whether that was granted
-    /// [`Volume::may_hold_back`] says.
-    pub(super) async fn claim(
-        &self,
-        file: &FileState,
-        range: &Range<u64>,
-        through: bool,
-    ) -> Result<()> {
+    /// Asks for a claim on a range of a shared file, or (no wish) that nobody has any. Whether that was granted
+    /// [`Volume::may_hold_back`] says; true if the write for which it is asked may go through to the range, and no other:
+    /// nobody held anything back there since it began.
+    pub(super) async fn claim(&self, file: &FileState, wish: Option<Wish>) -> Result<bool> {
         let (claim, turn, life) = {
             let core = file.core();
             // What a kernel keeps is recalled with leases, and nobody is leased a file of which something is claimed.
-            let pages = core.paged_readers > 0;
-            let through = through || pages || !self.leases(file.ino()).last(self.now());
-            let Wish { start, end, wanted_end } = core.claims.wish(range);
-            let claim = meta::Claim { ino: file.ino().0, start, end, wanted_end, through };
+            let pages = core.paged_reads;
+            let through = wish.is_none() || pages || !self.leases(file.ino()).last(self.now());
+            let (ino, once) = (file.ino().0, wish.is_some());
+            let Wish { start, end, wanted_end } = wish.unwrap_or_default();
+            let claim = meta::Claim { ino, start, end, wanted_end, through, once };
             (claim, core.claims.turn(), Life::of(file, &core))
         };
         let said = match self.ask_about(&self.root_cred(), MetaOp::Claim(claim)).await {
             Err(error) if error.kind == ErrorKind::Malformed => {
-                return self.without_claims(file.ino(), error).await;
+                return self.without_claims(file.ino(), error).await.map(|()| false);
             }
             said => said?,
         };
@@ -244,10 +241,13 @@ impl Volume {
             if core.claims.turn() == turn && life.is_that_of(&core) {
                 core.claims.granted(claim.start..claimed.end);
             }
-        } else if self.session(file.ino()).is_newest(said.incarnation) {
-            core.claims.refused(said.asked + Duration::from_millis(claimed.through_ms));
+            return Ok(false);
         }
-        Ok(())
+        if !self.session(file.ino()).is_newest(said.incarnation) {
+            return Ok(false);
+        }
+        core.claims.refused(said.asked + Duration::from_millis(claimed.through_ms));
+        Ok(claimed.once)
     }
 
     /// The server does not know what a claim is: one of an earlier release has taken over, and says of a question that it does
@@ -262,7 +262,6 @@ impl Volume {
 
     /// Before contents are changed otherwise than by writing: nobody has a claim on the file then.
     pub(super) async fn claim_nothing(&self, file: &FileState) -> Result<()> {
-        let nothing = 0..0;
         for _ in 0..CLAIMS_MAX {
             let asks = {
                 let core = file.core();
@@ -272,7 +271,7 @@ impl Volume {
             if !asks {
                 return Ok(());
             }
-            self.claim(file, &nothing, true).await?;
+            self.claim(file, None).await?;
         }
         Err(no_claim())
     }

@@ -116,8 +116,8 @@ pub(crate) struct Core {
     pub(crate) direct_handles: usize,
     /// Open handles through which a kernel may keep pages of what is written although others write.
     pub(crate) paged_handles: usize,
-    /// Those of them that have read something: of what they have read a kernel may keep pages.
-    pub(crate) paged_readers: usize,
+    /// Something was read through these since the kernel dropped the file's pages last: it may keep what that was.
+    pub(crate) paged_reads: bool,
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.
     pub(crate) ours: Option<Contents>,
@@ -391,7 +391,7 @@ impl FileState {
             kept: kept.take_up(attr),
             direct_handles: 0,
             paged_handles: 0,
-            paged_readers: 0,
+            paged_reads: false,
             ours: Some((attr.length, attr.mtime)),
             dropping: 0,
             stale_pages: false,

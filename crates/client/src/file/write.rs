@@ -88,7 +88,7 @@ impl Volume {
         self.settle_again(&file.state).await?;
         if matches!(at, At::End) && file.state.is_idle() && !file.state.core().shared {
             // Others may have appended since, or the session was lost.
-            self.refresh_attr(&file.state).await?;
+            self.refresh_attr(&file.state, &(0..0)).await?;
         }
         if matches!(at, At::End) && data.len() > PART_BYTES_MAX {
             // The file may get shared between two parts.
@@ -149,13 +149,13 @@ impl Volume {
             return Ok(Some((if let At::Offset(offset) = at { offset } else { length }, true)));
         }
         let mut room = Some(self.room_for(data.len()).await);
-        let (state, mut claims) = (&file.state, 0);
+        let (state, mut claims, mut once) = (&file.state, 0, false);
         loop {
             let progress = state.progress.notified();
             let taken = {
                 let mut core = state.core();
                 life.check_in(&core)?;
-                let taken = self.take(&mut core, file, at, &data, &mut room);
+                let taken = self.take(&mut core, file, (at, once), &data, &mut room);
                 if core.dirty.ready_len() > 0 {
                     self.start_senders(state, &mut core);
                 }
@@ -170,8 +170,10 @@ impl Volume {
                 Taken::Claim(offset) => {
                     claims += 1;
                     let range = offset..offset + data.len() as u64;
-                    // Who appends tells it before he gives the end back.
-                    self.claim(state, &range, matches!(at, At::LockedEnd)).await?;
+                    // Who appends tells it before he gives the end back, and has to know where that is.
+                    let placed = !matches!(at, At::LockedEnd);
+                    let wish = placed.then(|| file.runs.lock().wish(&range));
+                    once = self.claim(state, wish).await?;
                 }
                 Taken::Lock => return Ok(None),
                 Taken::Wait => progress.await,
@@ -197,11 +199,12 @@ impl Volume {
         self.memory().dirty(bytes).await
     }
 
+    /// `once`: it may go through to where it is written, if that is not claimed.
     fn take(
         &self,
         core: &mut Core,
         file: &OpenFile,
-        at: At,
+        (at, once): (At, bool),
         data: &Bytes,
         room: &mut Option<Option<Room>>,
     ) -> Result<Taken> {
@@ -234,9 +237,12 @@ impl Volume {
             }
             Body::Inline(_) => return Ok(Taken::MoveOut),
             Body::Chunks => {
-                let Some(held) = self.may_hold_back(file.ino(), core, &(offset..end)) else {
-                    return Ok(Taken::Claim(offset));
-                };
+                let range = offset..end;
+                let held = self.may_hold_back(file.ino(), core, &range).or(once.then_some(false));
+                let Some(held) = held else { return Ok(Taken::Claim(offset)) };
+                if core.shared {
+                    file.runs.lock().note(&range);
+                }
                 let now = self.now();
                 core.write_chunks(offset, data, room.take().flatten(), now)?;
                 held

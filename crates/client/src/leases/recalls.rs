@@ -124,6 +124,9 @@ impl Volume {
                     at.forget(recalled.number, self.now() + pause);
                 }
                 let open = self.open_ones(share, &changed);
+                // The kernel drops it now.
+                let files = open.iter().filter_map(|ino| self.inodes().file(*ino));
+                files.for_each(|file| file.core().paged_reads = false);
                 if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
                     let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
                     if dropped.await.is_err() {

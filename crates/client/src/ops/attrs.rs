@@ -97,7 +97,7 @@ impl Volume {
         self.look(Look { ino: ino.0, to_read, ..Look::default() }).await
     }
 
-    async fn look(&self, look: Look) -> Result<Attr> {
+    pub(crate) async fn look(&self, look: Look) -> Result<Attr> {
         let asked = self.now();
         let answer = self.ask(&self.root_cred(), MetaOp::GetAttr(look)).await?;
         self.entry(answer, asked, "getattr")

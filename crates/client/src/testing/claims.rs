@@ -15,6 +15,11 @@ impl Fake {
         self.state.lock().claims = Some(all);
     }
 
+    /// Nothing is granted from now on, but each write may go through to where nobody else has a claim.
+    pub(crate) fn let_through_once(&self) {
+        self.state.lock().once = true;
+    }
+
     /// It is of a release that knows of no claims, from the next session on; and the next one is the first that it is asked for.
     pub(crate) fn know_no_claims(&self) {
         self.state.lock().claims = None;
@@ -24,8 +29,10 @@ impl Fake {
 
 impl FakeState {
     pub(super) fn claimed(&self, claim: &Claim) -> MetaAnswer {
-        let granted = self.claims == Some(true) && !claim.through;
-        let (end, through_ms) = if granted { (claim.wanted_end, 0) } else { (0, 1_000) };
-        MetaAnswer::Claimed(Claimed { end, through_ms })
+        let once = self.once && claim.once;
+        let granted = self.claims == Some(true) && !claim.through && !once;
+        let end = if granted { claim.wanted_end } else { 0 };
+        let through_ms = if granted || once { 0 } else { 1_000 };
+        MetaAnswer::Claimed(Claimed { end, through_ms, once })
     }
 }

@@ -10,9 +10,15 @@ pub(super) fn describe(op: &MetaOp) -> String {
         MetaOp::CloseSession(_) => "close session".into(),
         MetaOp::Create(_) => "create".into(),
         MetaOp::Open(_) => "open".into(),
+        MetaOp::GetAttr(look) if look.to_read && look.end > 0 => {
+            format!("getattr to read {}-{}", look.start, look.end)
+        }
         MetaOp::GetAttr(look) if look.to_read => "getattr to read".into(),
         MetaOp::GetAttr(look) if look.told => "getattr told".into(),
         MetaOp::GetAttr(_) => "getattr".into(),
+        MetaOp::Claim(claim) if claim.through && claim.once => {
+            format!("claim through {}-{}", claim.start, claim.end)
+        }
         MetaOp::Claim(claim) if claim.through => "claim nothing".into(),
         MetaOp::Claim(claim) => {
             format!("claim {}-{}, {}", claim.start, claim.end, claim.wanted_end)

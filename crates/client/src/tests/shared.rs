@@ -199,6 +199,52 @@ async fn what_is_written_to_a_claimed_range_is_held_back_until_the_claim_is_call
     assert_eq!(starting(&log, "publish").len(), 2, "{log:?}");
 }
 
+/// Others hold something back elsewhere, and cannot tell it.
+#[tokio::test]
+async fn a_write_that_is_let_through_once_is_told_and_the_next_one_asks_again() {
+    let (fake, volume, file) = claiming().await;
+    fake.let_through_once();
+    for at in [0, 5] {
+        write(&volume, &file, at, pattern(3, 10)).await;
+        let log = fake.take_log();
+        assert_eq!(starting(&log, "claim"), ["claim 0-1048576, 1048576"]);
+        assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");
+    }
+}
+
+/// One handle that had read something kept all who wrote to the file from claims, for as long as it was open.
+#[tokio::test(start_paused = true)]
+async fn who_has_read_by_pages_claims_again_when_the_kernel_has_dropped_them() {
+    for dropped in [false, true] {
+        let fake = Arc::new(Fake::default());
+        fake.grant_claims(true);
+        let leasing = VolumeOptions { leases: true, clock: Arc::new(Still), ..options() };
+        let volume = fake.volume(leasing).await;
+        until_logged(&fake, "Recalls(Recalls { followed: 1").await;
+        let file = create(&volume, "a").await;
+        write(&volume, &file, 0, pattern(1, 20_000)).await;
+        volume.fsync(&file, false).await.unwrap();
+        read(&volume, &file, 0, 10).await;
+        let ino = file.ino().0;
+        volume.share(&[Ask { ino, number: 7, keep: false }]);
+        until_logged(&fake, "Told").await;
+        if dropped {
+            fake.recall(2, ino);
+            while starting(&fake.take_log(), "Recalls(Recalls { followed: 2").is_empty() {
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+        }
+        write(&volume, &file, 0, pattern(2, 10)).await;
+        let log = fake.take_log();
+        let expected = match dropped {
+            true => "claim 0-1048576, 1048576",
+            false => "claim through 0-1048576",
+        };
+        assert_eq!(starting(&log, "claim"), [expected]);
+        assert_eq!(starting(&log, "publish").is_empty(), dropped, "{log:?}");
+    }
+}
+
 #[tokio::test]
 async fn who_is_asked_for_a_look_tells_once_and_goes_on_to_hold_back() {
     let (fake, volume, file) = claiming().await;
@@ -273,7 +319,7 @@ async fn who_has_a_file_open_and_looks_has_what_others_hold_back_told_first() {
     let forget = || volume.leases(ino).forget(&[ino], volume.now());
     forget();
     read(&volume, &file, 0, 10).await;
-    assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr to read"]);
+    assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr to read 0-10"]);
     forget();
     volume.getattr(ino).await.unwrap();
     assert_eq!(starting(&fake.take_log(), "getattr"), ["getattr told"], "claims may stay");

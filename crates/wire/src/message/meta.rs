@@ -221,7 +221,8 @@ impl MetaOp {
         }))
     }
 
-    /// True for what may have to wait for other clients: it is answered when they have done something.
+    /// True for what may have to wait for other clients: it is answered when they have done something. What they do (they tell
+    /// what they have written, or unlock) must not have to wait behind it, also where each of two clients waits for the other.
     pub fn waits_for_others(&self) -> bool {
         match self {
             MetaOp::SetLock(lock) => lock.wait_ms > 0,

@@ -300,6 +300,11 @@ async fn nothing_is_granted_of_a_file_that_somebody_has_open_only_to_read() {
     world.clock.advance_ms(PAUSE_MS);
     let all = [&a, &b, &reader];
     assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    // Who may write as well is no such reader, however he has it open besides.
+    for mode in [BOTH, READ] {
+        reader.open(ino, mode).await.unwrap();
+    }
+    assert_eq!(while_heeding(&all, claim(&b, wish(ino, 10..20, 20))).await, granted(20));
 }
 
 /// It gave up what had been granted since.

@@ -4,7 +4,9 @@ use crate::frame::{Draft, FrameKind, crc32c};
 use crate::hello::{self, Hello};
 use crate::link::{FrameReader, Outbox};
 use crate::message::manager::{Heartbeat, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest};
-use crate::message::meta::{Lock, MetaAnswer, MetaOp, MetaRequest, Recalls};
+use crate::message::meta::{
+    Claim, Lock, Look, MetaAnswer, MetaOp, MetaRequest, Publish, Recalls, Told,
+};
 use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
 use crate::options::CallerOptions;
 use crate::service::{ManagerService, MetaService, StorageService};
@@ -147,6 +149,28 @@ async fn a_call_does_not_wait_behind_waits_for_locks() {
         biased;
         _ = &mut waits => panic!("nobody answers them"),
         answer = meta(&names, 0, 7) => assert_eq!(answer.unwrap(), 7),
+    }
+}
+
+/// Of two clients that wait for each other neither would come to tell anything.
+#[tokio::test]
+async fn what_is_told_does_not_wait_behind_those_who_wait_until_others_tell() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let names = callers(20_000).meta(&server.entry());
+    let look = |to_read, told| MetaOp::GetAttr(Look { to_read, told, ..Look::default() });
+    let ops = [look(true, false), look(false, true), MetaOp::Claim(Claim::default())];
+    // In this session nobody is answered.
+    let wait = |op: MetaOp| MetaRequest { session: 2, op: Some(op), ..MetaRequest::default() };
+    let requests = (0..2 * CALLS_MAX).map(|nth| wait(ops[nth % ops.len()].clone()));
+    let mut waits = join_all(requests.map(|request| names.call(request)));
+    for op in [MetaOp::Told(Told::default()), MetaOp::Publish(Publish::default())] {
+        tokio::select! {
+            biased;
+            _ = &mut waits => panic!("nobody answers them"),
+            reply = names.call(MetaRequest { op: Some(op), ..MetaRequest::default() }) => {
+                assert!(reply.unwrap().answer.is_some());
+            }
+        }
     }
 }
 

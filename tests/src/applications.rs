@@ -185,6 +185,7 @@ fn with_file(verb: &str, file: &File, words: &[&str]) -> Told {
             // One call, whole or not at all.
             Ok(vec![file.write_at(&bytes, number(at)? * number(unit)?)? as u64])
         }
+        ("size", []) => file.metadata().map(|stat| vec![stat.len()]),
         ("sync", []) => done(file.sync_all()),
         ("add", [unit, count, mark]) => {
             let bytes = filled(number(unit)?, number(count)?, number(mark)?);

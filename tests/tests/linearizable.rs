@@ -36,6 +36,10 @@ const NAMES: u64 = 3;
 const BELIEF_NS: u64 = 100_000_000;
 /// Blocks of a file at most.
 const BLOCKS: u64 = 6;
+/// Blocks that are a process's own, where several write parts of a file,
+const PART: u64 = 4;
+/// and so many blocks of 4 KiB from one of them to the next: half of the least that a mount claims.
+const STRIDE: u64 = 128;
 
 /// A volume with its mounts and the processes on them.
 struct Stage {
@@ -531,6 +535,78 @@ fn who_reads_an_open_file_sees_what_other_mounts_have_written() {
         let blocks = if seed % 2 == 0 { BLOCKS } else { 1 };
         let first = first_blocks(stage, seed, 4096, blocks);
         judged(&first, &stage.play(seed, use_handle))
+    });
+}
+
+/// A handle that stays open.
+struct Held {
+    client: u32,
+    with_pages: bool,
+    /// When it was opened: from and to.
+    opened: (u64, u64),
+}
+
+fn hold_file(player: &mut Player, noted: &mut Vec<Held>) {
+    let path = format!("{}/file", player.root);
+    let how = ["cached", "direct"][player.random.below(2) as usize];
+    let hold = player.ask(&format!("hold file {path} {how}"));
+    hold.good("hold");
+    let (client, with_pages) = (player.client, how == "cached");
+    noted.push(Held { client, with_pages, opened: (hold.began, hold.ended) });
+}
+
+/// Through a handle that is open all the time, while others write as well: at first only to its own part and looks how long the
+/// file is, so that mounts claim what they write to; then also to that of others, and reads.
+fn use_parts(player: &mut Player, noted: &mut Vec<Used>, all_held: &[Held]) {
+    let path = format!("{}/file", player.root);
+    let held = all_held.iter().find(|held| held.client == player.client).expect("it is held");
+    for nth in 0..9 + player.random.below(6) {
+        let alone = nth < 6;
+        let owner = match alone || player.random.percent(60) {
+            true => u64::from(player.client),
+            false => player.random.below(APPLICATIONS as u64),
+        };
+        let at = (owner * PART + player.random.below(PART)) * STRIDE;
+        let (deed, words) = match player.random.below(10) {
+            0..2 => {
+                let looks = ["size file".to_owned(), format!("length {path}")];
+                (Deed::Length(0), looks[player.random.below(2) as usize].clone())
+            }
+            2 => {
+                player.ask("sync file").good("sync");
+                continue;
+            }
+            3..6 if !alone => (Deed::Read(at, vec![], 1), format!("pread file 4096 {at} 1")),
+            _ => {
+                let mark = player.mark();
+                (Deed::Write(at, 1, mark), format!("pwrite file 4096 {at} 1 {mark}"))
+            }
+        };
+        let answer = player.ask(&words);
+        let told = answer.good(&words);
+        let deed = match deed {
+            Deed::Read(at, _, count) => Deed::Read(at, told, count),
+            Deed::Length(_) => {
+                assert_eq!(told[0] % 4096, 0, "no length that anybody has written");
+                Deed::Length(told[0] / 4096)
+            }
+            other => other,
+        };
+        let (done, mount) = (player.done(deed, &answer), player.mount);
+        let (with_pages, held) = (held.with_pages, Some(held.opened));
+        noted.push(Used { done, mount, with_pages, held });
+    }
+    player.ask("drop file").good("drop");
+}
+
+/// What a mount has claimed it holds back, until somebody reads the file, or looks how long it is.
+#[test]
+fn who_reads_or_looks_sees_what_several_mounts_have_written_to_parts_of_a_file() {
+    Stage::new().perform("parts", |stage, seed| {
+        let first = first_blocks(stage, seed, 4096, 1);
+        // All have it open before the first one writes: who writes alone claims nothing for a while.
+        let held = stage.play(seed, hold_file);
+        judged(&first, &stage.play(seed, |player, noted| use_parts(player, noted, &held)))
     });
 }
 

@@ -13,7 +13,7 @@ mod managers;
 use crate::caller::Callers;
 use crate::capability::reign_of;
 use crate::message::manager::{
-    ClusterMap, Fence, Fenced, GetMap, Group, ManagerAnswer, ManagerOp, Server, Volume,
+    ClusterMap, Fence, Fenced, GetMap, Group, ManagerAnswer, ManagerOp, MapVersion, Server, Volume,
 };
 use crate::service::{ManagerService, MetaService, StorageService};
 use parking_lot::{Mutex, RwLock};
@@ -48,6 +48,8 @@ pub enum ManagerSource {
 /// A map and what is looked up in it, resolved once per epoch.
 struct Resolved {
     map: Arc<ClusterMap>,
+    /// Which one that is, by the manager's word.
+    version: MapVersion,
     storage: HashMap<TargetId, Arc<dyn StorageService>>,
     /// With the epoch since which it is the one.
     meta: HashMap<VolumeId, (Arc<dyn MetaService>, Epoch)>,
@@ -113,7 +115,7 @@ impl MapView {
         };
         let first = fixed.clone().unwrap_or_default();
         let (epochs, hurried) = (watch::Sender::new(first.epoch), Arc::default());
-        let resolved = RwLock::new(Arc::new(Resolved::new(&callers, first)));
+        let resolved = RwLock::new(Arc::new(Resolved::new(&callers, first, MapVersion::default())));
         let view = Arc::new(Self {
             callers,
             source,
@@ -325,7 +327,7 @@ impl MapView {
         map.epoch += 1;
         let (volume, epoch) = (volume.0, map.epoch);
         map.fenced.extend(sessions.iter().map(|s| Fenced { volume, session: s.0, epoch }));
-        self.install(map);
+        self.install(map, MapVersion::default());
     }
 
     /// Fetches the map, if the one known is of an earlier epoch.
@@ -349,7 +351,7 @@ impl MapView {
         // A service of this process was registered since: from now on it is called directly.
         let mut slot = self.resolved.write();
         let map = (*slot.map).clone();
-        *slot = Arc::new(Resolved::new(&self.callers, map));
+        *slot = Arc::new(Resolved::new(&self.callers, map, slot.version));
         slot.clone()
     }
 
@@ -361,24 +363,35 @@ impl MapView {
         // That of another one meanwhile is no news.
         missed.retain(|share, since| self.owned_since(VolumeId(*share)) == *since);
         let missed = missed.into_keys().collect();
-        let op = ManagerOp::GetMap(GetMap { known_epoch: self.current().epoch, missed });
+        // What comes may be what differs from exactly this one.
+        let known = self.resolved.read().clone();
+        let op = ManagerOp::GetMap(GetMap { missed, ..known.question() });
         let answer = self.ask("GetMap", op, |answer| match answer {
             ManagerAnswer::Map(answer) => Some(answer),
             _ => None,
         });
-        answer.await?.decoded()?.into_iter().for_each(|map| self.install(map));
+        let answer = answer.await?;
+        let version = answer.version.unwrap_or_default();
+        if let Some(map) = answer.after(&known.map)? {
+            self.install(map, version);
+        }
         Ok(())
     }
 
+    /// Asks for what is newer than the map that is known.
+    pub fn question(&self) -> GetMap {
+        self.resolved.read().question()
+    }
+
     /// Takes a newer map. One of another cluster, or an older one, is ignored.
-    fn install(&self, map: ClusterMap) {
+    fn install(&self, map: ClusterMap, version: MapVersion) {
         if !self.is_wanted(&map) {
             return;
         }
         self.callers.set_cluster(&map.cluster);
         let epoch = map.epoch;
         // What takes long is done where nobody waits for it: this, and to free the map of before.
-        let mut other = Arc::new(Resolved::new(&self.callers, map));
+        let mut other = Arc::new(Resolved::new(&self.callers, map, version));
         {
             let mut resolved = self.resolved.write();
             if epoch < resolved.map.epoch {
@@ -403,7 +416,11 @@ impl MapView {
 }
 
 impl Resolved {
-    fn new(callers: &Callers, map: ClusterMap) -> Self {
+    fn question(&self) -> GetMap {
+        GetMap { known_epoch: self.map.epoch, missed: Vec::new(), known: Some(self.version) }
+    }
+
+    fn new(callers: &Callers, map: ClusterMap, version: MapVersion) -> Self {
         let generation = callers.generation();
         let servers: HashMap<u32, &Server> = map.servers.iter().map(|s| (s.id, s)).collect();
         let with_server = |target: &crate::message::manager::Target| {
@@ -421,7 +438,7 @@ impl Resolved {
         let moved = map.volumes.iter().map(|volume| volume.owned_since);
         let refused = map.fenced.iter().map(|fenced| fenced.epoch).chain(moved);
         let fenced_epoch = Epoch(refused.max().unwrap_or(0));
-        Self { storage, meta, fenced, fenced_epoch, generation, map: Arc::new(map) }
+        Self { storage, meta, fenced, fenced_epoch, generation, version, map: Arc::new(map) }
     }
 }
 

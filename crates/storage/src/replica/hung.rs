@@ -12,7 +12,7 @@ use super::failing::STORE_FAILS;
 use super::resync::Report;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind};
-use strake_wire::message::manager::{GetMap, ManagerOp};
+use strake_wire::message::manager::ManagerOp;
 use tokio::time::{Instant, timeout};
 
 /// How long it waits for what it has acknowledged alone, before others go on without it.
@@ -146,8 +146,7 @@ impl Replica {
     /// True if the manager says that it takes out a primary by its own word. One of an earlier release would let the group keep one
     /// that answers nobody.
     async fn is_heard_as_primary(&self) -> bool {
-        let known_epoch = self.common.map.current().epoch;
-        let asked = ManagerOp::GetMap(GetMap { known_epoch, ..GetMap::default() });
+        let asked = ManagerOp::GetMap(self.common.map.question());
         let said = timeout(REPORT_WAIT, self.common.map.ask_manager(asked)).await;
         said.is_ok_and(|said| said.is_ok_and(|reply| reply.hears_hangs))
     }

@@ -6,7 +6,7 @@
 
 use super::{ManagerSource, MapView};
 use crate::message::manager::{
-    GetMap, Leader, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, Server,
+    Leader, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, Server,
 };
 use crate::service::ManagerService;
 use futures::StreamExt;
@@ -119,9 +119,7 @@ impl MapView {
         if is_repeatable(&op) {
             return self.search(op).await.map(|(reply, _)| reply);
         }
-        let known_epoch = self.current().epoch;
-        let fetch = GetMap { known_epoch, ..GetMap::default() };
-        let (_, leader) = self.search(ManagerOp::GetMap(fetch)).await?;
+        let (_, leader) = self.search(ManagerOp::GetMap(self.question())).await?;
         let reply = leader.call(ManagerRequest { op: Some(op) }).await?;
         match reply.answer {
             Some(ManagerAnswer::Leader(_)) => {

@@ -2,10 +2,14 @@ mod managers;
 
 use super::*;
 use crate::capability::reign;
-use crate::message::manager::{Group, Target, VolumeSpec};
+use crate::message::manager::{
+    Group, ManagerReply, ManagerRequest, MapAnswer, MapChanges, Target, VolumeSpec,
+};
 use crate::message::meta::MetaRequest;
 use crate::server::Services;
 use crate::tests::{Fake, Running, callers, server_at};
+use async_trait::async_trait;
+use prost::Message;
 use std::sync::atomic::Ordering;
 
 fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {
@@ -25,6 +29,10 @@ fn map(epoch: u64, servers: Vec<Server>) -> ClusterMap {
         volumes: vec![volume(1, "main", true), volume(2, "main", false)],
         ..ClusterMap::default()
     }
+}
+
+fn install(view: &MapView, map: ClusterMap) {
+    view.install(map, MapVersion::default());
 }
 
 #[tokio::test]
@@ -129,10 +137,10 @@ async fn the_first_map_is_waited_for_only_so_long() {
 #[tokio::test]
 async fn older_maps_and_maps_of_other_clusters_are_ignored() {
     let view = MapView::fixed(callers(60_000), map(4, Vec::new()));
-    view.install(map(3, Vec::new()));
-    view.install(ClusterMap { cluster: "other".into(), ..map(9, Vec::new()) });
+    install(&view, map(3, Vec::new()));
+    install(&view, ClusterMap { cluster: "other".into(), ..map(9, Vec::new()) });
     assert_eq!((view.current().epoch, view.current().cluster.as_str()), (4, "c"));
-    view.install(map(5, Vec::new()));
+    install(&view, map(5, Vec::new()));
     assert_eq!(view.current().epoch, 5);
 }
 
@@ -140,12 +148,65 @@ async fn older_maps_and_maps_of_other_clusters_are_ignored() {
 async fn who_watches_is_told_of_newer_maps_only() {
     let view = MapView::fixed(callers(60_000), map(4, Vec::new()));
     let mut epochs = view.watch();
-    view.install(map(4, Vec::new()));
-    view.install(map(3, Vec::new()));
+    install(&view, map(4, Vec::new()));
+    install(&view, map(3, Vec::new()));
     assert!(!epochs.has_changed().unwrap());
-    view.install(map(5, Vec::new()));
+    install(&view, map(5, Vec::new()));
     assert_eq!(*epochs.borrow_and_update(), 5);
     assert!(!epochs.has_changed().unwrap());
+}
+
+/// Sends the whole map of epoch 1, and what makes that of epoch 2 of it.
+#[derive(Default)]
+struct Changing {
+    asked: Mutex<Vec<Option<MapVersion>>>,
+}
+
+#[async_trait]
+impl ManagerService for Changing {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        let Some(ManagerOp::GetMap(get)) = request.op else {
+            return Err(ErrorKind::NotSupported.into());
+        };
+        self.asked.lock().push(get.known);
+        let version = Some(MapVersion { manager: 7, number: get.known_epoch + 1 });
+        let answer = match get.known_epoch {
+            0 => MapAnswer { version, ..MapAnswer::of(&map(1, vec![server_at("127.0.0.1:1")])) },
+            1 => {
+                let volume = Volume { id: 3, meta_server: 1, ..Volume::default() };
+                let map = ClusterMap {
+                    cluster: "c".into(),
+                    epoch: 2,
+                    volumes: vec![volume],
+                    ..ClusterMap::default()
+                };
+                let changes = MapChanges { map, volumes: vec![1], ..MapChanges::default() };
+                let changes = Some(changes.encode_to_vec().into());
+                MapAnswer { version, changes, map: None }
+            }
+            _ => MapAnswer::default(),
+        };
+        Ok(ManagerAnswer::Map(answer).into())
+    }
+}
+
+/// The whole map was sent to everybody with each epoch.
+#[tokio::test]
+async fn who_follows_says_which_map_it_has_and_takes_what_differs() {
+    let manager = Arc::new(Changing::default());
+    let source = ManagerSource::Local(manager.clone());
+    let view = MapView::connect(callers(60_000), source, 1_000).await.unwrap();
+    for _ in 0..2 {
+        view.refresh().await.unwrap();
+    }
+    let map = view.current();
+    assert_eq!((map.epoch, map.servers.len(), map.targets.len()), (2, 1, 1));
+    assert_eq!(map.volumes.iter().map(|volume| volume.id).collect::<Vec<_>>(), [2, 3]);
+    assert!(view.meta_for(VolumeId(3)).is_ok() && view.meta_for(VolumeId(1)).is_err());
+    view.refresh().await.unwrap();
+    let of = |number| Some(MapVersion { manager: 7, number });
+    let asked = manager.asked.lock().clone();
+    assert_eq!(asked[..3], [Some(MapVersion::default()), of(1), of(2)]);
 }
 
 #[tokio::test]

@@ -1,14 +1,15 @@
 //! Requests to the manager: who belongs to the cluster, and which volumes there are.
 
+mod changes;
 mod map;
 
 use super::common::Template;
 use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
 use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
+pub use changes::{MapAnswer, MapChanges, MapVersion};
 pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
 use prost::{Message, Oneof};
-use strake_types::{Error, ErrorKind};
 
 /// One operation on the cluster.
 #[derive(Clone, PartialEq, Message)]
@@ -334,6 +335,10 @@ pub struct GetMap {
     /// are not left to it any longer.
     #[prost(uint32, repeated, tag = "2")]
     pub missed: Vec<u32>,
+    /// Which map the caller has, if it takes changes; zeros: none that the manager may know. Then how full targets are and who is silent is
+    /// told as of about when something else of them has changed, whatever the epoch.
+    #[prost(message, optional, tag = "3")]
+    pub known: Option<MapVersion>,
 }
 
 /// See [`ManagerOp::CreateVolume`].
@@ -464,27 +469,4 @@ pub struct Joined {
     /// greater ones, so a target that comes with a smaller one than it had is an old copy of a disk.
     #[prost(uint64, repeated, tag = "6")]
     pub generations: Vec<u64>,
-}
-
-/// See [`ManagerAnswer::Map`].
-#[derive(Clone, PartialEq, Message)]
-pub struct MapAnswer {
-    /// The map, as it is sent: it is large, and many are given the same one. [`MapAnswer::decoded`] reads it.
-    #[prost(bytes = "bytes", optional, tag = "1")]
-    pub map: Option<bytes::Bytes>,
-}
-
-impl MapAnswer {
-    /// With this map.
-    pub fn of(map: &ClusterMap) -> Self {
-        Self { map: Some(map.encode_to_vec().into()) }
-    }
-
-    /// The map; `None`: the caller has the newest.
-    pub fn decoded(self) -> strake_types::Result<Option<ClusterMap>> {
-        let malformed = |e: prost::DecodeError| {
-            Error::with(ErrorKind::Malformed, format!("a manager's map: {e}"))
-        };
-        self.map.map(ClusterMap::decode).transpose().map_err(malformed)
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::super::{jobs, manager as mgr};
 use super::Gen;
+use prost::Message;
 
 impl Gen {
     fn target_spec(&mut self) -> mgr::TargetSpec {
@@ -59,7 +60,11 @@ impl Gen {
                 lease_ms: self.u64(),
                 tenure_ms: self.u64(),
             }),
-            GetMap(mgr::GetMap { known_epoch: self.u64(), missed: self.list(Self::u32) }),
+            GetMap(mgr::GetMap {
+                known_epoch: self.u64(),
+                missed: self.list(Self::u32),
+                known: self.opt(Self::map_version),
+            }),
             CreateVolume(self.volume_spec()),
             SetVolume(self.volume_spec()),
             DeleteVolume(mgr::VolumeName { name: self.string() }),
@@ -128,13 +133,31 @@ impl Gen {
                 lost_ms: g.u64(),
             }),
             volumes: self.list(Self::volume),
-            fenced: self.list(|g| mgr::Fenced {
-                volume: g.u32(),
-                session: g.u64(),
-                epoch: g.u64(),
-            }),
+            fenced: self.list(Self::fenced),
             leader: self.u32(),
         }
+    }
+
+    fn map_version(&mut self) -> mgr::MapVersion {
+        mgr::MapVersion { manager: self.u64(), number: self.u64() }
+    }
+
+    fn map_answer(&mut self) -> mgr::MapAnswer {
+        let map = self.opt(Self::map).map(|map| mgr::MapAnswer::of(&map)).unwrap_or_default();
+        let changes = |g: &mut Self| mgr::MapChanges {
+            map: g.map(),
+            servers: g.list(Self::u32),
+            targets: g.list(Self::u32),
+            groups: g.list(Self::u32),
+            volumes: g.list(Self::u32),
+            fenced: g.list(Self::fenced),
+        };
+        let changes = self.opt(changes).map(|changes| changes.encode_to_vec().into());
+        mgr::MapAnswer { changes, version: self.opt(Self::map_version), ..map }
+    }
+
+    fn fenced(&mut self) -> mgr::Fenced {
+        mgr::Fenced { volume: self.u32(), session: self.u64(), epoch: self.u64() }
     }
 
     fn volume(&mut self) -> mgr::Volume {
@@ -162,7 +185,7 @@ impl Gen {
                 lease_ms: self.u64(),
                 generations: self.list(Self::u64),
             }),
-            Map(self.opt(Self::map).map(|map| mgr::MapAnswer::of(&map)).unwrap_or_default()),
+            Map(self.map_answer()),
             Volume(self.volume()),
             Jobs(self.job_list()),
             Target(self.u32()),

@@ -47,6 +47,7 @@ mod records;
 mod scrubs;
 mod service;
 mod show;
+mod shown;
 mod state;
 mod steer;
 #[cfg(test)]

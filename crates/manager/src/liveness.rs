@@ -65,7 +65,7 @@ pub(crate) struct Liveness {
     /// When it looked last, if it does so by itself.
     watched: Option<Duration>,
     servers: HashMap<u32, Heard>,
-    targets: HashMap<u32, TargetSpec>,
+    targets: HashMap<u32, Arc<TargetSpec>>,
     /// When somebody last said that he, or a target of his, is no more. Nobody is taken for the one to go on
     /// who was not heard since: he may be dead, too.
     denied: Duration,
@@ -231,7 +231,7 @@ impl Liveness {
         self.servers.insert(server, heard);
         for spec in specs {
             let (sound, answers) = (spec.poisoned.is_empty(), spec.silent_ms.is_none());
-            let before = self.targets.insert(spec.target, spec);
+            let before = self.targets.insert(spec.target, Arc::new(spec));
             let other = before.as_ref().is_none_or(|b| b.poisoned.is_empty() != sound);
             if other && !sound {
                 self.denied = now;
@@ -330,7 +330,7 @@ impl Liveness {
         if let Some(heard) = self.servers.get_mut(&server) {
             heard.targets.insert(spec.target);
         }
-        self.targets.insert(spec.target, spec);
+        self.targets.insert(spec.target, Arc::new(spec));
     }
 
     /// A server says what its targets hold, all of it.
@@ -341,10 +341,16 @@ impl Liveness {
         }
     }
 
-    /// A primary's server says how far it is. What nobody tells of for a lease is forgotten.
+    /// Forgets how far jobs are where nobody has told of it for a lease.
+    pub fn forget_old(&mut self, now: Duration) {
+        let lasts = |at: Duration| now.saturating_sub(at) <= self.lease;
+        self.progress.retain(|_, seen| lasts(seen.at));
+        self.scrubs.retain(|_, seen| lasts(seen.at));
+        self.recopies.retain(|_, seen| lasts(seen.at));
+    }
+
+    /// A primary's server says how far it is. Nothing but that is gone through: many tell, and often.
     pub fn hear_progress(&mut self, progress: &[Progress], now: Duration) {
-        let lease = self.lease;
-        self.progress.retain(|_, seen| now.saturating_sub(seen.at) <= lease);
         for &said in progress {
             let key = (said.group, said.member);
             let before = self.progress.get(&key).copied();
@@ -370,8 +376,6 @@ impl Liveness {
 
     /// A server says how far it is with what it verifies, as [`Liveness::hear_progress`].
     pub fn hear_scrubs(&mut self, scrubs: Vec<ScrubProgress>, now: Duration) {
-        let lease = self.lease;
-        self.scrubs.retain(|_, seen| now.saturating_sub(seen.at) <= lease);
         for said in scrubs {
             let key = (said.job, said.target);
             let rate = self.scrubs.get(&key).map_or(0.0, |before| {
@@ -394,8 +398,6 @@ impl Liveness {
 
     /// A metadata server says how far it is with its jobs, as [`Liveness::hear_progress`].
     pub fn hear_recopies(&mut self, recopies: Vec<RecopyProgress>, now: Duration) {
-        let lease = self.lease;
-        self.recopies.retain(|_, seen| now.saturating_sub(seen.at) <= lease);
         for said in recopies {
             let key = (said.job, said.volume);
             let rate = self.recopies.get(&key).map_or(0.0, |before| {
@@ -558,7 +560,7 @@ impl Liveness {
     }
 
     /// What a target said of itself last.
-    pub fn target(&self, target: u32) -> Option<&TargetSpec> {
+    pub fn target(&self, target: u32) -> Option<&Arc<TargetSpec>> {
         self.targets.get(&target)
     }
 

@@ -12,12 +12,14 @@ use crate::liveness::{Liveness, Word};
 use crate::plan::Facts;
 use crate::recopies;
 use crate::records::Cluster;
-use crate::show::{self, Orders};
+use crate::show::{self, Orders, Sight};
+use crate::shown::Shown;
 use crate::state::{State, stored};
 use crate::volumes;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -74,12 +76,13 @@ pub(crate) struct Beginning {
 
 /// What changes together.
 struct Inner {
-    state: State,
+    /// Copied by whoever goes through all of it, while others are heard.
+    state: Arc<State>,
     live: Liveness,
     /// When it was last looked what follows from state and life; `None`: not since one of them has changed.
     ticked: Option<Duration>,
-    /// The map of this state for all who follow it; `None`: nobody has asked yet, or who lives has changed what it shows.
-    shown: Option<MapAnswer>,
+    /// How often what the map shows has changed.
+    sights: u64,
     /// What servers are told by this state; `None`: none was heard yet.
     orders: Option<Orders>,
 }
@@ -87,7 +90,18 @@ struct Inner {
 impl Inner {
     /// Another state is in force: what follows from it has to be looked for.
     fn go_on_with(&mut self, state: State) {
-        (self.state, self.ticked, self.shown, self.orders) = (state, None, None, None);
+        (self.state, self.ticked, self.orders) = (Arc::new(state), None, None);
+        self.show_anew();
+    }
+
+    /// The map shows something else from now on.
+    fn show_anew(&mut self) {
+        self.sights += 1;
+    }
+
+    /// What the map shows now.
+    fn sight(&self, now: Duration) -> Sight {
+        Sight::of(&self.state, &self.live, now)
     }
 }
 
@@ -98,6 +112,8 @@ pub struct Manager {
     /// Held over a whole change, the store's part included: changes come one after the other.
     changing: tokio::sync::Mutex<()>,
     inner: Mutex<Inner>,
+    /// What was shown to those who follow the map. Held by who makes the next one of them, while the others wait for that.
+    shown: tokio::sync::Mutex<Shown>,
     /// The epoch of a map that has been decided on and is being stored, or may or may not have been, because the store
     /// was lost in the middle of it; 0: none.
     coming: AtomicU64,
@@ -134,9 +150,12 @@ impl Manager {
         lead.iter().for_each(|lead| live.inherit(&lead.left));
         let epochs = beginning.epochs;
         epochs.send_replace(state.cluster.epoch);
-        let inner = Mutex::new(Inner { state, live, ticked: None, shown: None, orders: None });
-        let changing = tokio::sync::Mutex::default();
-        Ok(Arc::new(Self { kv, options, changing, inner, coming: AtomicU64::new(0), epochs, lead }))
+        let state = Arc::new(state);
+        let inner = Mutex::new(Inner { state, live, ticked: None, sights: 0, orders: None });
+        let (changing, coming) = (tokio::sync::Mutex::default(), AtomicU64::new(0));
+        let shown = Shown::new(options.random.number().map_err(no_random)?);
+        let shown = tokio::sync::Mutex::new(shown);
+        Ok(Arc::new(Self { kv, options, changing, inner, shown, coming, epochs, lead }))
     }
 
     /// The epoch of the map, which changes with every change of the map.
@@ -178,11 +197,11 @@ impl Manager {
         for _ in 0..COMMIT_TRIES_MAX {
             let (old, mut new, answer) = {
                 let inner = self.inner.lock();
-                let mut new = inner.state.clone();
+                let mut new = State::clone(&inner.state);
                 let answer = decide(&mut new, &inner.live)?;
                 let facts = self.facts(&new, &inner.live);
                 jobs::keep(&mut new, &facts);
-                if new == inner.state {
+                if new == *inner.state {
                     return Ok((answer, inner.state.cluster.epoch));
                 }
                 // Before anybody is told an epoch again. Dropped in the middle, too, it is not known what is stored.
@@ -272,7 +291,7 @@ impl Manager {
         inner.live.hear(accepted.server, now, Word::Join, specs.collect());
         inner.live.begin_life(accepted.server, request.life);
         inner.live.let_in(request.server, &request.address);
-        inner.shown = None;
+        inner.show_anew();
         tracing::info!(server = accepted.server, address = %request.address, "joined");
         let cluster = &inner.state.cluster;
         Ok(ManagerAnswer::Joined(Joined {
@@ -290,7 +309,7 @@ impl Manager {
         if request.spec.target == id {
             let mut inner = self.inner.lock();
             inner.live.hear_of(request.server, request.spec);
-            inner.shown = None;
+            inner.show_anew();
             tracing::info!(server = request.server, target = id, "a target was added");
         }
         Ok(ManagerAnswer::Target(id))
@@ -349,7 +368,7 @@ impl Manager {
     fn hear(&self, beat: Heartbeat) -> Result<bool> {
         let now = self.now();
         let mut inner = self.inner.lock();
-        let Inner { state, live, ticked, shown, .. } = &mut *inner;
+        let Inner { state, live, ticked, .. } = &mut *inner;
         if !state.servers.contains_key(&beat.server) {
             let detail = format!(
                 "server {} does not belong to the cluster: was it removed? Then stop it",
@@ -372,12 +391,12 @@ impl Manager {
         live.hear_lease(beat.server, beat.lease_ms, now);
         let moved = live.hear_volumes(beat.server, beat.epoch, beat.serves);
         let cut_off = live.hear_cut_off(beat.server, beat.cut_off, now);
-        if news || cut_off || !was_up {
-            *shown = None;
-        }
         if cut_off || moved {
             // Whoever asks for the map next waits for what follows from it.
             *ticked = None;
+        }
+        if news || cut_off || !was_up {
+            inner.show_anew();
         }
         Ok(news)
     }
@@ -418,20 +437,24 @@ impl Manager {
             self.tick().await?;
         }
         let now = self.now();
-        let mut inner = self.inner.lock();
-        let Inner { state, live, shown, .. } = &mut *inner;
-        if request.known_epoch == state.cluster.epoch {
+        if request.known_epoch == self.inner.lock().state.cluster.epoch {
             return Ok(ManagerAnswer::Map(MapAnswer::default()));
         }
-        let of_now = || show::map(state, live, now);
-        // Who has none, as commands have, is to learn how full targets are now, and who is silent.
-        if request.known_epoch == 0 {
-            let map = of_now();
-            drop(inner);
-            return Ok(ManagerAnswer::Map(MapAnswer::of(&map)));
+        // Who has none and does not follow, as commands, is to learn how full targets are now, and who is silent.
+        if request.known_epoch == 0 && request.known.is_none() {
+            let sight = self.inner.lock().sight(now);
+            return Ok(ManagerAnswer::Map(MapAnswer::of(&sight.map())));
         }
-        let answer = shown.get_or_insert_with(|| MapAnswer::of(&of_now()));
-        Ok(ManagerAnswer::Map(answer.clone()))
+        let mut shown = self.shown.lock().await;
+        let changed = {
+            let inner = self.inner.lock();
+            let count = inner.sights;
+            (!shown.is_of(count)).then(|| (inner.sight(self.options.clock.monotonic()), count))
+        };
+        if let Some((sight, count)) = changed {
+            shown.take(&sight, count);
+        }
+        Ok(ManagerAnswer::Map(shown.answer(request.known)))
     }
 
     fn volume(&self, id: u32) -> Result<ManagerAnswer> {
@@ -470,7 +493,7 @@ impl Manager {
                 {
                     let mut inner = self.inner.lock();
                     inner.live.leave(leave.server, leave.life, now);
-                    inner.shown = None;
+                    inner.show_anew();
                 }
                 self.tick().await?;
                 Ok(self.epoch())
@@ -517,10 +540,13 @@ fn no_cluster() -> Error {
     Error::with(ErrorKind::Corrupt, "the metadata store has lost the cluster")
 }
 
+fn no_random(error: io::Error) -> Error {
+    Error::with(ErrorKind::Io, format!("the system's random numbers: {error}"))
+}
+
 async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> {
     let mut uuid = [0; 16];
     let mut key = [0; 32];
-    let no_random = |e| Error::with(ErrorKind::Io, format!("the system's random numbers: {e}"));
     options.random.fill(&mut uuid).map_err(no_random)?;
     options.random.fill(&mut key).map_err(no_random)?;
     let cluster = Cluster {

@@ -2,11 +2,12 @@
 
 use crate::liveness::{Liveness, copied};
 use crate::recopies;
-use crate::records::{Item, Job, Scrub};
+use crate::records::{Item, Job, Scrub, Server, Target};
 use crate::scrubs;
 use crate::state::State;
 use prost::Message;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use strake_types::limits::BODY_BYTES_MAX;
 use strake_wire::message::jobs::{self, JobItem, JobState, Order, Progress};
@@ -51,54 +52,98 @@ fn fenced(fence: &crate::records::Fence) -> message::Fenced {
     message::Fenced { volume: fence.volume, session: fence.session, epoch: fence.epoch }
 }
 
-/// The map that everybody sees.
-pub(crate) fn map(state: &State, live: &Liveness, now: Duration) -> ClusterMap {
-    let servers = state.servers.iter().map(|(&id, server)| message::Server {
-        id,
-        address: server.address.clone(),
-        manager: server.manager,
-        meta: server.meta,
-        up: live.is_up(id, now),
-        name: server.name.clone(),
-        silent_ms: live.silent_ms(id, now),
-        store: server.store.clone(),
-        cut_off: live.is_cut_off(id),
-    });
-    let targets = state.targets.iter().map(|(&id, target)| {
-        let stored = TargetSpec {
-            target: id,
-            uuid: target.uuid.clone(),
-            path: target.path.clone(),
-            total_bytes: target.total_bytes,
-            ..TargetSpec::default()
+/// What the map shows, as of one moment: taken while nobody else is heard, and made a map of while everybody is.
+pub(crate) struct Sight {
+    state: Arc<State>,
+    /// In the order of the state's,
+    servers: Vec<SeenServer>,
+    /// as are these: what they said last, and whether they are up.
+    targets: Vec<(Option<Arc<TargetSpec>>, bool)>,
+}
+
+/// What is seen of a server.
+struct SeenServer {
+    up: bool,
+    silent_ms: u64,
+    cut_off: bool,
+}
+
+impl Sight {
+    /// What is to be seen now.
+    pub fn of(state: &Arc<State>, live: &Liveness, now: Duration) -> Self {
+        let server = |&id: &u32| SeenServer {
+            up: live.is_up(id, now),
+            silent_ms: live.silent_ms(id, now),
+            cut_off: live.is_cut_off(id),
         };
-        let said = live.target(id).cloned();
-        let up = live.is_up(target.server, now) && live.has(target.server, id);
-        let (server, drains) = (target.server, target.drains);
-        message::Target { id, server, spec: said.unwrap_or(stored), up, drains }
-    });
-    let groups = state.groups.iter().map(|(&id, group)| message::Group {
-        id,
-        epoch: group.epoch,
-        members: group.members.clone(),
-        in_sync: group.in_sync.clone(),
-        joining: group.joining.clone(),
-        losses: group.losses,
-        leaving: group.leaving.clone(),
-        word: group.word,
-        vouchers: group.vouchers.clone(),
-        never_used: group.never_used,
-        lost_ms: group.lost_ms,
-    });
-    ClusterMap {
-        cluster: state.cluster.uuid.clone(),
-        epoch: state.cluster.epoch,
-        servers: servers.collect(),
-        targets: targets.collect(),
-        groups: groups.collect(),
-        volumes: state.volumes.iter().map(|(&id, v)| volume(id, v)).collect(),
-        fenced: state.fences.values().map(fenced).collect(),
-        leader: state.cluster.leader,
+        let target = |(&id, target): (&u32, &Target)| {
+            let up = live.is_up(target.server, now) && live.has(target.server, id);
+            (live.target(id).cloned(), up)
+        };
+        Self {
+            servers: state.servers.keys().map(server).collect(),
+            targets: state.targets.iter().map(target).collect(),
+            state: state.clone(),
+        }
+    }
+
+    /// The map.
+    pub fn map(&self) -> ClusterMap {
+        let state = &self.state;
+        let groups = state.groups.iter().map(|(&id, group)| message::Group {
+            id,
+            epoch: group.epoch,
+            members: group.members.clone(),
+            in_sync: group.in_sync.clone(),
+            joining: group.joining.clone(),
+            losses: group.losses,
+            leaving: group.leaving.clone(),
+            word: group.word,
+            vouchers: group.vouchers.clone(),
+            never_used: group.never_used,
+            lost_ms: group.lost_ms,
+        });
+        ClusterMap {
+            cluster: state.cluster.uuid.clone(),
+            epoch: state.cluster.epoch,
+            servers: self.servers(),
+            targets: self.targets(),
+            groups: groups.collect(),
+            volumes: state.volumes.iter().map(|(&id, v)| volume(id, v)).collect(),
+            fenced: state.fences.values().map(fenced).collect(),
+            leader: state.cluster.leader,
+        }
+    }
+
+    fn servers(&self) -> Vec<message::Server> {
+        let show = |((&id, server), seen): ((&u32, &Server), &SeenServer)| message::Server {
+            id,
+            address: server.address.clone(),
+            manager: server.manager,
+            meta: server.meta,
+            up: seen.up,
+            name: server.name.clone(),
+            silent_ms: seen.silent_ms,
+            store: server.store.clone(),
+            cut_off: seen.cut_off,
+        };
+        self.state.servers.iter().zip(&self.servers).map(show).collect()
+    }
+
+    fn targets(&self) -> Vec<message::Target> {
+        let with_seen = self.state.targets.iter().zip(&self.targets);
+        let shown = with_seen.map(|((&id, target), (said, up))| {
+            let stored = || TargetSpec {
+                target: id,
+                uuid: target.uuid.clone(),
+                path: target.path.clone(),
+                total_bytes: target.total_bytes,
+                ..TargetSpec::default()
+            };
+            let spec = said.as_deref().cloned().unwrap_or_else(stored);
+            message::Target { id, server: target.server, spec, up: *up, drains: target.drains }
+        });
+        shown.collect()
     }
 }
 

@@ -7,6 +7,7 @@ use crate::records::Job;
 use crate::show::{self, Detail};
 use crate::state::State;
 use crate::steer::steer;
+use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
 use strake_types::{Error, ErrorKind, Result};
@@ -84,15 +85,16 @@ impl Manager {
     }
 
     async fn plan_on_copy(&self, request: &Plan) -> Result<Planned> {
-        let (mut state, facts) = {
+        let (state, facts) = {
             let Inner { state, live, .. } = &*self.inner.lock();
             let facts = self.facts(state, live);
             // One may have joined since that was waited for.
             jobs::check_heard(state, &facts, |server| live.has_beaten(server), request)?;
-            (state.clone(), facts)
+            (Arc::clone(state), facts)
         };
         let request = request.clone();
         let planned = task::blocking(move || -> Result<Planned> {
+            let mut state = State::clone(&state);
             let (id, job) = jobs::plan(&mut state, &facts, &request)?;
             Ok(Planned { state, id, job })
         });

@@ -68,6 +68,7 @@ impl Manager {
         let (changed, due) = {
             let mut inner = self.inner.lock();
             inner.ticked = Some(now);
+            inner.live.forget_old(now);
             let changed = inner.live.changed(now);
             let Inner { state, live, .. } = &*inner;
             let life = |target| life_in_groups(state, live, target, now);

@@ -47,7 +47,8 @@ impl Two {
 
     /// Who has the volume, and who is to let go first, by the map that somebody fetches who has this one and misses these.
     async fn fetch(&self, known_epoch: u64, missed: &[u32]) -> (u32, u32) {
-        let op = ManagerOp::GetMap(GetMap { known_epoch, missed: missed.to_vec() });
+        let op =
+            ManagerOp::GetMap(GetMap { known_epoch, missed: missed.to_vec(), ..GetMap::default() });
         self.bench.ask(op).await.unwrap();
         let volume = &self.bench.map().await.volumes[0];
         (volume.meta_server, volume.leaving)

@@ -87,3 +87,26 @@ async fn orders_are_worked_out_once_for_all_heartbeats_until_the_state_changes()
         .unwrap();
     assert!(bench.beat_scrub(&member, &[]).await[0].paused);
 }
+
+/// Each heartbeat went through what was said of all targets.
+#[tokio::test]
+async fn a_heartbeat_leaves_alone_what_others_said_and_what_is_old_is_forgotten_all_the_same() {
+    let bench = Bench::new().await;
+    let mut members = Vec::new();
+    for nth in 1..=2 {
+        let join = server(&format!("h{nth}:1"), &[&format!("t{nth}")]);
+        members.push((join.clone(), bench.join(join).await.unwrap()));
+    }
+    for (member, target) in members.iter().zip(1..) {
+        bench.beat_scrub(member, &[said(1, target, 5)]).await;
+    }
+    let known = || {
+        let inner = bench.manager.inner.lock();
+        [1, 2].map(|target| inner.live.scrub(1, target).map(|seen| seen.progress.tally.bytes))
+    };
+    bench.clock.pass(3_001);
+    bench.beat_scrub(&members[0], &[said(1, 1, 8)]).await;
+    assert_eq!(known(), [Some(8), Some(5)]);
+    bench.manager.tick().await.unwrap();
+    assert_eq!(known(), [Some(8), None]);
+}

@@ -2,7 +2,8 @@
 //!
 //! A server says [`Join`](strake_wire::message::manager::Join) when it starts, with the targets it
 //! brings, and is told who it is; then it sends a heartbeat every half second. A server that has been silent for the lease
-//! is shown as down. Everybody fetches the cluster map; it has an epoch that grows with every change.
+//! is shown as down. Everybody fetches the cluster map; it has an epoch that grows with every change. Who follows it
+//! is sent what differs from the one that it has ([`shown`]).
 //!
 //! An operation reads: take the lock, copy the [`state`], decide on the copy with plain functions
 //! ([`join`], [`volumes`]), write the difference to the store in one transaction, put the copy in

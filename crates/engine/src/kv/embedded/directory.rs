@@ -6,6 +6,7 @@
 //! | `journal-*` | segments of the journal |
 //! | `reserve` | room kept back |
 //! | `failed` | nothing: the disk failed under the last process |
+//! | `failed-` and a number | nothing: so often that has happened, and has been looked after |
 //! | a directory named after the engine | its store |
 
 use super::super::error::FREE_DISK;
@@ -24,14 +25,15 @@ const FORMAT_FILE: &str = "format";
 const FORMAT_FILE_NEW: &str = "format.new";
 const TITLE: &str = "strake metadata store";
 const FAILED_FILE: &str = "failed";
+const FAILURES_PREFIX: &str = "failed-";
 /// More than the file ever has.
 const FORMAT_FILE_BYTES_MAX: u64 = 4096;
 
 /// A directory that is locked and of a format that can be read.
 pub struct Directory {
     pub disk: Arc<dyn Disk>,
-    /// The disk had failed under the last process: what it does not have may be gone, as after a loss of power.
-    pub had_failed: bool,
+    /// How often the disk has failed under a process: what it did not have then may be gone, as after a loss of power.
+    pub failures: u64,
     /// Released when dropped.
     pub lock: Box<dyn Send + Sync>,
 }
@@ -47,13 +49,7 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
         _ => io_error(&store, &error),
     })?;
     let names = disk.list().map_err(failed)?;
-    let had_failed = names.iter().any(|name| name == FAILED_FILE);
-    if had_failed {
-        tracing::warn!(store, "the disk had failed: reading what it has");
-        reread(path).map_err(failed)?;
-        disk.remove(FAILED_FILE).map_err(failed)?;
-        disk.sync_directory().map_err(failed)?;
-    }
+    let failures = look_after_failure(&*disk, &names, path).map_err(failed)?;
     if names.iter().any(|name| name == FORMAT_FILE) {
         check(&store, &read(&*disk).map_err(failed)?, engine)?;
     } else if names.iter().any(|name| name == engine || name.starts_with(journal::PREFIX)) {
@@ -61,7 +57,7 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
     } else {
         write(&*disk, engine).map_err(failed)?;
     }
-    Ok(Directory { disk, had_failed, lock })
+    Ok(Directory { disk, failures, lock })
 }
 
 /// Leaves word for the next process that the kernel may show as written what the disk does not have. Not synced: should that
@@ -70,6 +66,25 @@ pub fn note_failure(disk: &dyn Disk) {
     if let Err(error) = disk.open(FAILED_FILE, true) {
         tracing::warn!(%error, "cannot store that the disk has failed");
     }
+}
+
+/// If the disk had failed, what it has is read. How often it has by now stays known: whoever opens the store may be another than the one
+/// who has to know of it.
+fn look_after_failure(disk: &dyn Disk, names: &[String], path: &Path) -> io::Result<u64> {
+    let number = |name: &String| name.strip_prefix(FAILURES_PREFIX)?.parse::<u64>().ok();
+    let known = names.iter().filter_map(number).max().unwrap_or(0);
+    if !names.iter().any(|name| name == FAILED_FILE) {
+        return Ok(known);
+    }
+    tracing::warn!(store = %path.display(), "the disk had failed: reading what it has");
+    reread(path)?;
+    let now = known.saturating_add(1);
+    disk.rename(FAILED_FILE, &format!("{FAILURES_PREFIX}{now}"))?;
+    for earlier in names.iter().filter(|name| number(name).is_some()) {
+        disk.remove(earlier)?;
+    }
+    disk.sync_directory()?;
+    Ok(now)
 }
 
 /// Only what the disk has is read from now on.

@@ -112,13 +112,13 @@ impl<S: Store> Embedded<S> {
 
     /// Opens it in a directory that is locked already; `path` is for messages.
     pub(super) fn open_in(
-        Directory { disk, had_failed, lock }: Directory,
+        Directory { disk, failures, lock }: Directory,
         path: &Path,
         checkpoint_bytes: u64,
         open: impl FnOnce() -> Result<S, StoreError>,
     ) -> Result<Self> {
         let path = path.display().to_string();
-        let boot = boot_of(&*disk, had_failed).map_err(|error| io_error(&path, &error))?;
+        let boot = boot_of(&*disk, failures).map_err(|error| io_error(&path, &error))?;
         let reserve = open_reserve(&*disk).map_err(|error| io_error(&path, &error))?;
         if reserve.is_short() {
             // What the last process left must be read back and made durable, which takes room.
@@ -154,12 +154,12 @@ impl<S: Store> Embedded<S> {
     }
 }
 
-/// The kernel's boot. A disk that failed ends it for all that is told from now on.
-fn boot_of(disk: &dyn Disk, had_failed: bool) -> io::Result<String> {
+/// The kernel's boot. Each failure of the disk ends it for all that is told from then on.
+fn boot_of(disk: &dyn Disk, failures: u64) -> io::Result<String> {
     let kernel = disk.boot_id()?;
-    match had_failed {
-        true => Ok(format!("{kernel} after failure {:016x} of the disk", SystemRandom.number()?)),
-        false => Ok(kernel),
+    match failures {
+        0 => Ok(kernel),
+        nth => Ok(format!("{kernel} after failure {nth} of the disk")),
     }
 }
 

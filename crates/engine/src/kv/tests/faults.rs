@@ -11,7 +11,7 @@ const DISK_BYTES: u64 = 64 << 20;
 
 /// The journal on a simulated disk, the tables in a real directory.
 fn open(disk: &SimDisk, directory: &Path) -> FjallKv {
-    let locked = Directory { disk: disk.process(), had_failed: false, lock: Box::new(()) };
+    let locked = Directory { disk: disk.process(), failures: 0, lock: Box::new(()) };
     let store = directory.join("tables");
     FjallKv::open_in(locked, directory, 1 << 20, || Lsm::open(&store)).unwrap()
 }
@@ -186,4 +186,26 @@ fn after_a_disk_has_failed_the_next_process_reads_what_it_has() {
     let kv = FjallKv::open(&directory.path().join("real")).unwrap();
     assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [3]);
     assert!(!note.exists());
+}
+
+/// An export, say, had opened the store first and took the mark away: the metadata server counted no loss, and gave versions that it had
+/// told before to something else.
+#[test]
+fn whoever_opens_a_store_whose_disk_has_failed_all_later_ones_know_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let boot = || FjallKv::open(directory.path()).unwrap().boot().unwrap();
+    let fail = || std::fs::write(directory.path().join("failed"), "").unwrap();
+    let before = boot();
+    fail();
+    let other = boot();
+    assert_ne!(other, before);
+    assert_eq!(boot(), other, "it counts once");
+    fail();
+    let again = boot();
+    assert!(again != other && again != before);
+    assert_eq!(boot(), again);
+    let names =
+        std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let notes: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("failed")).collect();
+    assert_eq!(notes, ["failed-2"]);
 }

@@ -108,7 +108,7 @@ impl View for ForgetfulView {
 }
 
 fn open(disk: &SimDisk, platter: &Platter, eager: bool) -> crate::kv::Result<Embedded<Forgetful>> {
-    let directory = Directory { disk: disk.process(), had_failed: false, lock: Box::new(()) };
+    let directory = Directory { disk: disk.process(), failures: 0, lock: Box::new(()) };
     let (durable, map) = platter.0.lock().clone();
     let map = Arc::new(map);
     let store = Forgetful {
@@ -191,9 +191,9 @@ fn a_store_says_another_boot_after_a_loss_of_power_and_after_nothing_else() {
     disk.power_loss();
     let second = boot();
     assert_ne!(second, first);
-    let failed = || {
+    let failed = |failures| {
         let (disk, lock) = (disk.process(), Box::new(()));
-        let directory = Directory { disk, had_failed: true, lock };
+        let directory = Directory { disk, failures, lock };
         let store = Forgetful {
             platter: platter.clone(),
             map: Mutex::default(),
@@ -205,6 +205,7 @@ fn a_store_says_another_boot_after_a_loss_of_power_and_after_nothing_else() {
         let kv = Embedded::open_in(directory, path, Forgetful::CHECKPOINT_BYTES, || Ok(store));
         kv.unwrap().boot().unwrap()
     };
-    let (third, fourth) = (failed(), failed());
+    let (third, fourth) = (failed(1), failed(2));
     assert!(third != second && fourth != third, "{third}, {fourth}");
+    assert_eq!(failed(2), fourth, "it has not failed again");
 }

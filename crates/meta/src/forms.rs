@@ -25,7 +25,7 @@ pub const FORMS: &[Form] = &[
     value("session", sessions, check::<SessionRecord>),
     value(
         "stat",
-        || vec![encoded(&Stat { inodes: 5, bytes: 1 << 50, clean: true })],
+        || vec![encoded(&Stat { inodes: 5, bytes: 1 << 50, clean: true, emptied: false })],
         check::<Stat>,
     ),
     value("locks", locks, check::<Locks>),

@@ -6,14 +6,14 @@
 //! Nothing is lost: the work lies in the store (`G` keys, the map) and is found again after a restart.
 //! What fails (a storage server is away) is tried again at the next turn.
 
-use crate::cluster::Settings;
+mod deleted;
+
 use crate::contents;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
 use crate::ops::orphan::{REPLACED_STAYS_MS, erase};
-use crate::ops::sessions::delete_prefix;
 use crate::recopy;
 use crate::stop::Stop;
 use crate::stored::store_error;
@@ -22,11 +22,10 @@ use crate::view::Tx;
 use crate::volume::Volume;
 use futures::future::join_all;
 use futures::stream::{self, StreamExt};
-use std::collections::HashMap;
 use std::ops::Bound;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-use strake_types::{Ino, Result, VolumeId};
+use strake_types::{Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 
 /// Entries of the queue looked at in one go.
@@ -37,7 +36,7 @@ const PARALLEL: usize = 16;
 /// The background task.
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     // Side by side: a deleted volume is dropped on all targets, of which one may say nothing.
-    tokio::join!(run_queues(&core, &stop), run_deletions(&core, &stop));
+    tokio::join!(run_queues(&core, &stop), deleted::run(&core, &stop));
 }
 
 async fn run_queues(core: &Arc<Core>, stop: &Stop) {
@@ -56,19 +55,6 @@ async fn run_queues(core: &Arc<Core>, stop: &Stop) {
         if stop.is_told() {
             return;
         }
-    }
-}
-
-async fn run_deletions(core: &Arc<Core>, stop: &Stop) {
-    let tick = Duration::from_millis(core.options.tick_ms);
-    let mut known: HashMap<VolumeId, Deleted> = HashMap::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep(tick) => {}
-            () = stop.told() => return,
-        }
-        empty_deleted(core, &mut known, stop).await;
     }
 }
 
@@ -196,57 +182,4 @@ impl Mutation for Work<'_> {
         erase(tx, &inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }
-}
-
-/// A volume that is being deleted.
-#[derive(Default)]
-struct Deleted {
-    /// What was in use of it, as long as somebody goes on with that, perhaps waiting for a storage server.
-    in_use: Weak<Volume>,
-    /// It was emptied,
-    emptied: bool,
-    /// and again when nobody went on any more: that finds what was under way at the first time.
-    done: bool,
-}
-
-/// Empties volumes that are being deleted.
-async fn empty_deleted(core: &Arc<Core>, known: &mut HashMap<VolumeId, Deleted>, stop: &Stop) {
-    let map = core.map.current();
-    for volume in map.volumes.iter().filter(|volume| volume.deleting && core.serves(volume)) {
-        let id = VolumeId(volume.id);
-        let deleted = known.entry(id).or_default();
-        if let Some(volume) = core.forget_volume(id) {
-            *deleted = Deleted { in_use: Arc::downgrade(&volume), ..Deleted::default() };
-        }
-        let goes_on = deleted.in_use.strong_count() > 0;
-        if deleted.done || (deleted.emptied && goes_on) {
-            continue;
-        }
-        match empty(core, id, core.settings_of(&map, volume), stop).await {
-            Ok(true) => {
-                deleted.done = deleted.emptied && !goes_on;
-                deleted.emptied = true;
-            }
-            Ok(false) => return,
-            Err(error) => tracing::warn!("deleting volume {id}: {error}; trying again"),
-        }
-    }
-}
-
-/// False: it is to end before that.
-async fn empty(
-    core: &Arc<Core>,
-    id: VolumeId,
-    settings: Result<Settings>,
-    stop: &Stop,
-) -> Result<bool> {
-    let part = core.part(id, settings?).await?;
-    tokio::select! {
-        dropped = contents::drop_volume(core, part.reign()) => dropped?,
-        () = stop.told() => return Ok(false),
-    }
-    for kind in Kind::ALL {
-        delete_prefix(&part, &keys::prefix(kind, id)).await?;
-    }
-    Ok(true)
 }

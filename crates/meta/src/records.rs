@@ -310,6 +310,9 @@ pub(crate) struct Stat {
     /// Written at an orderly stop: nothing has changed since.
     #[prost(bool, tag = "3")]
     pub clean: bool,
+    /// The volume was deleted, and there is nothing else of it any more, here or on targets.
+    #[prost(bool, tag = "4")]
+    pub emptied: bool,
 }
 
 /// One lock of a session.

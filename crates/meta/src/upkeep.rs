@@ -73,6 +73,6 @@ async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) {
 /// Stores the counts; `clean` says that nothing changes any more.
 pub(crate) async fn store_counts(volume: &Volume, clean: bool) -> Result<()> {
     let (inodes, bytes) = volume.counts.get();
-    let stat = Stat { inodes, bytes, clean };
+    let stat = Stat { inodes, bytes, clean, ..Stat::default() };
     volume.put(keys::volume_stat(volume.id), records::encode(&stat)).await
 }

@@ -352,7 +352,7 @@ async fn totals_that_have_drifted_are_counted_and_set_right_while_the_volume_is_
     let right = tree.world.root().stat().await;
     let damage = async |edits: &Edits<'_>, _: &Tree| {
         // As if the server had lost count, and had ended in good order.
-        let stat = Stat { inodes: 3, bytes: 1 << 40, clean: true };
+        let stat = Stat { inodes: 3, bytes: 1 << 40, clean: true, ..Stat::default() };
         edits.put(keys::volume_stat(V), &stat).await;
     };
     let world = tree.damaged_but(&["wrong-totals"], damage).await;

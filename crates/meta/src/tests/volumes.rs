@@ -2,6 +2,9 @@
 
 use crate::MetaOptions;
 use crate::count::AT_ONCE;
+use crate::keys;
+use crate::records::Stat;
+use crate::stored::get;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -350,8 +353,52 @@ async fn a_deleted_volume_is_emptied_on_disk() {
     assert_eq!(kind(root.getattr(1).await), ErrorKind::NotFound);
     world.until(async || world.keys(b'I').await + world.keys(b'S').await == 0).await;
     assert!(world.storage.chunks.lock().is_empty());
-    for letter in *b"BDEFGILNPRSTUVX" {
+    for letter in *b"BDEFGILNPRSTUX" {
         world.until(async || world.keys(letter).await == 0).await;
+    }
+    world.until(async || is_emptied(&world, 1).await).await;
+}
+
+/// True once it is stored that nothing is left of a deleted volume.
+async fn is_emptied(world: &World, volume: u32) -> bool {
+    let snapshot = world.kv.snapshot().await.unwrap();
+    let stat: Option<Stat> = get(&*snapshot, &keys::volume_stat(VolumeId(volume))).await.unwrap();
+    stat.is_some_and(|stat| stat.emptied)
+}
+
+/// Each start of a server emptied all that were ever deleted, on all targets.
+#[tokio::test]
+async fn a_volume_that_was_emptied_is_not_emptied_again_by_the_next_process() {
+    let world = World::new().await;
+    let delete = |world: &World, nth: usize| change(world, |map| map.volumes[nth].deleting = true);
+    change(&world, |map| map.volumes.push(volume(2, "second")));
+    delete(&world, 0);
+    world.map.refresh().await.unwrap();
+    world.until(async || is_emptied(&world, 1).await).await;
+    let before = world.storage.dropped.lock().len();
+    let world = world.killed().await;
+    delete(&world, 1);
+    world.map.refresh().await.unwrap();
+    world.until(async || is_emptied(&world, 2).await).await;
+    // Twice, as each is: again when nobody goes on with it any more.
+    let targets = world.map.current().targets.len();
+    assert_eq!(world.storage.dropped.lock().len(), before + 2 * targets);
+}
+
+/// They waited for it one after the other, each as long as it is waited for.
+#[tokio::test]
+async fn deleted_volumes_are_emptied_beside_one_that_waits_for_a_target() {
+    let world = World::new().await;
+    change(&world, |map| map.volumes.push(volume(2, "second")));
+    lookup(&world, 2).await.unwrap();
+    world.storage.target_silent.store(12, Ordering::SeqCst);
+    change(&world, |map| map.volumes.iter_mut().for_each(|volume| volume.deleting = true));
+    world.map.refresh().await.unwrap();
+    let at_first = || world.storage.dropped.lock().iter().filter(|target| **target == 11).count();
+    world.until(async || at_first() == 2).await;
+    world.storage.target_silent.store(0, Ordering::SeqCst);
+    for volume in [1, 2] {
+        world.until(async || is_emptied(&world, volume).await).await;
     }
 }
 

@@ -187,6 +187,12 @@ impl Core {
         Err(Error::with(ErrorKind::Unavailable, detail))
     }
 
+    /// There is, or may be, something for [`crate::reaper`] in a volume, at once.
+    pub fn has_work(&self, volume: &Volume) {
+        volume.chores.note();
+        self.work.notify_one();
+    }
+
     /// The settings of a volume by the newest map.
     fn settings(&self, id: VolumeId) -> Option<Result<Settings>> {
         let map = self.map.current();

@@ -119,7 +119,7 @@ async fn keep(ctx: Ctx, op: Borrow, grant: oneshot::Sender<Result<Loan>>) {
     let _counting = volume.counts.gate.read().await;
     if said.made == Some(true) {
         volume.counts.add(said.inodes, said.bytes);
-        core.work.notify_one();
+        core.has_work(volume);
     }
     volume.loans.end(&loan, stored);
 }

@@ -40,6 +40,7 @@ mod attributes;
 mod borrow;
 mod cache;
 mod check;
+mod chores;
 mod claims;
 mod cluster;
 mod contents;

@@ -4,10 +4,12 @@
 //! for those that are away; who waits for nobody is looked after by [`crate::upkeep`].
 //!
 //! Nothing is lost: the work lies in the store (`G` keys, the map) and is found again after a restart.
-//! What fails (a storage server is away) is tried again at the next turn.
+//! What fails (a storage server is away) is tried again at a later turn. Which volumes have work is known
+//! ([`crate::chores`]); now and then all are looked at, whatever is known.
 
 mod deleted;
 
+use crate::chores::{Old, Walked};
 use crate::contents;
 use crate::core::Core;
 use crate::ctx::Ctx;
@@ -32,6 +34,12 @@ use strake_wire::message::meta::{MetaAnswer, Nothing};
 const PAGE: usize = 256;
 /// Entries worked on at the same time.
 const PARALLEL: usize = 16;
+/// Pages of what was left before that are tried again in one turn.
+const PAGES_AGAIN: usize = 16;
+/// An entry may come so much later than the time that it is of: until then others behind it are looked at as new ones are.
+const NEW_MS: u64 = 10_000;
+/// After so many turns all volumes are looked at, whether there is something to do or not as far as is known.
+const LOOK_TURNS: u64 = 60;
 
 /// The background task.
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
@@ -41,7 +49,7 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
 
 async fn run_queues(core: &Arc<Core>, stop: &Stop) {
     let tick = Duration::from_millis(core.options.tick_ms);
-    loop {
+    for turn in 0u64.. {
         tokio::select! {
             biased;
             () = core.work.notified() => {}
@@ -49,64 +57,114 @@ async fn run_queues(core: &Arc<Core>, stop: &Stop) {
             () = stop.told() => return,
         }
         let volumes = core.volumes_held();
+        let all = turn.is_multiple_of(LOOK_TURNS);
         // Side by side: in one of them storage servers may be away.
-        let backlogs = join_all(volumes.iter().map(|volume| work_off(core, volume, stop))).await;
-        core.metrics.backlog.set(backlogs.into_iter().sum::<usize>() as f64);
+        let due = volumes.iter().filter(|volume| volume.chores.begin() || all);
+        join_all(due.map(|volume| work_off(core, volume, stop))).await;
+        let backlog: usize = volumes.iter().map(|volume| volume.chores.left()).sum();
+        core.metrics.backlog.set(backlog as f64);
         if stop.is_told() {
             return;
         }
     }
 }
 
-/// Does what there is to do in a volume; how much stays.
-async fn work_off(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> usize {
+/// Does what there is to do in a volume.
+async fn work_off(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) {
     let mut backlog = 0;
     for left in [reap(core, volume, stop).await, recopy::clear(core, volume).await] {
         match left {
             Ok(left) => backlog += left,
-            Err(error) => tracing::warn!("volume {}: {error}; trying again", volume.id),
+            Err(error) => {
+                tracing::warn!("volume {}: {error}; trying again", volume.id);
+                volume.chores.note();
+            }
         }
     }
-    backlog
+    volume.chores.end(backlog);
 }
 
-/// Goes once through the queue of a volume. Returns how many entries stay.
+/// Goes through what is new in the queue of a volume, and a part of what was left. Returns how many entries stay.
 async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usize> {
     let prefix = keys::prefix(Kind::Queue, volume.id);
-    let end = keys::end_of(&prefix);
-    let to = end.as_ref().map(Vec::as_slice);
-    let mut from = Bound::Included(prefix.clone());
-    let mut left = 0;
-    while !stop.is_told() {
+    let behind = |key: Option<&Vec<u8>>| match key {
+        Some(key) => Bound::Excluded(key.clone()),
+        None => Bound::Included(prefix.clone()),
+    };
+    let place = volume.chores.place();
+    let to_end = (behind(place.looked_at.as_ref()), keys::end_of(&prefix));
+    let new = walk(core, volume, to_end, usize::MAX, stop).await?;
+    let again = match place.looked_at {
+        Some(looked_at) => {
+            let part = (behind(place.next.as_ref()), Bound::Included(looked_at));
+            walk(core, volume, part, PAGES_AGAIN, stop).await?
+        }
+        None => Walked::default(),
+    };
+    Ok(volume.chores.went_on(&new, &again))
+}
+
+/// Goes through so many pages of a part of the queue of a volume.
+async fn walk(
+    core: &Arc<Core>,
+    volume: &Arc<Volume>,
+    (mut from, to): (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    pages: usize,
+    stop: &Stop,
+) -> Result<Walked> {
+    let mut walked = Walked::default();
+    for nth in 1..=pages {
+        if stop.is_told() {
+            break;
+        }
         let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
-        let start = from.as_ref().map(Vec::as_slice);
-        let page = snapshot.scan(start, to, PAGE).await.map_err(store_error)?;
+        let (start, end) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let page = snapshot.scan(start, end, PAGE).await.map_err(store_error)?;
         // What is done next asks for others.
         drop(snapshot);
         let found: Vec<_> = page.iter().filter_map(|(key, _)| keys::two_ids(key)).collect();
-        let now_ms = core.wall_ms();
-        let (found, later): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|(queued_ms, _)| is_due(*queued_ms, now_ms));
-        left += later.len();
-        if !found.is_empty() && !strake_base::is_broken("deletions-wait-for-journal") {
-            // A name that a power loss gives back must not lead to a file without its chunks.
-            volume.sync().await?;
+        attempt_all(core, volume, &found, &mut walked, stop).await?;
+        let Some((last, _)) = page.last().filter(|_| page.len() == PAGE) else { break };
+        if nth == pages {
+            walked.stopped_at = Some(last.to_vec());
         }
-        let works = found.into_iter().map(|(queued_ms, ino)| {
-            let work = Work { queued_ms, ino: Ino(ino), stop };
-            async move { work.attempt(core, volume).await }
-        });
-        left += stream::iter(works)
-            .buffer_unordered(PARALLEL)
-            .filter(|done| std::future::ready(!done))
-            .count()
-            .await;
-        match page.last() {
-            Some((last, _)) if page.len() == PAGE => from = Bound::Excluded(last.to_vec()),
-            _ => break,
+        from = Bound::Excluded(last.to_vec());
+    }
+    Ok(walked)
+}
+
+/// Tries to do those entries of the queue whose time has come.
+async fn attempt_all(
+    core: &Arc<Core>,
+    volume: &Arc<Volume>,
+    found: &[(u64, u64)],
+    walked: &mut Walked,
+    stop: &Stop,
+) -> Result<()> {
+    let now_ms = core.wall_ms();
+    if found.iter().any(|(queued_ms, _)| is_due(*queued_ms, now_ms))
+        && !strake_base::is_broken("deletions-wait-for-journal")
+    {
+        // A name that a power loss gives back must not lead to a file without its chunks.
+        volume.sync().await?;
+    }
+    let works = found.to_vec().into_iter().enumerate().map(|(nth, (queued_ms, ino))| {
+        let work = Work { queued_ms, ino: Ino(ino), stop };
+        async move { (nth, is_due(queued_ms, now_ms) && work.attempt(core, volume).await) }
+    });
+    let mut done: Vec<(usize, bool)> =
+        stream::iter(works).buffer_unordered(PARALLEL).collect().await;
+    // In the order of the queue.
+    done.sort_unstable();
+    for (&(queued_ms, ino), (_, done)) in found.iter().zip(done) {
+        walked.seen += 1;
+        walked.stay += usize::from(!done);
+        if queued_ms.saturating_add(NEW_MS) <= now_ms {
+            let key = keys::queue(volume.id, queued_ms, Ino(ino));
+            walked.old = Some(Old { key, stay: walked.stay });
         }
     }
-    Ok(left)
+    Ok(())
 }
 
 /// True if the time of an entry has come. The wall clock may have been set back since it was made.

@@ -257,7 +257,7 @@ fn close(ctx: &Ctx, ino: Ino) {
     if let Some(session) = &ctx.session
         && ctx.volume.sessions.close(session, ino, ctx.incarnation)
     {
-        ctx.core.work.notify_one();
+        ctx.core.has_work(&ctx.volume);
     }
 }
 

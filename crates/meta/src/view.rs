@@ -499,8 +499,8 @@ impl<'a> Tx<'a> {
         inode.queued_ms = at + u64::from(at == before);
         let home = self.ctx.home(inode.id());
         self.put(keys::queue(home, inode.queued_ms, inode.id()), &Mark {}).await?;
-        // What has time is found at the next turn.
-        self.effects.queued |= later_ms == 0;
+        self.effects.queued = true;
+        self.effects.due |= later_ms == 0;
         Ok(())
     }
 

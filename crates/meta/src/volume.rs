@@ -1,5 +1,6 @@
 //! What the server keeps in memory about one volume.
 
+use crate::chores::Chores;
 use crate::cluster::Settings;
 use crate::kept::Kept;
 use crate::leases::Leases;
@@ -183,6 +184,8 @@ pub(crate) struct Volume {
     pub ranges: RangeLocks,
     /// Inodes and bytes.
     pub counts: Counts,
+    /// What is to be done later.
+    pub chores: Chores,
     /// Files that are to be counted on their targets.
     pub uncounted: Uncounted,
     /// Files that have moved out of their inodes, which may not be on disk yet.
@@ -213,6 +216,7 @@ impl Volume {
             leases: Arc::default(),
             ranges: RangeLocks::default(),
             counts: Counts::default(),
+            chores: Chores::default(),
             uncounted: Uncounted::default(),
             moved: Mutex::default(),
             audit: tokio::sync::Mutex::default(),

@@ -32,7 +32,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         let claims = session.minds_claims(op.claims);
         session.holder.resume(ctx.leases);
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
-        core.work.notify_one();
+        core.has_work(volume);
         let shared = shared_ones(ctx, &session, &op.writable).await?;
         let session = session.id;
         let answer = Session { session, lease_ms, resumed: true, shared, claims };
@@ -87,7 +87,7 @@ pub(crate) async fn renew(ctx: &Ctx, op: &RenewSession) -> Result<MetaAnswer> {
     let close = |ino: &u64| ctx.volume.sessions.close(session, Ino(*ino), op.incarnation);
     let closed = op.closed.iter().map(close);
     if closed.fold(false, |any, free| any | free) {
-        ctx.core.work.notify_one();
+        ctx.core.has_work(&ctx.volume);
     }
     Ok(MetaAnswer::Done(Nothing {}))
 }
@@ -111,7 +111,7 @@ pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Resul
     delete_prefix(volume, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
     volume.write(vec![(keys::session(volume.id, session.id), None)]).await?;
     volume.sessions.remove(session);
-    core.work.notify_one();
+    core.has_work(volume);
     Ok(())
 }
 

@@ -84,7 +84,7 @@ pub(super) async fn run(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay) -> Resu
     if copied != Ok(Outcome::Done) {
         give_up(ctx, file, &begun, settled).await?;
     }
-    ctx.core.work.notify_one();
+    ctx.core.has_work(&ctx.volume);
     copied
 }
 
@@ -417,7 +417,7 @@ async fn give_up(ctx: &Ctx, file: &UnderWay, begun: &Begun, settled: bool) -> Re
     let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
     file.check()?;
     under_locks(ctx, &GiveUp { begun, settled }).await?;
-    ctx.core.work.notify_one();
+    ctx.core.has_work(&ctx.volume);
     Ok(())
 }
 

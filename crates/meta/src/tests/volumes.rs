@@ -583,3 +583,22 @@ async fn volumes_are_counted_in_turn() {
         assert_eq!(stat.inodes, if id == 1 { 2 } else { 1 }, "volume {id}");
     }
 }
+
+/// All volumes were looked through with each turn.
+#[tokio::test]
+async fn a_volume_in_which_nothing_waits_is_left_alone_until_something_does() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    world.until(async || volume.chores.is_idle()).await;
+    world.storage.away.store(true, Ordering::SeqCst);
+    root.unlink(1, "f").await.unwrap();
+    world.until(async || volume.chores.left() == 1).await;
+    world.storage.away.store(false, Ordering::SeqCst);
+    world.until(async || volume.chores.is_idle()).await;
+    assert_eq!(world.keys(b'G').await, 0);
+    assert!(world.storage.chunks.lock().is_empty());
+}

@@ -15,8 +15,10 @@ pub(super) struct Effects {
     pub closes: Vec<(Arc<Session>, Ino, u64)>,
     /// Inodes that are gone.
     pub gone: Vec<Ino>,
-    /// Something is to be done later.
+    /// Something is to be done later,
     pub queued: bool,
+    /// or at once.
+    pub due: bool,
 }
 
 impl Effects {
@@ -26,12 +28,16 @@ impl Effects {
         for (session, ino, writes, incarnation) in &self.opens {
             volume.sessions.open(session, *ino, *writes, *incarnation);
         }
-        let mut work = self.queued;
+        let mut work = self.due;
         for (session, ino, incarnation) in &self.closes {
             work |= volume.sessions.close(session, *ino, *incarnation);
         }
+        if self.queued {
+            // What has time is found at the next turn.
+            volume.chores.note();
+        }
         if work {
-            core.work.notify_one();
+            core.has_work(volume);
         }
     }
 }

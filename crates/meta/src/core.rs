@@ -481,7 +481,11 @@ impl Core {
                 let (ino, session) =
                     keys::two_ids(key).ok_or_else(|| records::corrupt(key, "has no ids"))?;
                 let locks: Locks = records::decode(key, value)?;
-                volume.ranges.set(flock, Ino(ino), session, locks.held);
+                // What is left of one that is over is held by nobody.
+                if volume.sessions.get(session).is_some() {
+                    let page = keys::lock_page(key);
+                    volume.ranges.load(flock, Ino(ino), session, page, locks.held);
+                }
                 Ok(())
             })
             .await?;

@@ -197,7 +197,7 @@ fn check_named_key(bytes: &[u8]) -> Outcome {
 }
 
 fn id_keys() -> Vec<Vec<u8>> {
-    vec![keys::queue(VOLUME, 1 << 40, Ino(9)), keys::lock(VOLUME, true, Ino(3), 4)]
+    vec![keys::queue(VOLUME, 1 << 40, Ino(9)), keys::lock(VOLUME, true, Ino(3), 4, None)]
 }
 
 fn check_id_key(bytes: &[u8]) -> Outcome {

@@ -137,10 +137,21 @@ pub(crate) fn order(volume: VolumeId, dir: Ino, cookie: u64) -> Vec<u8> {
     Key::new(Kind::Order, volume).id(dir.0).id(cookie).end()
 }
 
-/// Locks of one session on a file: flocks or POSIX locks.
-pub(crate) fn lock(volume: VolumeId, flock: bool, ino: Ino, session: u64) -> Vec<u8> {
+/// Locks of one session on a file: flocks or POSIX locks. Where there are many of them, those from an owner's byte on; `None`: the
+/// first ones.
+pub(crate) fn lock(
+    volume: VolumeId,
+    flock: bool,
+    ino: Ino,
+    session: u64,
+    page: Option<(u64, u64)>,
+) -> Vec<u8> {
     let kind = if flock { Kind::Flock } else { Kind::Posix };
-    Key::new(kind, volume).id(ino.0).id(session).end()
+    let key = Key::new(kind, volume).id(ino.0).id(session);
+    match page {
+        Some((owner, start)) => key.id(owner).id(start).end(),
+        None => key.end(),
+    }
 }
 
 /// Delayed work on an inode, whose time comes at `time_ms`.
@@ -252,6 +263,13 @@ pub(crate) fn two_ids(key: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_be_bytes(*first), u64::from_be_bytes(*second)))
 }
 
+/// From which owner's byte on the locks under a key are.
+pub(crate) fn lock_page(key: &[u8]) -> Option<(u64, u64)> {
+    let owner = key.get(21..)?.first_chunk::<8>()?;
+    let start = key.get(29..)?.first_chunk::<8>()?;
+    Some((u64::from_be_bytes(*owner), u64::from_be_bytes(*start)))
+}
+
 /// What follows kind, volume and one id: a name.
 pub(crate) fn name_after_id(key: &[u8]) -> &[u8] {
     key.get(13..).unwrap_or_default()
@@ -312,7 +330,10 @@ mod tests {
     #[test]
     fn ids_come_back_out_of_keys() {
         assert_eq!(two_ids(&queue(V, 5, Ino(9))), Some((5, 9)));
-        assert_eq!(two_ids(&lock(V, true, Ino(3), 4)), Some((3, 4)));
+        for page in [None, Some((5, 6))] {
+            let key = lock(V, true, Ino(3), 4, page);
+            assert_eq!((two_ids(&key), lock_page(&key)), (Some((3, 4)), page));
+        }
         assert_eq!(last_id(&order(V, Ino(3), 77)), Some(77));
         assert_eq!(name_after_id(&xattr(V, Ino(3), b"user.a")), b"user.a");
         assert_eq!(two_ids(b"short"), None);

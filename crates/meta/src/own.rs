@@ -112,14 +112,15 @@ impl Volume {
         self.write(vec![(key, Some(value))]).await
     }
 
-    /// Sets or deletes a key, also where an earlier commit to it was lost: once the key was read that one does not come any
-    /// more.
-    pub async fn overwrite(&self, key: &[u8], value: Option<Bytes>) -> Result<()> {
-        self.own_transaction(Some(key), |_, tx| {
-            tx.set(key.to_vec(), value.clone());
-            Ok(())
-        })
-        .await
+    /// Sets or deletes keys, one after the other where they are many, also where an earlier commit to them was lost: once they were
+    /// read that one does not come any more.
+    pub async fn overwrite(&self, writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
+        let keys: Vec<Vec<u8>> = writes.iter().map(|(key, _)| key.clone()).collect();
+        for some in keys.chunks(WRITES_MAX) {
+            let snapshot = self.kv.snapshot().await.map_err(store_error)?;
+            snapshot.multi_get(some).await.map_err(store_error)?;
+        }
+        self.write_many(writes).await
     }
 
     /// Sets or deletes keys, whatever they were.
@@ -128,10 +129,23 @@ impl Volume {
     }
 
     /// The same for however many keys, in transactions of bounded size: if one fails, those before it are carried out.
-    pub async fn write_many(&self, mut writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
+    pub async fn write_many(&self, writes: Vec<(Vec<u8>, Option<Bytes>)>) -> Result<()> {
+        self.write_many_noting(writes, &mut false).await
+    }
+
+    /// The same; notes if that failed and something of it was done, or may have been.
+    pub async fn write_many_noting(
+        &self,
+        mut writes: Vec<(Vec<u8>, Option<Bytes>)>,
+        in_doubt: &mut bool,
+    ) -> Result<()> {
+        let mut is_begun = false;
         while !writes.is_empty() {
             let some = writes.drain(..writes.len().min(WRITES_MAX)).collect();
-            self.write(some).await?;
+            let written = self.write_noting(some, in_doubt).await;
+            *in_doubt |= is_begun && written.is_err();
+            written?;
+            is_begun = true;
         }
         Ok(())
     }

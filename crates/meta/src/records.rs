@@ -316,7 +316,7 @@ pub(crate) struct Stat {
 }
 
 /// One lock of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub(crate) struct HeldLock {
     /// Owner within the session.
     #[prost(uint64, tag = "1")]
@@ -335,7 +335,7 @@ pub(crate) struct HeldLock {
     pub exclusive: bool,
 }
 
-/// `F` and `P`: the locks of one session on one file.
+/// `F` and `P`: the locks of one session on one file, or a page of them.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Locks {
     /// The locks.

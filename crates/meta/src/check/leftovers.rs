@@ -34,7 +34,7 @@ pub(crate) async fn judge(
     let owner = Ino(id);
     let reason = match kind {
         Kind::Flock | Kind::Posix => {
-            let session = keys::last_id(key).unwrap_or_default();
+            let session = keys::two_ids(key).map_or(0, |(_, session)| session);
             match has_session(tx, session).await? {
                 true => None,
                 false => Some(format!("a lock of session {session}, which is over")),

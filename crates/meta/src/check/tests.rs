@@ -215,7 +215,9 @@ async fn what_belongs_to_nothing_goes() {
         let raw = Raw { bytes: Bytes::from_static(b"x") };
         edits.put(keys::xattr(V, Ino(9_999), b"user.x"), &raw).await;
         edits.put(keys::contents(V, Ino(9_998)), &raw).await;
-        edits.put(keys::lock(V, true, Ino(tree.lone), 9_997), &records::Locks::default()).await;
+        edits
+            .put(keys::lock(V, true, Ino(tree.lone), 9_997, None), &records::Locks::default())
+            .await;
         edits.put(keys::result(V, 9_997, 3), &raw).await;
         edits.put(keys::shard(V, Ino(tree.lone), 0), &Shard::default()).await;
         edits.put(keys::link(V, Ino(tree.lone), Ino(tree.d), b"other"), &Mark {}).await;

@@ -1,14 +1,15 @@
 //! Locks that applications hold: POSIX record locks on byte ranges, and flocks on whole files.
 //!
-//! The table in memory decides; the caller keeps it equal to the store (`F` and `P` keys), one
-//! value per session and file. While it stores one, and when nobody knows whether that was stored, the
+//! The table in memory decides; the caller keeps it equal to the store (`F` and `P` keys), by the [pages](super::pages) of
+//! each session and file that a change touches. While it stores some, and when nobody knows whether that was stored, the
 //! table says so. Waiters are told when a file's locks change and then look again; who waits for a POSIX
 //! lock is found if that could never end ([`super::waits`]).
 
+use super::pages::{Page, Pages};
 use super::waits::{Owner, Waits};
 use crate::records::HeldLock;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::Ino;
 use tokio::sync::Notify;
@@ -48,11 +49,41 @@ pub(crate) enum Change {
 #[derive(Default)]
 struct File {
     held: Vec<Range>,
+    /// How those of a session lie in the store, where that has more than one page of them.
+    pages: HashMap<u64, Pages>,
     changed: Arc<Notify>,
     /// How many wait.
     waiting: usize,
-    /// Sessions of whose locks the store may have others: they are being stored, or the answer to that was lost.
-    unsettled: BTreeSet<u64>,
+    /// Sessions of whose locks the store may have others, in these pages: they are being stored, or the answer to that was lost.
+    unsettled: BTreeMap<u64, BTreeSet<Page>>,
+}
+
+impl File {
+    fn locks_of(&self, session: u64) -> impl Iterator<Item = &HeldLock> {
+        self.held.iter().filter(move |range| range.session == session).map(|range| &range.lock)
+    }
+
+    fn pages_of(&self, session: u64) -> Pages {
+        self.pages.get(&session).cloned().unwrap_or_default()
+    }
+
+    /// A session's locks are those of before without some and with others.
+    fn change(&mut self, session: u64, removed: Vec<HeldLock>, added: Vec<HeldLock>) {
+        let removed: HashSet<HeldLock> = removed.into_iter().collect();
+        self.held.retain(|range| range.session != session || !removed.contains(&range.lock));
+        self.held.extend(added.into_iter().map(|lock| Range { session, lock }));
+    }
+}
+
+/// What a change makes of a session's locks on a file.
+pub(crate) struct Plan {
+    removed: Vec<HeldLock>,
+    added: Vec<HeldLock>,
+    /// How they lie in the store then.
+    pages: Pages,
+    /// What is to be stored for that, and what to be deleted, in such an order that no lock is ever missing: a new page comes before the
+    /// one that it was cut from.
+    pub records: Vec<(Page, Vec<HeldLock>)>,
 }
 
 /// Names a file's locks of one kind: flocks (`true`) or POSIX locks.
@@ -89,21 +120,43 @@ impl RangeLocks {
         conflicts.min_by_key(|held| held.lock.start).copied()
     }
 
-    /// The session's locks on the file as they would be after a change.
-    pub fn preview(&self, flock: bool, ino: Ino, wanted: &Range, change: Change) -> Vec<HeldLock> {
+    /// What a change would make of the session's locks on the file.
+    pub fn plan(&self, flock: bool, ino: Ino, wanted: &Range, change: Change) -> Plan {
         let table = self.table.lock();
-        let held = table.files.get(&(flock, ino)).map(|file| file.held.as_slice());
-        let after = changed(held.unwrap_or_default(), wanted, change);
-        after.into_iter().filter(|r| r.session == wanted.session).map(|r| r.lock).collect()
+        let (nothing, session) = (File::default(), wanted.session);
+        let file = table.files.get(&(flock, ino)).unwrap_or(&nothing);
+        let Delta { removed, added } = changed(&file.held, wanted, change);
+        let mut pages = file.pages_of(session);
+        let touched: BTreeSet<Page> =
+            removed.iter().chain(&added).map(|lock| pages.of(lock)).collect();
+        let contents = {
+            let gone: HashSet<&HeldLock> = removed.iter().collect();
+            let stay = file.locks_of(session).filter(|lock| !gone.contains(lock));
+            pages.contents(touched, stay.chain(&added))
+        };
+        let mut records = Vec::new();
+        for (page, locks) in contents {
+            records.extend(pages.fill(page, locks));
+        }
+        records.reverse();
+        Plan { removed, added, pages, records }
     }
 
-    /// A session's locks on a file are about to be stored: until they are [set](RangeLocks::set), the store may have others.
-    pub fn unsettle(&self, flock: bool, ino: Ino, session: u64) {
+    /// These pages of a session's locks on a file are about to be stored: until that is [made](RangeLocks::make), the store may
+    /// have others.
+    pub fn unsettle(
+        &self,
+        flock: bool,
+        ino: Ino,
+        session: u64,
+        pages: impl IntoIterator<Item = Page>,
+    ) {
         let mut table = self.table.lock();
-        table.files.entry((flock, ino)).or_default().unsettled.insert(session);
+        let file = table.files.entry((flock, ino)).or_default();
+        file.unsettled.entry(session).or_default().extend(pages);
     }
 
-    /// Nothing was stored.
+    /// Nothing was stored, or what was there before was stored again.
     pub fn settle(&self, flock: bool, ino: Ino, session: u64) {
         let mut table = self.table.lock();
         if let Some(file) = table.files.get_mut(&(flock, ino)) {
@@ -112,21 +165,56 @@ impl RangeLocks {
         table.tidy((flock, ino));
     }
 
-    /// Sessions of whose locks on a file the store may have others, each with those that it has.
-    pub fn unsettled(&self, flock: bool, ino: Ino) -> Vec<(u64, Vec<HeldLock>)> {
+    /// Sessions of whose locks on a file the store may have others, each with those that it has in the pages in doubt, in order.
+    pub fn unsettled(&self, flock: bool, ino: Ino) -> Vec<(u64, BTreeMap<Page, Vec<HeldLock>>)> {
         let table = self.table.lock();
         let Some(file) = table.files.get(&(flock, ino)) else { return Vec::new() };
-        let of = |session: u64| file.held.iter().filter(move |range| range.session == session);
-        let with_locks = |&session: &u64| (session, of(session).map(|range| range.lock).collect());
-        file.unsettled.iter().map(with_locks).collect()
+        let contents = |(&session, in_doubt): (&u64, &BTreeSet<Page>)| {
+            let in_doubt = in_doubt.iter().copied();
+            (session, file.pages_of(session).contents(in_doubt, file.locks_of(session)))
+        };
+        file.unsettled.iter().map(contents).collect()
     }
 
-    /// Sets a session's locks on a file: after they have been stored, or read back.
-    pub fn set(&self, flock: bool, ino: Ino, session: u64, locks: Vec<HeldLock>) {
+    /// All pages of a session's locks on a file that the store has, or may have.
+    pub fn stored(&self, flock: bool, ino: Ino, session: u64) -> BTreeSet<Page> {
+        let table = self.table.lock();
+        let Some(file) = table.files.get(&(flock, ino)) else { return BTreeSet::new() };
+        let in_doubt = file.unsettled.get(&session).into_iter().flatten().copied();
+        file.pages_of(session).all().chain(in_doubt).collect()
+    }
+
+    /// A planned change of a session's locks on a file has been stored.
+    pub fn make(&self, flock: bool, ino: Ino, session: u64, plan: Plan) {
         let mut table = self.table.lock();
         let file = table.files.entry((flock, ino)).or_default();
+        file.change(session, plan.removed, plan.added);
+        match plan.pages.is_one() {
+            true => file.pages.remove(&session),
+            false => file.pages.insert(session, plan.pages),
+        };
+        file.unsettled.remove(&session);
+        file.changed.notify_waiters();
+        table.tidy((flock, ino));
+    }
+
+    /// A page of a session's locks on a file has been read back.
+    pub fn load(&self, flock: bool, ino: Ino, session: u64, page: Page, locks: Vec<HeldLock>) {
+        let mut table = self.table.lock();
+        let file = table.files.entry((flock, ino)).or_default();
+        file.change(session, Vec::new(), locks);
+        if page.is_some() {
+            file.pages.entry(session).or_default().add(page);
+        }
+        table.tidy((flock, ino));
+    }
+
+    /// A session has no locks on a file any more, here or in the store.
+    pub fn forget(&self, flock: bool, ino: Ino, session: u64) {
+        let mut table = self.table.lock();
+        let Some(file) = table.files.get_mut(&(flock, ino)) else { return };
         file.held.retain(|range| range.session != session);
-        file.held.extend(locks.into_iter().map(|lock| Range { session, lock }));
+        file.pages.remove(&session);
         file.unsettled.remove(&session);
         file.changed.notify_waiters();
         table.tidy((flock, ino));
@@ -137,7 +225,7 @@ impl RangeLocks {
         let table = self.table.lock();
         let holds = |file: &File| {
             let held = file.held.iter().any(|range| range.session == session);
-            held || file.unsettled.contains(&session)
+            held || file.unsettled.contains_key(&session)
         };
         table.files.iter().filter(|(_, file)| holds(file)).map(|(key, _)| *key).collect()
     }
@@ -210,37 +298,50 @@ impl Table {
     }
 }
 
-/// The locks of a file after a change. The owner's own locks are cut where `wanted` lies; what is
-/// then adjacent and alike becomes one.
-fn changed(held: &[Range], wanted: &Range, change: Change) -> Vec<Range> {
-    let mut after = Vec::with_capacity(held.len() + 2);
-    let mut new = *wanted;
-    for range in held {
-        if range.owner() != wanted.owner() {
-            after.push(*range);
-            continue;
-        }
-        let (own, cut) = (range.lock, wanted.lock);
-        let touches = own.start <= new.lock.end.saturating_add(1)
-            && new.lock.start <= own.end.saturating_add(1);
+/// What a change takes away of an owner's locks, and what comes in its place.
+struct Delta {
+    removed: Vec<HeldLock>,
+    added: Vec<HeldLock>,
+}
+
+/// What a change makes of the locks of a file. The owner's own locks are cut where `wanted` lies; what is then adjacent and alike
+/// becomes one.
+fn changed(held: &[Range], wanted: &Range, change: Change) -> Delta {
+    let (mut removed, mut added) = (Vec::new(), Vec::new());
+    let (cut, mut new) = (wanted.lock, wanted.lock);
+    for range in held.iter().filter(|range| range.owner() == wanted.owner()) {
+        let own = range.lock;
+        let touches =
+            own.start <= new.end.saturating_add(1) && new.start <= own.end.saturating_add(1);
         if change == Change::Lock && own.exclusive == cut.exclusive && touches {
-            new.lock.start = new.lock.start.min(own.start);
-            new.lock.end = new.lock.end.max(own.end);
+            new.start = new.start.min(own.start);
+            new.end = new.end.max(own.end);
+            removed.push(own);
             continue;
         }
+        if own.start > cut.end || own.end < cut.start {
+            continue;
+        }
+        removed.push(own);
         if own.start < cut.start {
-            let end = own.end.min(cut.start - 1);
-            after.push(Range { lock: HeldLock { end, ..own }, ..*range });
+            added.push(HeldLock { end: cut.start - 1, ..own });
         }
         if own.end > cut.end {
-            let start = own.start.max(cut.end + 1);
-            after.push(Range { lock: HeldLock { start, ..own }, ..*range });
+            added.push(HeldLock { start: cut.end + 1, ..own });
         }
     }
     if change == Change::Lock {
-        after.push(new);
+        added.push(new);
     }
-    after
+    // What it has already need not be stored again.
+    added.retain(|new| match removed.iter().position(|old| old == new) {
+        Some(at) => {
+            removed.swap_remove(at);
+            false
+        }
+        None => true,
+    });
+    Delta { removed, added }
 }
 
 #[cfg(test)]
@@ -251,13 +352,69 @@ mod tests {
         Range { session: 1, lock: HeldLock { owner, pid: 1, start, end, exclusive } }
     }
 
+    impl RangeLocks {
+        /// A session has these locks on a file, and the store, too.
+        fn set(&self, flock: bool, ino: Ino, session: u64, locks: Vec<HeldLock>) {
+            self.forget(flock, ino, session);
+            self.load(flock, ino, session, None, locks);
+        }
+    }
+
     fn apply(held: &[Range], wanted: Range, change: Change) -> Vec<(u64, u64, bool)> {
-        let mut after: Vec<_> = changed(held, &wanted, change)
-            .into_iter()
-            .map(|r| (r.lock.start, r.lock.end, r.lock.exclusive))
-            .collect();
+        let mut file = File { held: held.to_vec(), ..File::default() };
+        let Delta { removed, added } = changed(held, &wanted, change);
+        file.change(wanted.session, removed, added);
+        let mut after: Vec<_> =
+            file.held.into_iter().map(|r| (r.lock.start, r.lock.end, r.lock.exclusive)).collect();
         after.sort();
         after
+    }
+
+    #[test]
+    fn what_an_owner_has_already_and_what_it_has_not_is_no_change() {
+        let held = [range(1, 0, 9, true)];
+        for (wanted, change) in [
+            (range(1, 0, 9, true), Change::Lock),
+            (range(1, 3, 5, true), Change::Lock),
+            (range(1, 10, 19, true), Change::Unlock),
+            (range(2, 0, 9, true), Change::Unlock),
+        ] {
+            let Delta { removed, added } = changed(&held, &wanted, change);
+            assert!(removed.is_empty() && added.is_empty(), "{wanted:?} {change:?}");
+        }
+    }
+
+    /// Each lock stored all ranges of its session on the file again: a megabyte, of 40,000.
+    #[test]
+    fn a_change_stores_the_pages_that_it_touches() {
+        let locks = RangeLocks::default();
+        let mut store: BTreeMap<Page, Vec<HeldLock>> = BTreeMap::new();
+        let mut make = |wanted: Range, change| {
+            let plan = locks.plan(false, Ino(1), &wanted, change);
+            let written = plan.records.iter().map(|(_, locks)| locks.len()).sum::<usize>();
+            for (page, held) in &plan.records {
+                match held.is_empty() {
+                    true => store.remove(page),
+                    false => store.insert(*page, held.clone()),
+                };
+            }
+            locks.make(false, Ino(1), 1, plan);
+            let stored = store.values().map(Vec::len).sum::<usize>();
+            assert_eq!(stored, locks.count(Ino(1), 1));
+            written
+        };
+        for nth in 0..2_000 {
+            // In no order, and apart from each other.
+            let at = nth * 7 % 2_000 * 10;
+            let stored = make(range(1, at, at + 3, true), Change::Lock);
+            assert!(stored <= 513 + usize::from(nth < 513), "{nth}: {stored}");
+            assert!(nth < 600 || stored <= 129, "{nth}: {stored}");
+        }
+        assert!(make(range(1, 5_000, 5_003, true), Change::Unlock) <= 129);
+        assert!(make(range(1, 5_000, 5_999, true), Change::Lock) <= 3 * 129);
+        make(range(1, 0, u64::MAX, true), Change::Unlock);
+        assert!(store.is_empty());
+        assert!(locks.table.lock().files.is_empty());
     }
 
     #[test]
@@ -317,14 +474,18 @@ mod tests {
     fn what_may_not_be_stored_is_known_until_it_is_set() {
         let locks = RangeLocks::default();
         locks.set(false, Ino(1), 1, vec![range(1, 0, 9, true).lock]);
-        locks.unsettle(false, Ino(1), 1);
-        locks.unsettle(false, Ino(1), 2);
+        locks.unsettle(false, Ino(1), 1, [None, Some((1, 5))]);
+        locks.unsettle(false, Ino(1), 2, [None]);
         let own = vec![range(1, 0, 9, true).lock];
-        assert_eq!(locks.unsettled(false, Ino(1)), [(1, own.clone()), (2, Vec::new())]);
+        // The second page is one that there may be from now on.
+        let first = BTreeMap::from([(None, own), (Some((1, 5)), Vec::new())]);
+        let second = (2, BTreeMap::from([(None, Vec::new())]));
+        assert_eq!(locks.unsettled(false, Ino(1)), [(1, first), second.clone()]);
         assert_eq!(locks.of_session(2), [(false, Ino(1))]);
-        locks.set(false, Ino(1), 1, Vec::new());
-        assert_eq!(locks.unsettled(false, Ino(1)), [(2, Vec::new())]);
-        locks.set(false, Ino(1), 2, Vec::new());
+        assert_eq!(locks.stored(false, Ino(1), 1), BTreeSet::from([None, Some((1, 5))]));
+        locks.forget(false, Ino(1), 1);
+        assert_eq!(locks.unsettled(false, Ino(1)), [second]);
+        locks.settle(false, Ino(1), 2);
         assert!(locks.table.lock().files.is_empty());
     }
 

@@ -6,10 +6,12 @@ use crate::ctx::Ctx;
 use crate::keys;
 use crate::ledger::Begin;
 use crate::locks::inodes::Held;
+use crate::locks::pages::Page;
 use crate::locks::ranges::{Change, Range, Waiting};
 use crate::records::{self, HeldLock, Locks};
 use crate::txn::late;
 use crate::view::Tx;
+use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Ino, Result};
@@ -131,46 +133,64 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
 async fn lock_settled(ctx: &Ctx, flock: bool, ino: Ino) -> Result<Held> {
     let held = lock_here(ctx, &[ino]).await?;
     let volume = &ctx.volume;
-    for (session, locks) in volume.ranges.unsettled(flock, ino) {
-        let (key, value) = record(ctx, flock, ino, session, &locks);
-        volume.overwrite(&key, value).await?;
-        volume.ranges.set(flock, ino, session, locks);
+    for (session, pages) in volume.ranges.unsettled(flock, ino) {
+        let place = Place { flock, ino, session };
+        let writes = pages.iter().map(|(page, locks)| place.record(volume, *page, locks));
+        volume.overwrite(writes.collect()).await?;
+        volume.ranges.settle(flock, ino, session);
     }
     Ok(held)
 }
 
-/// Stores the session's locks on the file as they are after a change, then says so to others. If nobody knows whether that
+/// Stores what a change makes of the session's locks on the file, then says so to others. If nobody knows whether that
 /// failed, or its caller goes away, whoever locks the inode next settles what is so.
 async fn apply(ctx: &Ctx, flock: bool, ino: Ino, range: &Range, change: Change) -> Result<()> {
-    let ranges = &ctx.volume.ranges;
-    ranges.unsettle(flock, ino, range.session);
+    let (ranges, session) = (&ctx.volume.ranges, range.session);
+    ranges.unsettle(flock, ino, session, []);
     // After that: whoever ends the session gives back what it may have locked.
     if let Err(over) = ctx.need_session()?.check() {
-        ranges.settle(flock, ino, range.session);
+        ranges.settle(flock, ino, session);
         return Err(over);
     }
-    let after = ranges.preview(flock, ino, range, change);
-    let (writes, mut in_doubt) = (vec![record(ctx, flock, ino, range.session, &after)], false);
-    let written = ctx.volume.write_noting(writes, &mut in_doubt).await;
+    let plan = ranges.plan(flock, ino, range, change);
+    ranges.unsettle(flock, ino, session, plan.records.iter().map(|(page, _)| *page));
+    let place = Place { flock, ino, session };
+    let writes = plan.records.iter().map(|(page, locks)| place.record(&ctx.volume, *page, locks));
+    let (writes, mut in_doubt) = (writes.collect(), false);
+    let written = ctx.volume.write_many_noting(writes, &mut in_doubt).await;
     match written {
-        Ok(()) => ranges.set(flock, ino, range.session, after),
+        Ok(()) => ranges.make(flock, ino, session, plan),
         Err(_) if in_doubt => {}
         // As when the store is full.
-        Err(_) => ranges.settle(flock, ino, range.session),
+        Err(_) => ranges.settle(flock, ino, session),
     }
     written
 }
 
-/// The key and the value under which a session's locks on a file are stored.
-fn record(
-    ctx: &Ctx,
+/// A session that ends gives back its locks on a file, and what it may have locked. The file is locked.
+pub(crate) async fn give_back(volume: &Volume, flock: bool, ino: Ino, session: u64) -> Result<()> {
+    let pages = volume.ranges.stored(flock, ino, session);
+    let place = Place { flock, ino, session };
+    let writes = pages.into_iter().map(|page| place.record(volume, page, &[]));
+    volume.overwrite(writes.collect()).await?;
+    volume.ranges.forget(flock, ino, session);
+    Ok(())
+}
+
+/// Whose locks on which file.
+struct Place {
     flock: bool,
     ino: Ino,
     session: u64,
-    locks: &[HeldLock],
-) -> (Vec<u8>, Option<Bytes>) {
-    let value = || records::encode(&Locks { held: locks.to_vec() });
-    (keys::lock(ctx.volume.id, flock, ino, session), (!locks.is_empty()).then(value))
+}
+
+impl Place {
+    /// The key and the value under which a page of them is stored.
+    fn record(&self, volume: &Volume, page: Page, locks: &[HeldLock]) -> (Vec<u8>, Option<Bytes>) {
+        let value = || records::encode(&Locks { held: locks.to_vec() });
+        let key = keys::lock(volume.id, self.flock, self.ino, self.session, page);
+        (key, (!locks.is_empty()).then(value))
+    }
 }
 
 /// Answers with the first lock that conflicts, if there is one.

@@ -1,5 +1,6 @@
 //! A client begins, is alive, and ends.
 
+use super::lock::give_back;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
@@ -105,8 +106,7 @@ pub(crate) async fn end(core: &Core, volume: &Volume, session: &Client) -> Resul
     volume.leases.end(&session.holder);
     for (flock, ino) in volume.ranges.of_session(session.id) {
         let _held = core.locks.lock(volume.id, &[ino]).await;
-        volume.overwrite(&keys::lock(volume.id, flock, ino, session.id), None).await?;
-        volume.ranges.set(flock, ino, session.id, Vec::new());
+        give_back(volume, flock, ino, session.id).await?;
     }
     delete_prefix(volume, &keys::prefix_of(Kind::Result, volume.id, session.id)).await?;
     volume.write(vec![(keys::session(volume.id, session.id), None)]).await?;

@@ -1,11 +1,13 @@
+use crate::keys;
+use crate::records::{self, HeldLock, Locks};
 use crate::tests::world::*;
 use async_trait::async_trait;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Writes};
-use strake_types::ErrorKind;
+use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Transaction, Writes};
+use strake_types::{ErrorKind, Ino, VolumeId};
 use strake_wire::message::meta::{Lock, MetaAnswer, MetaOp, MetaRequest, Nothing, OpenSession};
 use strake_wire::service::MetaService;
 
@@ -439,4 +441,81 @@ async fn a_late_copy_neither_locks_nor_unlocks() {
     send(4, 3, take).await.unwrap();
     assert_eq!(kind(send(3, 2, give).await), ErrorKind::Malformed);
     assert_eq!(kind(other.set_lock(from_other).await), ErrorKind::WouldBlock, "it is held");
+}
+
+/// A session locks so many bytes of a file, apart from each other.
+async fn lock_many(root: &User<'_>, ino: u64, count: u64) {
+    for nth in 0..count {
+        root.set_lock(lock(ino, 1, 2, nth * 10, nth * 10)).await.unwrap();
+    }
+}
+
+/// Each lock stored all of them again.
+#[tokio::test]
+async fn many_locks_of_a_session_lie_in_pages_survive_a_restart_and_end_with_it() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    lock_many(&world.root(), ino, 600).await;
+    assert!(world.keys(b'P').await > 5);
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    let (root, other) = (world.root(), world.root().at(world.open_session(0, &[]).await.session));
+    let at = |byte| lock(ino, 1, 2, byte, byte);
+    for held in [0, 2_990, 5_990] {
+        assert_eq!(kind(other.set_lock(at(held)).await), ErrorKind::WouldBlock);
+    }
+    other.set_lock(at(5)).await.unwrap();
+    root.set_lock(Lock { kind: 0, ..at(2_990) }).await.unwrap();
+    other.set_lock(at(2_990)).await.unwrap();
+    root.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
+    assert_eq!(world.keys(b'P').await, 1, "those of the other");
+}
+
+#[tokio::test]
+async fn locks_that_a_release_without_pages_has_stored_are_read_and_put_into_pages() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let one = |nth| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
+    let held = Locks { held: (0..600).map(one).collect() };
+    let mut tx = Transaction::begin(&*world.kv).await.unwrap();
+    let key = keys::lock(VolumeId(1), false, Ino(ino), world.session, None);
+    tx.put(key, records::encode(&held));
+    assert_eq!(tx.commit(&*world.kv).await.unwrap(), Outcome::Committed);
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    world.root().set_lock(lock(ino, 1, 2, 9_999, 9_999)).await.unwrap();
+    assert!(world.keys(b'P').await > 5);
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    let other = world.root().at(world.open_session(0, &[]).await.session);
+    for held in [0, 2_990, 5_990, 9_999] {
+        let refused = other.set_lock(lock(ino, 1, 2, held, held)).await;
+        assert_eq!(kind(refused), ErrorKind::WouldBlock, "{held}");
+    }
+    other.set_lock(lock(ino, 1, 2, 5, 5)).await.unwrap();
+}
+
+#[tokio::test]
+async fn pages_of_which_the_commit_was_lost_are_as_they_were_before_another_locks() {
+    let kv = MemoryKv::new();
+    let world = World::on(Arc::new(kv.clone())).await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let session = world.open_session(0, &[]).await.session;
+    lock_many(&world.root(), ino, 512).await;
+    assert_eq!(world.keys(b'P').await, 1);
+    let at = |byte| lock(ino, 1, 2, byte, byte);
+    kv.get_lost_at_commit();
+    assert_eq!(kind(world.root().set_lock(at(9_000)).await), ErrorKind::Unavailable);
+    kv.come_back();
+    assert!(world.keys(b'P').await > 5, "it was stored");
+    world.root().at(session).set_lock(at(20_000)).await.unwrap();
+    assert_eq!(world.keys(b'P').await, 2);
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    assert!(world.open_session(session, &[]).await.resumed);
+    let other = world.root().at(session);
+    for held in [0, 2_990, 5_110] {
+        assert_eq!(kind(other.set_lock(at(held)).await), ErrorKind::WouldBlock);
+    }
+    other.set_lock(at(9_000)).await.unwrap();
 }

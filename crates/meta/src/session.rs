@@ -5,6 +5,7 @@
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
 mod questions;
+mod uses;
 
 use crate::claims::{Claims, Minds};
 use crate::leases::Holder;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::Wait;
 use tokio::sync::Notify;
+use uses::AllOpens;
 
 /// One client's session.
 pub(crate) struct Session {
@@ -224,8 +226,8 @@ impl Session {
 #[derive(Default)]
 pub(crate) struct Sessions {
     all: RwLock<HashMap<u64, Arc<Session>>>,
-    /// How often each file is open, over all sessions. Lock order: before a session's own map.
-    opens: Mutex<HashMap<Ino, u32>>,
+    /// What all sessions together have open. Lock order: before a session's own map.
+    opens: Mutex<AllOpens>,
     /// Files without a name that are open by a reply of before a restart, which may have to be given again: to which
     /// session, and under which number.
     unheard: Mutex<HashMap<Ino, (u64, u64)>>,
@@ -304,7 +306,8 @@ impl Sessions {
         let mut own = session.opens.lock();
         session.ended.store(true, Ordering::Release);
         for (ino, open) in std::mem::take(&mut own.counts) {
-            take(&mut opens, ino, open.count);
+            opens.writes_no_more(ino, session.id);
+            opens.take(ino, open.count);
         }
         self.claims.end(session.id);
         self.told.notify_waiters();
@@ -334,14 +337,14 @@ impl Sessions {
         own.incarnation = incarnation;
         let writable: HashSet<_> = writable.iter().collect();
         let before = std::mem::take(&mut own.counts);
+        before.keys().for_each(|ino| opens.writes_no_more(*ino, session.id));
         for &ino in open {
             // Until it is asked, and says otherwise.
             let keeps_pages = true;
             let writes = writable.contains(&ino);
             let open = Open { count: 1, writes, keeps_pages, ..Open::default() };
-            if own.counts.insert(Ino(ino), open).is_none() {
-                *opens.entry(Ino(ino)).or_default() += 1;
-            }
+            let is_new = own.counts.insert(Ino(ino), open).is_none();
+            opens.add(Ino(ino), is_new.into(), writes.then_some(session.id));
             if writes && session.may_have_claims() {
                 self.claims.may_have_been_granted(Ino(ino), session.id);
             }
@@ -351,11 +354,7 @@ impl Sessions {
         let gone = before.keys().filter(|ino| !own.counts.contains_key(*ino));
         gone.for_each(|ino| self.claims.give_up(*ino, session.id));
         self.told.notify_waiters();
-        before
-            .into_iter()
-            .filter(|(ino, open)| take(&mut opens, *ino, open.count))
-            .map(|h| h.0)
-            .collect()
+        before.into_iter().filter(|(ino, open)| opens.take(*ino, open.count)).map(|h| h.0).collect()
     }
 
     /// The session has opened a file in this incarnation, and may write to it.
@@ -364,7 +363,7 @@ impl Sessions {
         let mut own = session.opens.lock();
         let ended = session.ended.load(Ordering::Acquire);
         if own.incarnation == incarnation && !ended {
-            *opens.entry(ino).or_default() += 1;
+            opens.add(ino, 1, writes.then_some(session.id));
             let open = own.counts.entry(ino).or_default();
             (open.count, open.writes) = (open.count + 1, open.writes | writes);
         }
@@ -383,10 +382,11 @@ impl Sessions {
         open.count -= 1;
         if open.count == 0 {
             own.counts.remove(&ino);
+            opens.writes_no_more(ino, session.id);
             self.claims.give_up(ino, session.id);
             self.told.notify_waiters();
         }
-        take(&mut opens, ino, 1)
+        opens.take(ino, 1)
     }
 
     /// Grants a session a range of a file that it has open for writing in this incarnation ([`Claims::grant`]).
@@ -447,7 +447,7 @@ impl Sessions {
         if self.claims.any(ino) && !self.claimants(ino).is_empty() {
             return true;
         }
-        !self.absent_claimants(now_ms).is_empty() && self.opens.lock().contains_key(&ino)
+        !self.absent_claimants(now_ms).is_empty() && self.opens.lock().contains(ino)
     }
 
     /// Who but `own` may hold back something written to a file: who has it open for writing, and who may have and
@@ -460,18 +460,19 @@ impl Sessions {
         known: bool,
         now_ms: u64,
     ) -> Vec<Arc<Session>> {
-        if !self.may_others_hold(ino, own) {
-            return Vec::new();
-        }
         let own = own.map_or(0, |own| own.id);
-        let waits = now_ms < self.patience_ms.load(Ordering::Relaxed);
+        let waits = now_ms < self.patience_ms.load(Ordering::Relaxed) && self.somebody_absent();
+        let writers = self.writers(ino);
         let all = self.all.read();
-        let others = all.values().filter(|session| session.id != own && session.keeps_leases);
+        // Whoever is absent has not said what he has open.
+        let some: Vec<&Arc<Session>> = match waits {
+            true => all.values().collect(),
+            false => writers.iter().filter_map(|id| all.get(id)).collect(),
+        };
+        let others = some.into_iter().filter(|one| one.id != own && one.keeps_leases);
         let may = |session: &&Arc<Session>| {
-            let opens = session.opens.lock();
-            let holds_back = |open: &Open| open.writes && !open.tells;
             let absent = waits && session.is_absent() && (!known || session.may_have_claims());
-            absent || opens.counts.get(&ino).is_some_and(holds_back)
+            absent || session.has(ino, |open| open.writes && !open.tells)
         };
         others.filter(may).cloned().collect()
     }
@@ -483,8 +484,10 @@ impl Sessions {
         if open.tells {
             return true;
         }
-        open.writes
-            && self.some_other(session, ino, |other| other.is_absent() || other.has(ino, |_| true))
+        let all = || self.all.read();
+        let others_absent =
+            || all().values().any(|other| other.id != session.id && other.is_absent());
+        open.writes && (self.others_hold(session, ino) || self.somebody_absent() && others_absent())
     }
 
     /// True if the session has to tell each write to a file, and its kernel keeps nothing of what it writes: it was
@@ -493,31 +496,6 @@ impl Sessions {
         let open = session.opens.lock().counts.get(&ino).copied().unwrap_or_default();
         let asked = open.asked != 0 && !open.tells;
         !asked && !open.keeps_pages && self.has_to_tell(session, ino)
-    }
-
-    /// True if somebody else has a file open. Who has not come back after a restart is told of the caller when he does.
-    pub fn others_hold(&self, session: &Session, ino: Ino) -> bool {
-        self.some_other(session, ino, |other| other.has(ino, |_| true))
-    }
-
-    /// True if somebody else has a file open and may write to it. Who has not come back after a restart does not
-    /// count: that is of no use to those who keep nothing of every file meanwhile.
-    pub fn others_write(&self, session: &Session, ino: Ino) -> bool {
-        self.some_other(session, ino, |other| other.has(ino, |open| open.writes))
-    }
-
-    fn some_other(&self, own: &Session, ino: Ino, so: impl Fn(&Session) -> bool) -> bool {
-        if !self.may_others_hold(ino, Some(own)) {
-            return false;
-        }
-        self.all.read().values().any(|other| other.id != own.id && so(other))
-    }
-
-    /// False if nobody but `own` has a file open, or may have it open: mostly, and quickly said.
-    fn may_others_hold(&self, ino: Ino, own: Option<&Session>) -> bool {
-        let all = self.opens.lock().get(&ino).copied().unwrap_or(0);
-        let count = |own: &Session| own.opens.lock().counts.get(&ino).map_or(0, |open| open.count);
-        all > own.map_or(0, count) || self.somebody_absent()
     }
 
     /// The files that a session holds open.
@@ -547,14 +525,13 @@ impl Sessions {
         if self.is_unheard(ino) {
             return true;
         }
-        self.opens.lock().contains_key(&ino) || self.somebody_absent()
+        self.opens.lock().contains(ino) || self.somebody_absent()
     }
 
     /// True if somebody has the file open for writing, or may have it open and has not come back yet or not heard of it.
     pub fn may_write(&self, ino: Ino) -> bool {
-        let writes = |session: &Arc<Session>| session.has(ino, |open| open.writes);
         let unknown = self.somebody_absent() || self.is_unheard(ino);
-        unknown || self.may_hold(ino) && self.all.read().values().any(writes)
+        unknown || !self.writers(ino).is_empty()
     }
 
     /// True while a session from before a restart has neither come back nor expired.
@@ -566,20 +543,6 @@ impl Sessions {
         let some = all.values().any(|s| s.is_absent());
         self.had_absent.store(some, Ordering::Release);
         some
-    }
-}
-
-/// Lowers a count; true if it is gone.
-fn take(counts: &mut HashMap<Ino, u32>, ino: Ino, by: u32) -> bool {
-    match counts.get_mut(&ino) {
-        Some(count) if *count > by => {
-            *count -= by;
-            false
-        }
-        _ => {
-            counts.remove(&ino);
-            true
-        }
     }
 }
 

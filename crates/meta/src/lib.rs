@@ -26,6 +26,7 @@
 //! * `patience` — how long targets are waited for by who asks them about many files.
 //! * `hearing` — since when clients are heard: who could not be heard is not silent.
 //! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
+//! * `chores` — which volumes have such work, and how far their queues were gone through.
 //! * `stop` — how both are told to end.
 //! * `count` — what a volume holds, counted anew where nobody knows it.
 //! * `recopy`, `recopies` — files there are get another number of copies.

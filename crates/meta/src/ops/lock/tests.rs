@@ -475,7 +475,7 @@ async fn many_locks_of_a_session_lie_in_pages_survive_a_restart_and_end_with_it(
 async fn locks_that_a_release_without_pages_has_stored_are_read_and_put_into_pages() {
     let world = World::new().await;
     let ino = world.root().file(1, "f").await.unwrap();
-    let one = |nth| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
+    let one = |nth: u64| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
     let held = Locks { held: (0..600).map(one).collect() };
     let mut tx = Transaction::begin(&*world.kv).await.unwrap();
     let key = keys::lock(VolumeId(1), false, Ino(ino), world.session, None);

@@ -243,6 +243,7 @@ mod tests {
     use crate::join::ALL_TARGETS_MAX;
     use crate::liveness::Liveness;
     use crate::records::{Fence, Group, Target};
+    use std::sync::Arc;
     use std::time::Duration;
     use strake_types::GroupId;
     use strake_types::limits::STRIPE_WIDTH_MAX;
@@ -367,7 +368,8 @@ mod tests {
             state.fences.insert(id, fence);
         }
         let live = Liveness::new(Duration::ZERO, Duration::ZERO, 1..=1_000);
-        let bytes = show::map(&state, &live, Duration::ZERO).encoded_len();
+        let sight = show::Sight::of(&Arc::new(state), &live, Duration::ZERO);
+        let bytes = sight.map().encoded_len();
         assert!(bytes < BODY_BYTES_MAX, "{bytes}");
     }
 }

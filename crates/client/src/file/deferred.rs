@@ -17,7 +17,7 @@ use std::time::Duration;
 use strake_types::{Credentials, Ino};
 
 /// Most files at a time; the one that was closed first is reported when there are more.
-const FILES_MAX: usize = 1_024;
+const FILES_MAX: usize = 4_096;
 /// Longest time.
 const AGE_MAX: Duration = Duration::from_secs(60);
 

@@ -1,7 +1,7 @@
 //! What this mount has claimed of a file that others have open as well: what it writes there it may hold back, as that of
 //! a file that it has alone. Until the metadata server calls the claims back, all at once ([`super::shared`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind};
@@ -10,6 +10,8 @@ use strake_types::{Error, ErrorKind};
 const UNIT: u64 = 1 << 20;
 /// Who writes on and on claims as much again as he has written, up to this.
 const AHEAD_MAX: u64 = 32 << 20;
+/// Runs of a handle that are remembered. The one that was written longest ago goes.
+const RUNS_MAX: usize = 8;
 
 /// How often a change asks for a claim: each time something may come between.
 pub(super) const CLAIMS_MAX: usize = 32;
@@ -19,56 +21,99 @@ pub(super) fn no_claim() -> Error {
     Error::with(ErrorKind::TimedOut, "others claim parts of the file all the time")
 }
 
-/// Where a handle writes: runs, one after the other, that it writes from their begin on. Who writes records by turns with others
-/// is to claim his record, and not the begin of the next one, which is somebody else's.
-#[derive(Clone, Copy, Default)]
+/// Where a handle writes: runs, of which each is written from its begin on. Threads that share the handle have one each, and so
+/// has a header between records. Who writes records by turns with others is to claim his record, and not the begin of the next
+/// one, which is somebody else's.
+#[derive(Default)]
 pub(crate) struct Runs {
-    /// Where the run begins that is being written,
+    /// The one that was written last is the last.
+    recent: VecDeque<Run>,
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    /// Where it begins,
     start: u64,
     /// and how far it has come.
     end: u64,
-    /// How long the last two before it were: a header may lie between records.
-    before: [u64; 2],
+    /// Where the run that came before it began, and how long that was.
+    before: Option<(u64, u64)>,
+}
+
+impl Run {
+    fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// True if a write goes on with it, about where it ends, or comes just before it: several may be under way at once, and
+    /// pass each other. Who begins anew where it began does not.
+    fn goes_on(&self, range: &Range<u64>) -> bool {
+        let behind = range.end.saturating_add(UNIT);
+        let at_end = range.start < self.end.saturating_add(UNIT) && self.end < behind;
+        at_end || range.end <= self.start && self.start < behind
+    }
+
+    /// Two that turn out to be one.
+    fn joined(self, other: Self) -> Self {
+        let first = if self.start <= other.start { self } else { other };
+        Self { end: self.end.max(other.end), ..first }
+    }
+
+    /// Where it ends, by the length of the one before it, if a write at `at` is part of it. Records lie at multiples of their
+    /// length from each other: so it is known where this one ends though what is written first need not be its begin.
+    fn end_like(&self, (start, len): (u64, u64), at: u64) -> u64 {
+        let into_record = (at % len + len - start % len) % len;
+        at.saturating_add(len - into_record).min(self.start.saturating_add(len))
+    }
 }
 
 impl Runs {
-    /// With one more write. One that begins near the run goes on with it: several may be under way at once.
-    fn with(self, range: &Range<u64>) -> Self {
-        let is_first = self.end == self.start;
-        let goes_on = range.start < self.end.saturating_add(UNIT)
-            && self.start < range.end.saturating_add(UNIT);
-        match goes_on {
-            _ if is_first => Self { start: range.start, end: range.end, ..self },
-            true => {
-                let (start, end) = (self.start.min(range.start), self.end.max(range.end));
-                Self { start, end, ..self }
-            }
-            false => {
-                let before = [self.end - self.start, self.before[0]];
-                Self { start: range.start, end: range.end, before }
-            }
-        }
+    /// The run that a write goes on with, or the runs that are one with it.
+    fn known(&self, range: &Range<u64>) -> Option<Run> {
+        self.recent.iter().copied().filter(|run| run.goes_on(range)).reduce(Run::joined)
+    }
+
+    /// The run of a write, with it.
+    fn with(&self, range: &Range<u64>) -> Run {
+        let Range { start, end } = *range;
+        let run = match self.known(range) {
+            Some(known) => known,
+            None => Run { start, end, before: self.before(start) },
+        };
+        Run { start: run.start.min(start), end: run.end.max(end), ..run }
+    }
+
+    /// The run that one which begins here is taken to be like: the next one before it in the file, or that which was written
+    /// last. Headers are none.
+    fn before(&self, start: u64) -> Option<(u64, u64)> {
+        let records = || self.recent.iter().filter(|run| run.len() >= UNIT);
+        let nearest = records().filter(|run| run.start <= start).max_by_key(|run| run.end);
+        nearest.or_else(|| records().next_back()).map(|run| (run.start, run.len()))
     }
 
     /// A range was written.
     pub(crate) fn note(&mut self, range: &Range<u64>) {
-        *self = self.with(range);
+        let run = self.with(range);
+        self.recent.retain(|other| !other.goes_on(range));
+        if self.recent.len() >= RUNS_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(run);
     }
 
-    /// What to ask for before a range is written: to the end of a run that is as long as one of the last, and of one that is
-    /// longer as much again as it is longer.
+    /// What to ask for before a range is written: to the end of a run that is as long as the one before it, and of one that is
+    /// longer as much again as it is longer. What is written once more is as long as it was.
     pub(crate) fn wish(&self, range: &Range<u64>) -> Wish {
         let start = range.start / UNIT * UNIT;
         let end = range.end.checked_next_multiple_of(UNIT).unwrap_or(range.end);
         let run = self.with(range);
-        let len = run.end - run.start;
-        let as_long = run.before.into_iter().filter(|before| *before >= len).min();
-        let wanted = match as_long {
-            Some(before) => run.start.saturating_add(before),
-            None => {
-                let written = len.saturating_sub(range.end - range.start);
-                let longest = run.before.into_iter().max().unwrap_or(0);
-                end.saturating_add(written.saturating_sub(longest))
+        let wanted = match (self.known(range), run.before) {
+            (Some(known), _) if range.end <= known.end => known.end,
+            (_, Some(before)) if before.1 >= run.len() => run.end_like(before, range.start),
+            (_, before) => {
+                let written = run.len().saturating_sub(range.end - range.start);
+                let longer = written.saturating_sub(before.map_or(0, |(_, len)| len));
+                end.saturating_add(longer)
             }
         };
         let wanted = wanted / UNIT * UNIT;
@@ -241,6 +286,69 @@ mod tests {
             runs.note(&(nth * part..(nth + 1) * part));
         }
         assert_eq!(runs.wish(&(2 * MIB..2 * MIB + part)), wish(2, 3, 5));
+    }
+
+    /// Each write was a jump, and asked for one unit.
+    #[test]
+    fn two_who_write_through_one_handle_claim_as_those_with_a_handle_each() {
+        let (mut runs, part) = (Runs::default(), 64 << 10);
+        let begins = [0, 512 * MIB];
+        let (mut claimed, mut asked) = (begins, [0, 0]);
+        for at in (0..15 * MIB).step_by(64 << 10) {
+            for (nth, begin) in begins.into_iter().enumerate() {
+                let range = begin + at..begin + at + part;
+                if range.end > claimed[nth] {
+                    claimed[nth] = runs.wish(&range).wanted_end;
+                    asked[nth] += 1;
+                }
+                runs.note(&range);
+            }
+        }
+        assert_eq!((claimed, asked), ([15 * MIB, (512 + 15) * MIB], [4, 4]));
+    }
+
+    /// As a kernel sends a long write. What came first was taken for the record's begin, and what came next for another record.
+    #[test]
+    fn requests_of_one_record_that_pass_each_other_claim_nothing_of_the_next_record() {
+        let order = [3, 0, 1, 2, 7, 15, 4, 5, 6, 14, 13, 8, 12, 9, 11, 10];
+        let mut runs = Runs::default();
+        write(&mut runs, 0..16 * MIB, 1 << 20);
+        for start in [32, 64, 96, 160] {
+            let request = |nth: u64| (start + nth) * MIB..(start + nth + 1) * MIB;
+            for nth in order {
+                let wanted_end = runs.wish(&request(nth)).wanted_end;
+                assert_eq!(wanted_end, (start + 16) * MIB, "{nth} of that at {start}");
+            }
+            for nth in order {
+                assert!(runs.wish(&request(nth)).wanted_end <= (start + 16) * MIB);
+                runs.note(&request(nth));
+            }
+            let run = runs.recent.back().map(|run| (run.start, run.end));
+            assert_eq!(run, Some((start * MIB, (start + 16) * MIB)));
+        }
+    }
+
+    /// Records of other lengths than their distance: the first claim of each may be too short, and none too long.
+    #[test]
+    fn records_that_lie_anywhere_are_claimed_up_to_their_end() {
+        let mut runs = Runs::default();
+        write(&mut runs, 0..4 * MIB, 1 << 20);
+        for start in [10, 21, 33] {
+            let (start, end) = (start * MIB, (start + 4) * MIB);
+            let (claimed, asked) = write(&mut runs, start..end, 1 << 20);
+            assert!(claimed == end && asked <= 2, "{claimed}, {asked}");
+        }
+    }
+
+    #[test]
+    fn runs_that_were_not_written_for_long_are_forgotten() {
+        let mut runs = Runs::default();
+        for nth in 0..3 * RUNS_MAX as u64 {
+            runs.note(&(nth * 10 * MIB..nth * 10 * MIB + 1));
+            runs.note(&(0..4_096));
+        }
+        assert_eq!(runs.recent.len(), RUNS_MAX);
+        assert_eq!(runs.recent.back().map(|run| (run.start, run.end)), Some((0, 4_096)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::ahead::Sequence;
 use super::claims::Runs;
-use super::state::{Body, FileState};
+use super::state::{Body, Core, FileState};
 use crate::api::OpenFlags;
 use crate::metrics::Op;
 use crate::ops::{open_mode, unexpected};
@@ -112,9 +112,8 @@ impl OpenFile {
     }
 
     /// Something leased is read through it.
-    pub(crate) fn reads(&self) {
-        if self.paged {
-            let mut core = self.state.core();
+    pub(crate) fn reads(&self, core: &mut Core) {
+        if self.paged && !core.paged_reads {
             core.paged_reads = core.paged_handles > 0;
         }
     }

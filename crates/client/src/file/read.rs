@@ -94,11 +94,17 @@ impl Volume {
         file.check_readable(self)?;
         let asks = self.keeps_leases() || range.end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state, &range).await?;
-        match leased {
-            true => file.reads(),
-            false => unleased(),
+        if !leased {
+            unleased();
         }
-        if file.state.core().is_inline_stale() {
+        let is_stale = {
+            let mut core = file.state.core();
+            if leased {
+                file.reads(&mut core);
+            }
+            core.is_inline_stale()
+        };
+        if is_stale {
             self.refresh_inline(&file.state).await?;
         }
         let (parts, placement) = {

@@ -127,7 +127,7 @@ async fn an_append_does_not_wait_until_the_end_is_given_back() {
     let again = open(&volume, file.ino(), flags).await;
     assert!(Arc::ptr_eq(&again.state, &file.state), "who appends now gets in line");
     while starting(&log, &unlock).len() < 2 {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
         log.extend(fake.take_log());
     }
 }
@@ -171,7 +171,7 @@ async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
 async fn until_logged(fake: &Fake, prefix: &str) -> Vec<String> {
     let mut log = Vec::new();
     while starting(&log, prefix).is_empty() {
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
         log.extend(fake.take_log());
     }
     log
@@ -231,7 +231,7 @@ async fn who_has_read_by_pages_claims_again_when_the_kernel_has_dropped_them() {
         if dropped {
             fake.recall(2, ino);
             while starting(&fake.take_log(), "Recalls(Recalls { followed: 2").is_empty() {
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
         write(&volume, &file, 0, pattern(2, 10)).await;

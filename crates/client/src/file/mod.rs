@@ -21,6 +21,7 @@ mod open;
 mod parts;
 mod read;
 mod resize;
+mod runs;
 mod send;
 pub(crate) mod shared;
 mod state;

@@ -1,7 +1,7 @@
 //! Opening and releasing files.
 
 use super::ahead::Sequence;
-use super::claims::Runs;
+use super::runs::Runs;
 use super::state::{Body, Core, FileState};
 use crate::api::OpenFlags;
 use crate::metrics::Op;

@@ -8,8 +8,9 @@
 //! asks for a claim, or learns that nobody has one for a while, before it is taken: what others hold back would come after it.
 
 use super::Life;
-use super::claims::{CLAIMS_MAX, Wish, no_claim};
+use super::claims::{CLAIMS_MAX, no_claim};
 use super::open::{OpenFile, TellBy};
+use super::runs::Wish;
 use super::state::{Core, FileState};
 use super::write::At;
 use crate::api::{LockKind, LockRequest, Written};

@@ -31,8 +31,14 @@ pub(crate) fn patience() -> Patience {
 
 /// A client that had the file open is lost: what its storage servers have of the file counts, even
 /// if the client could not tell the length any more. Fails if a group does not say what it has; what others say
-/// counts all the same.
-pub(crate) async fn settle(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<()> {
+/// counts all the same. If the client `may_write`, it may have told nobody of what it has written over: the file has another
+/// version then, also where it is as long as it was.
+pub(crate) async fn settle(
+    ctx: &Ctx,
+    ino: Ino,
+    may_write: bool,
+    patience: &Patience,
+) -> Result<()> {
     let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
     let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(()) };
     if inode.inline || !inode.is_file() || inode.nlink == 0 {
@@ -64,9 +70,11 @@ pub(crate) async fn settle(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<(
         let added = lists.iter().map(|list| bytes_between(list, &layout, inode.length, length));
         let added = added.fold(0, u64::saturating_add);
         under_locks(ctx, &Extend { ino, length, added }).await?;
-    } else if inode.seems_empty() {
-        // What it wrote into holes is not known to be there until it is counted, and no server need live so long.
-        set(ctx, ino, 1).await?;
+    } else if inode.seems_empty() || may_write && settled.is_ok() && inode.length > 0 {
+        // With one block at least: what it wrote into holes is not known to be there until it is counted, and no server need
+        // live so long. Every group has said what it has, and takes nothing of this client any more: who asks for the new
+        // version reads what stays.
+        set(ctx, ino, inode.occupied.max(1)).await?;
     }
     settled
 }

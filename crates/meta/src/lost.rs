@@ -98,7 +98,10 @@ async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Re
     }
     let settled = stream::iter(files).map(|ino| async move {
         let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
-        lengths::settle(ctx, ino, patience).await.map_err(about)?;
+        let sessions = &volume.sessions;
+        // It may not have come back after a restart, and what is known of it is what it had locked.
+        let may_write = sessions.writes(session, ino) || !sessions.holds(session, ino);
+        lengths::settle(ctx, ino, may_write, patience).await.map_err(about)?;
         session.settling.lock().done.insert(ino);
         Ok(())
     });

@@ -115,7 +115,7 @@ async fn the_length_of_a_lost_clients_file_is_settled_once_however_long_the_stor
     let before = root.getattr(ino).await.unwrap().occupied;
     let ctx = Ctx::own(&core, &core.volume(VolumeId(1)).await.unwrap());
     let patience = lengths::patience();
-    let settle = || lengths::settle(&ctx, Ino(ino), &patience);
+    let settle = || lengths::settle(&ctx, Ino(ino), true, &patience);
     let gate = kv.gate.lock().await;
     abandon(&world, settle()).await;
     assert!(core.locks.is_taken(VolumeId(1), Ino(ino)));

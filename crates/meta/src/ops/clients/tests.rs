@@ -11,7 +11,7 @@ use strake_types::{ErrorKind, FileKind, SessionId, VolumeId};
 use strake_wire::message::common::Template;
 use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{
-    Client, ClientRef, Create, Lock, MetaAnswer, MetaOp, Nothing, Recalls,
+    Client, ClientRef, Create, Lock, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Recalls,
 };
 use strake_wire::message::storage::StorageOp;
 
@@ -195,6 +195,34 @@ async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
     *world.storage.refuses.lock() = None;
     world.until(async || root.set_lock(mine).await.is_ok()).await;
     assert_eq!(root.getattr(ino).await.unwrap().length, length);
+}
+
+/// Of what it had written over it had told nobody: others went on by what they had read ahead, or kept, of that.
+#[tokio::test]
+async fn what_a_lost_client_may_have_written_over_has_another_version() {
+    let world = World::new().await;
+    let root = world.root();
+    let session = world.open_session(0, &[]).await.session;
+    let client = root.clone().at(session);
+    let mut files = Vec::new();
+    for (name, writes) in [("written", true), ("read", false)] {
+        let ino = root.file(1, name).await.unwrap();
+        root.open(ino, BOTH).await.unwrap();
+        root.move_out(ino).await.unwrap();
+        let (length_min, occupied_delta) = (10, 10);
+        let told = Publish { ino, length_min, occupied_delta, ..Publish::default() };
+        let before = root.publish(told).await.unwrap();
+        client.open(ino, OpenMode { write: writes, ..BOTH }).await.unwrap();
+        files.push((before, u64::from(writes)));
+    }
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    world.until(async || volume.sessions.get(session).is_none()).await;
+    for (before, steps) in files {
+        let after = root.getattr(before.ino).await.unwrap();
+        assert_eq!(after.version, before.version + steps);
+        assert_eq!((after.length, after.mtime, after.occupied), (10, before.mtime, 10));
+    }
 }
 
 /// Groups were asked one after the other, and one that says nothing took all the time there was: what the others have came to

@@ -18,7 +18,7 @@ use crate::view::Tx;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_base::is_broken;
+use strake_base::{count_case, is_broken};
 use strake_types::{Consistency, Error, ErrorKind, Ino, Result};
 use tokio::time::{Instant, timeout_at};
 
@@ -103,11 +103,15 @@ pub(crate) async fn settle_to_read(ctx: &Ctx, ino: Ino, range: Range<u64>) -> Re
     let inode = Tx::reader(ctx).inode(ino).await?;
     // Where the file ends is not known as long as anything is held back behind that.
     let range = if range.end <= inode.length { range } else { 0..0 };
-    settle_around(ctx, &inode, &range).await
+    settle_around(ctx, &inode, &range).await?;
+    if are_elsewhere(ctx, ino, &range) {
+        count_case("read-elsewhere");
+    }
+    Ok(())
 }
 
 /// As [`settle`], of what anybody has claimed: he is asked for all of it. Who has only claims elsewhere than in this range, which
-/// is not empty, is not waited for longer than it mostly takes: nothing is held back there.
+/// is not empty, is waited for 0.25 s ([`ASK`]) at most, from when all are asked: nothing is held back there.
 pub(crate) async fn settle_around(ctx: &Ctx, inode: &Inode, range: &Range<u64>) -> Result<()> {
     if inode.consistency() != Consistency::Strict {
         return Ok(());

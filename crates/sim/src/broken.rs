@@ -26,6 +26,10 @@ pub const RULES: &[Rule] = &[
     ),
     rule("chunks-are-deleted", "an inode is erased and its chunks are forgotten"),
     rule("claims-are-called-back", "who reads does not have told what others hold back by claims"),
+    rule(
+        "claims-are-elsewhere",
+        "who reads or writes while claims are called back waits for none, wherever they are",
+    ),
     rule("claims-end-when-called", "a client goes on with the claims that it was told are over"),
     rule("claims-recall-leases", "ranges are granted while others read by what they know"),
     rule(

@@ -124,7 +124,7 @@ impl Volume {
                     at.forget(recalled.number, self.now() + pause);
                 }
                 let open = self.open_ones(share, &changed);
-                // The kernel drops it now.
+                // The kernel is told to drop that before this counts as followed, and so before a range is granted.
                 let files = open.iter().filter_map(|ino| self.inodes().file(*ino));
                 files.for_each(|file| file.core().paged_reads = false);
                 if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {

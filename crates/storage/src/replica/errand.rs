@@ -16,7 +16,7 @@ pub(super) struct Errand {
 pub(super) enum Pad {
     /// As long as ours is.
     No,
-    /// With zeros to its end: theirs may be longer, and is about to be cut.
+    /// With zeros to its end: theirs may be longer, and what is damaged there is replaced only as a whole.
     Block,
 }
 

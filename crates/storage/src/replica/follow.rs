@@ -1,8 +1,8 @@
 //! A member: what comes from the primary, and what readers may see.
 
 use super::errand::MetBy;
+use super::met::SeenTo;
 use super::ranges::Area;
-use super::repair::SeenTo;
 use super::{Replica, Stage, State, Unsettled, View};
 use crate::apply::{Answer, done, durable, plain_answer};
 use crate::syncs::Asked;

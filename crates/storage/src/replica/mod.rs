@@ -13,7 +13,7 @@
 //! * `left` — changes that nobody waits for any more, and their bound.
 //! * `digest` — what copies of chunks are compared by.
 //! * `compare` — whether the copies of chunks are the same.
-//! * `repair` — damaged blocks, and where sound ones come from; `tale` — what is told of that. `holes` — where the truth is zeros.
+//! * `repair` — damaged blocks, and where sound ones come from; `met` — who sees to them; `tale` — what is told of that. `holes` — where the truth is zeros.
 //! * `short` — members that are short of room.
 //!
 //! A replica acts in the epoch it has *adopted*: that of the newest map it knows, or a newer one that
@@ -32,6 +32,7 @@ mod lead;
 mod leave;
 mod left;
 mod level;
+mod met;
 pub(crate) mod ranges;
 mod recover;
 mod repair;
@@ -51,9 +52,9 @@ pub(crate) use healing::Healing;
 use holes::Hole;
 use hung::Offers;
 use left::Left;
+use met::{Met, Repairs};
 use parking_lot::Mutex;
 use ranges::{Area, Ranges};
-use repair::Met;
 use short::Short;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -157,6 +158,7 @@ pub(crate) struct Replica {
     state: Mutex<State>,
     /// Damage that is being seen to.
     met: Met,
+    repairs: Repairs,
     short: Short,
     /// Held by the primary while members are asked for room and it is reserved.
     reserving: tokio::sync::Mutex<()>,
@@ -165,7 +167,7 @@ pub(crate) struct Replica {
     progress: Notify,
     /// A change that was acknowledged early is everywhere.
     settled_early: Notify,
-    /// How long members may take to sync: for tests.
+    /// How long members may take to sync, and to say that they are there: for tests.
     #[cfg(test)]
     short_syncs: Mutex<Option<Duration>>,
 }
@@ -336,6 +338,7 @@ impl Replica {
             adopted: RwLock::new(0),
             state: Mutex::default(),
             met: Met::default(),
+            repairs: Repairs::default(),
             short: Short::default(),
             reserving: tokio::sync::Mutex::default(),
             left: Left::default(),
@@ -476,7 +479,7 @@ impl Replica {
             ..StorageRequest::default()
         };
         let limit = match message.op {
-            StorageOp::Sync(_) => self.sync_wait(),
+            StorageOp::Sync(_) => self.patience(SYNC_WAIT),
             _ => MEMBER_WAIT,
         };
         let payload = message.payload.clone();
@@ -492,13 +495,13 @@ impl Replica {
         Ok((answer, payload))
     }
 
-    /// How long a member may take to sync before it is asked again.
-    fn sync_wait(&self) -> Duration {
+    /// How long a member that syncs is waited for: so long, but in tests.
+    fn patience(&self, usual: Duration) -> Duration {
         #[cfg(test)]
         if let Some(short) = *self.short_syncs.lock() {
             return short;
         }
-        SYNC_WAIT
+        usual
     }
 
     /// Waits until something has changed, or for a pause, and looks at the map.

@@ -6,8 +6,9 @@ use super::errand::{Errand, MetBy, Pad};
 use super::failing::{Part, about};
 use super::follow::PROMISE;
 use super::holes::{Hole, hole_of};
+use super::met::READS_MAX;
 use super::ranges::Area;
-use super::repair::{READ_PAUSE, READS_MAX, sum_of};
+use super::repair::sum_of;
 use super::{Replica, Stage, View};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +25,9 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp};
 const PAUSE: Duration = Duration::from_millis(50);
 /// Bytes sent at once to a member that lacks them.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Of a file with more chunks only those are compared one by one whose digests differ.
-const CHUNKS_COMPARED_MAX: usize = 64;
+/// Of a file with more chunks only those are compared one by one whose digests differ: a page of these takes as long as some
+/// thousand chunks, and may have other files, too.
+const CHUNKS_COMPARED_MAX: usize = 1_024;
 
 /// Digests of a file's chunks at one member.
 type Digests = BTreeMap<ChunkId, Digest>;
@@ -282,24 +284,22 @@ impl Replica {
     }
 
     /// Cuts a member's copy of a chunk to our length within a block that cannot be read there: ours takes its place. Where that cannot
-    /// be read either both are tried again, and only what nobody has is lost. False if ours was repaired.
+    /// be read either it is repaired, and only what nobody has is lost. False if it was, and all is to be compared again. The member
+    /// is not tried for long: it would take itself out.
     async fn cut_within_damage(&self, errand: Errand, chunk: ChunkId, len: u64) -> Result<bool> {
         let nth = len / BLOCK_BYTES;
         let cut = |lose| {
             let cut = msg::Cut { chunk: chunk.into(), length: Some(len), lose };
             self.mend(errand, StorageOp::Cut(cut), Bytes::new())
         };
-        for _ in 0..READS_MAX {
-            match self.send_block(errand, chunk, nth as u32, Pad::Block).await {
-                Err(error) if error.kind == ErrorKind::Corrupt => {
-                    tokio::time::sleep(READ_PAUSE).await;
-                }
-                sent => sent.map(drop)?,
-            }
-            match cut(false).await {
-                Err(error) if error.kind == ErrorKind::Corrupt => {}
-                cut => return cut.map(|()| true),
-            }
+        let sent = self.send_block(errand, chunk, nth as u32, Pad::Block).await;
+        let made = match sent.map(drop) {
+            Ok(()) => cut(false).await,
+            failed => failed,
+        };
+        match made {
+            Err(error) if error.kind == ErrorKind::Corrupt => {}
+            made => return made.map(|()| true),
         }
         let blocks = nth..nth + 1;
         let outcome = self.repair_held(errand.reign, chunk, blocks, MetBy::Resync).await?;

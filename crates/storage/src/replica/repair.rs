@@ -7,13 +7,13 @@
 
 use super::errand::{Errand, MetBy, Outcome, Pad};
 use super::holes::hole_of;
+use super::met::{REPAIR_WAIT, Tries};
 use super::ranges::Area;
 use super::tale::Tale;
 use super::{Message, Replica, View};
 use bytes::{Bytes, BytesMut};
 use metrics::counter;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,62 +23,13 @@ use strake_types::limits::CHUNK_BYTES_MAX;
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp};
 
-/// Chunks of a group seen to at once; damage beyond that waits for who meets it next.
-const MET_MAX: usize = 64;
-/// A chunk that could not be repaired is not tried again sooner, however often it is read.
-const MET_PAUSE: Duration = Duration::from_secs(10);
-/// How often a member asks the primary for a repair.
-const ASKS_MAX: u32 = 3;
-/// Pause between that.
-const ASK_PAUSE: Duration = Duration::from_secs(1);
-/// How long a repair may take.
-const REPAIR_WAIT: Duration = Duration::from_secs(30);
-/// How often what a disk does not read is tried before it counts as lost: as often as a client reads it,
-pub(super) const READS_MAX: u32 = 4;
-/// and the pause between that.
-pub(super) const READ_PAUSE: Duration = Duration::from_millis(50);
+/// Pause before what a disk does not read is tried once more.
+const READ_PAUSE: Duration = Duration::from_millis(50);
 
-/// Chunks in which damage was met and that are being seen to, or could not be repaired; until when.
-#[derive(Default)]
-pub(super) struct Met(Mutex<HashMap<ChunkId, Option<Duration>>>);
-
-/// What is done about damage that was met.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum SeenTo {
-    /// Whoever met it sees to it.
-    FromNow,
-    /// Somebody does already.
-    Already,
-    /// Nobody does: it was tried in vain a moment ago, or there is too much damage.
-    Not,
-}
-
-impl Met {
-    fn begin(&self, chunk: ChunkId, now: Duration) -> SeenTo {
-        let mut met = self.0.lock();
-        met.retain(|_, until| until.is_none_or(|until| now < until));
-        match met.get(&chunk) {
-            Some(None) => SeenTo::Already,
-            Some(Some(_)) => SeenTo::Not,
-            None if met.len() >= MET_MAX => SeenTo::Not,
-            None => {
-                met.insert(chunk, None);
-                SeenTo::FromNow
-            }
-        }
-    }
-
-    /// It was seen to; it rests for a while where that was in vain.
-    fn end(&self, chunk: ChunkId, rests_until: Option<Duration>) {
-        let mut met = self.0.lock();
-        match rests_until {
-            Some(until) => drop(met.insert(chunk, Some(until))),
-            None => drop(met.remove(&chunk)),
-        }
-    }
-}
+/// A member that does not say what it has, and why.
+type Unheard = (TargetId, Error);
 
 /// What another member has of a chunk.
 struct Copy {
@@ -104,7 +55,9 @@ struct Patient<'a> {
     sums: BlockSums,
     copies: Vec<Copy>,
     /// Who is in sync and may have what is damaged here, and does not say it now.
-    silent: Option<(TargetId, Error)>,
+    silent: Option<Unheard>,
+    /// Who is joining and does not say what it has.
+    unheard: Vec<Unheard>,
     /// Blocks of ours that hold something else than before: the checksum, or a hole.
     changed: BTreeMap<u32, Option<u32>>,
     tale: Tale<'a>,
@@ -125,71 +78,8 @@ pub(super) fn sum_of(sums: &BlockSums, block: u32) -> Option<u32> {
 }
 
 impl Replica {
-    /// A chunk of ours has damage. Sees to it in the background.
-    pub(super) fn met_damage(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) -> SeenTo {
-        let seen_to = self.met.begin(chunk, self.common.clock.monotonic());
-        if seen_to != SeenTo::FromNow {
-            return seen_to;
-        }
-        let replica = self.clone();
-        task::spawn(async move {
-            let outcome = replica.have_repaired(chunk, met_by).await;
-            if let Err(error) = &outcome {
-                tracing::warn!("group {}: {chunk} is not repaired: {error}", replica.group);
-            }
-            // Who has a sound copy, and was silent, may answer the next time.
-            let in_vain = match outcome {
-                Ok(outcome) => !outcome.lost.is_empty(),
-                Err(error) => !error.is_passing(),
-            };
-            let rests = replica.common.clock.monotonic() + MET_PAUSE;
-            replica.met.end(chunk, in_vain.then_some(rests));
-        });
-        seen_to
-    }
-
-    /// Has the primary, which may be ourselves, repair a chunk.
-    pub async fn have_repaired(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) -> Result<Outcome> {
-        let mut asked = 0;
-        loop {
-            asked += 1;
-            let error = match self.ask_for_repair(chunk, met_by).await {
-                Ok(outcome) => return Ok(outcome),
-                Err(error) if asked == ASKS_MAX => return Err(error),
-                Err(error) => error,
-            };
-            tracing::debug!("group {}: {chunk}: {error}", self.group);
-            tokio::time::sleep(ASK_PAUSE).await;
-        }
-    }
-
-    async fn ask_for_repair(self: &Arc<Self>, chunk: ChunkId, met_by: MetBy) -> Result<Outcome> {
-        let view = self.current(0).await?;
-        let nobody = || self.error(ErrorKind::StaleMap, "the group has no primary");
-        let primary = *view.in_sync.first().ok_or_else(nobody)?;
-        if primary == self.me() {
-            return self.repair(view.epoch, chunk, met_by).await;
-        }
-        let op = msg::Repair { chunk: chunk.into(), met_by: met_by.number() };
-        let request = StorageRequest {
-            target: primary.0,
-            group: self.group.0,
-            epoch: view.epoch,
-            op: Some(StorageOp::Repair(op)),
-            ..StorageRequest::default()
-        };
-        let service = self.common.map.storage_of(primary)?;
-        let called = tokio::time::timeout(REPAIR_WAIT, service.call(request, Bytes::new())).await;
-        let late = |_| self.error(ErrorKind::Unavailable, "the primary is silent");
-        match called.map_err(late)??.0.answer {
-            Some(StorageAnswer::Repaired(msg::Repaired { blocks, lost })) => {
-                Ok(Outcome { repaired: blocks, lost })
-            }
-            _ => Err(self.error(ErrorKind::Malformed, "the primary answered something else")),
-        }
-    }
-
-    /// Makes a chunk sound at all members in sync; for the primary.
+    /// Makes a chunk sound at all members in sync; for the primary. Waits for a repair of it that is under way: it may take longer
+    /// than whoever has begun it waits, and comes back.
     pub async fn repair(
         self: &Arc<Self>,
         epoch: u64,
@@ -198,20 +88,30 @@ impl Replica {
     ) -> Result<Outcome> {
         let view = self.current(epoch).await?;
         self.check_lead(&view)?;
-        let replica = self.clone();
-        let repaired = task::spawn(async move {
-            let reign = replica.reigning().await?;
-            let _held = replica.ranges.take(Area::of_chunk(chunk), true).await;
-            replica.repair_held(reign, chunk, 0..u64::MAX, met_by).await
-        });
+        let (mut ending, end) = self.repairs.join(chunk);
+        if let Some(end) = end {
+            let replica = self.clone();
+            task::spawn(async move {
+                let repaired = replica.repair_chunk(chunk, met_by).await;
+                end.send_replace(Some(repaired));
+            });
+        }
         let late = |_| self.error(ErrorKind::NotCurrent, "the repair is still under way");
-        let repaired = tokio::time::timeout(REPAIR_WAIT, repaired).await.map_err(late)?;
-        repaired.map_err(|e| self.error(ErrorKind::Io, &format!("a repair was abandoned: {e}")))?
+        let ended = ending.wait_for(Option::is_some);
+        let ended = tokio::time::timeout(REPAIR_WAIT, ended).await.map_err(late)?;
+        let repaired = ended.ok().and_then(|ended| ended.clone());
+        repaired.unwrap_or_else(|| Err(self.error(ErrorKind::Io, "a repair was abandoned")))
+    }
+
+    async fn repair_chunk(&self, chunk: ChunkId, met_by: MetBy) -> Result<Outcome> {
+        let reign = self.reigning().await?;
+        let _held = self.ranges.take(Area::of_chunk(chunk), true).await;
+        self.repair_held(reign, chunk, 0..u64::MAX, met_by).await
     }
 
     /// Makes blocks of a chunk sound, here and at all members in sync. The caller holds them. Fails when a
     /// block is damaged here and a member in sync that may have it does not answer. What a disk does not read is tried again
-    /// before it counts as lost.
+    /// before it counts as lost, for a moment.
     pub(super) async fn repair_held(
         &self,
         reign: u64,
@@ -219,13 +119,13 @@ impl Replica {
         mut blocks: Range<u64>,
         met_by: MetBy,
     ) -> Result<Outcome> {
-        let (mut repaired, mut tries) = (0, READS_MAX);
+        let now = || self.common.clock.monotonic();
+        let (mut repaired, mut tries) = (0, Tries::since(now()));
         loop {
             let outcome = self.repair_once(reign, chunk, &blocks, met_by).await?;
             repaired += outcome.repaired;
-            tries -= 1;
             let ends = outcome.lost.first().copied().zip(outcome.lost.last().copied());
-            let Some((first, last)) = ends.filter(|_| tries > 0) else {
+            let Some((first, last)) = ends.filter(|_| tries.once_more(now())) else {
                 self.tell_lost(chunk, &outcome.lost);
                 return Ok(Outcome { repaired, ..outcome });
             };
@@ -244,7 +144,7 @@ impl Replica {
         let view = self.state.lock().reign(reign).ok_or_else(|| self.over())?.view.clone();
         let own = self.shelf.damaged(chunk, blocks.clone()).await?;
         let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
-        let (copies, silent) = self.copies(&view, chunk, blocks).await;
+        let (copies, silent, unheard) = self.copies(&view, chunk, blocks).await;
         let mut patient = Patient {
             reign,
             epoch: view.epoch,
@@ -252,6 +152,7 @@ impl Replica {
             sums,
             copies,
             silent,
+            unheard,
             changed: BTreeMap::new(),
             tale: Tale::new(self, chunk, met_by),
             outcome: Outcome::default(),
@@ -262,7 +163,10 @@ impl Replica {
         for nth in 0..patient.copies.len() {
             self.mend_copy(&mut patient, nth).await?;
         }
-        let Patient { silent, changed, mut outcome, .. } = patient;
+        let Patient { silent, unheard, changed, mut outcome, .. } = patient;
+        for (member, error) in unheard.iter().filter(|_| !changed.is_empty()) {
+            self.begins_anew(view.epoch, *member, chunk, error).await;
+        }
         // One that is silent may have what is damaged here; or what was here, and is something else now.
         let needed = !outcome.lost.is_empty() || !changed.is_empty();
         if let Some((member, error)) = silent.filter(|_| needed) {
@@ -275,33 +179,38 @@ impl Replica {
         Ok(outcome)
     }
 
-    /// What other members have of a chunk, and who of those in sync does not say it now.
+    /// What other members have of a chunk, who of those in sync does not say it now, and who of those that are joining.
     async fn copies(
         &self,
         view: &View,
         chunk: ChunkId,
         blocks: &Range<u64>,
-    ) -> (Vec<Copy>, Option<(TargetId, Error)>) {
-        let (mut copies, mut silent) = (Vec::new(), None);
+    ) -> (Vec<Copy>, Option<Unheard>, Vec<Unheard>) {
+        let (mut copies, mut silent, mut unheard) = (Vec::new(), None, Vec::new());
         let in_sync = view.in_sync.iter().skip(1).map(|&member| (member, true));
         for (member, in_sync) in in_sync.chain(view.joining.iter().map(|&member| (member, false))) {
             match self.copy_at(member, in_sync, view.epoch, chunk, blocks).await {
                 Ok(copy) => copies.push(copy),
                 Err(error) => {
                     tracing::debug!("group {}: {chunk}: {error}", self.group);
-                    // What one that is joining has is of no need.
-                    silent = silent.or((in_sync && error.is_passing()).then_some((member, error)));
+                    match in_sync {
+                        true => {
+                            silent = silent.or(error.is_passing().then_some((member, error)));
+                        }
+                        // What it has is of no need.
+                        false => unheard.push((member, error)),
+                    }
                 }
             }
         }
-        (copies, silent)
+        (copies, silent, unheard)
     }
 
     /// A block is damaged here: it comes from who has it, or is a hole as it is at who has made one.
     async fn mend_own(&self, patient: &mut Patient<'_>, block: u32) -> Result<()> {
         let (reign, chunk) = (patient.reign, patient.chunk);
         let known = sum_of(&patient.sums, block);
-        let (from, sum) = if let Some((from, sum, data)) = self.fetch_sound(patient, block).await {
+        let (from, sum) = if let Some((from, sum, data)) = self.fetch_sound(patient, block).await? {
             self.change_own(reign, write_of(chunk, block, &data), data).await?;
             (from, Some(sum))
         } else {
@@ -331,10 +240,22 @@ impl Replica {
         let Some(copy) = patient.copies.get(nth) else { return Ok(()) };
         let chunk = patient.chunk;
         let errand = Errand { reign: patient.reign, epoch: patient.epoch, member: copy.member };
+        // A longer copy, as one may be in a recovery before it is cut, has more in the last block of ours: where that is damaged,
+        // only a whole block takes its place.
+        let is_longer = copy.sums.chunk_len() > patient.sums.chunk_len();
+        let pad = if is_longer { Pad::Block } else { Pad::No };
         for (&block, &sum) in &patient.changed {
-            let has_other = !copy.damaged.contains(&block) && sum_of(&copy.sums, block) != sum;
-            if copy.in_sync && has_other {
-                self.send_block(errand, chunk, block, Pad::No).await?;
+            let (theirs, before) = (sum_of(&copy.sums, block), sum_of(&patient.sums, block));
+            // One that is joining and has something else than we had is sent it anyway.
+            let is_to_come = !copy.in_sync && theirs != before;
+            if copy.damaged.contains(&block) || theirs == sum || is_to_come {
+                continue;
+            }
+            match self.send_block(errand, chunk, block, pad).await {
+                Err(error) if !copy.in_sync => {
+                    self.begins_anew(errand.epoch, copy.member, chunk, &error).await;
+                }
+                sent => sent.map(drop)?,
             }
         }
         for &block in &copy.damaged {
@@ -344,7 +265,7 @@ impl Replica {
             if patient.outcome.lost.contains(&block) || is_to_come {
                 continue;
             }
-            if self.send_block(errand, chunk, block, Pad::No).await? {
+            if self.send_block(errand, chunk, block, pad).await? {
                 patient.tale.note(copy.member, self.me(), block);
                 patient.outcome.repaired += 1;
             } else if copy.in_sync && !patient.is_sound_elsewhere(block) {
@@ -353,6 +274,12 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// Ours has become something else, and a member that is joining may have been made equal to what it was before.
+    async fn begins_anew(&self, epoch: u64, member: TargetId, chunk: ChunkId, error: &Error) {
+        let what = format!("{chunk} was repaired, and it may have what was there before: {error}");
+        self.missed(epoch, member, &self.error(ErrorKind::Corrupt, &what)).await;
     }
 
     async fn copy_at(
@@ -371,14 +298,15 @@ impl Replica {
         Ok(Copy { member, in_sync, sums, damaged: list.blocks.into_iter().collect() })
     }
 
-    /// The bytes of a block that is damaged here, with their checksum, from a member in sync, or from one that is joining
-    /// and has exactly what we had. Notes who has them and does not send them now.
+    /// The bytes of a block that is damaged here, up to the end of our copy, with their checksum: from a member in sync, or from one
+    /// that is joining and has exactly what we had. Notes who has them and does not send them now.
     async fn fetch_sound(
         &self,
         patient: &mut Patient<'_>,
         block: u32,
-    ) -> Option<(TargetId, u32, Bytes)> {
+    ) -> Result<Option<(TargetId, u32, Bytes)>> {
         let (chunk, known) = (patient.chunk, sum_of(&patient.sums, block));
+        let len = patient.sums.chunk_len();
         let copies = &patient.copies;
         let same = copies.iter().filter(|copy| copy.sum(block).is_some_and(|s| Some(s) == known));
         let others = copies.iter().filter(|copy| copy.in_sync);
@@ -386,10 +314,12 @@ impl Replica {
             let Some(sum) = copy.sum(block) else { continue };
             match self.fetch_block(copy.member, patient.epoch, chunk, block, sum).await {
                 Ok(data) => {
+                    let data = self.up_to_our_end(chunk, block, len, data).await?;
+                    let sum = crc32c(&padded(&data));
                     if Some(sum) != known {
                         self.forget_requests(chunk, block);
                     }
-                    return Some((copy.member, sum, data));
+                    return Ok(Some((copy.member, sum, data)));
                 }
                 Err(error) => {
                     tracing::warn!("group {}: {chunk}: {error}", self.group);
@@ -399,7 +329,24 @@ impl Replica {
                 }
             }
         }
-        None
+        Ok(None)
+    }
+
+    /// What a longer copy has of a block behind the end of ours does not make ours longer. Where ours had this `len`, it may have been
+    /// made longer since, and theirs with it: of the rest of the chunk nothing is held for a change.
+    async fn up_to_our_end(
+        &self,
+        chunk: ChunkId,
+        block: u32,
+        len: u64,
+        mut data: Bytes,
+    ) -> Result<Bytes> {
+        let start = u64::from(block) * BLOCK_BYTES;
+        if start + data.len() as u64 > len {
+            let len = self.shelf.sums(chunk).await?.map_or(0, |sums| sums.chunk_len());
+            data.truncate(len.saturating_sub(start) as usize);
+        }
+        Ok(data)
     }
 
     /// Blocks that a member has and we have not come back from there. The caller holds the chunk. If it ends half-way, the
@@ -493,10 +440,10 @@ impl Replica {
         pad: Pad,
     ) -> Result<bool> {
         let (data, _) = self.shelf.bytes(read_of(chunk, block)).await?;
-        let data = if pad == Pad::Block { padded(&data) } else { data };
         if data.is_empty() {
             return Ok(false);
         }
+        let data = if pad == Pad::Block { padded(&data) } else { data };
         self.mend(errand, write_of(chunk, block, &data), data).await?;
         Ok(true)
     }

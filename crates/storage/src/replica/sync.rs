@@ -2,7 +2,7 @@
 
 use super::errand::Errand;
 use super::lead::Numbered;
-use super::{Message, Replica};
+use super::{Message, Replica, SYNC_WAIT};
 use crate::order::Order;
 use crate::syncs::Asked;
 use futures::future::{join_all, try_join};
@@ -24,7 +24,7 @@ const JOIN_WAIT: Duration = Duration::from_secs(20 * 60);
 /// A sync that takes no longer leaves little for the next one.
 const BRIEF: Duration = Duration::from_secs(10);
 /// Syncs of a member that joins, at most, before it counts.
-const JOIN_SYNCS_MAX: u64 = 8;
+const JOIN_SYNCS_MAX: u64 = 3;
 
 impl Replica {
     /// Makes durable what all in-sync members have. Members that have done so are done with it also if this ends before the others
@@ -71,11 +71,11 @@ impl Replica {
         let Errand { reign, epoch, member } = errand;
         let numbered = Numbered { reign, number: 0 };
         // In one epoch it is made equal once: what is begun for this number first has all that it was sent before.
-        let (client, seq) = (mixed(u64::from(self.group.0)), (epoch << 3) + nth);
+        let (client, seq) = (mixed(u64::from(self.group.0)), epoch * JOIN_SYNCS_MAX + nth);
         let attempt = Some(Attempt { client, seq, settled: 0 });
         let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
         let message = Message { attempt, ..Message::of(sync) };
-        let patience = self.sync_wait();
+        let patience = self.patience(SYNC_WAIT);
         loop {
             let (_, _, forward) = self.plan(&numbered)?;
             if !self.lasts(errand) {
@@ -101,7 +101,7 @@ impl Replica {
     /// restarts, or is lost, is back or out of the group by the second look.
     pub async fn silent_for_long(&self, of: Option<TargetId>) -> Option<Error> {
         let (first, _) = self.silent_member(of).await?;
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(self.patience(LOOK_AGAIN)).await;
         let (second, error) = self.silent_member(of).await?;
         (first == second).then_some(error)
     }
@@ -114,7 +114,7 @@ impl Replica {
         let message = Message::of(StorageOp::Settle(msg::Settle::default()));
         let asked = members.iter().map(|&member| {
             let asked = self.forward(member, epoch, forward, &message);
-            timeout(LOOK_WAIT, asked)
+            timeout(self.patience(LOOK_WAIT), asked)
         });
         for (member, answer) in members.iter().zip(join_all(asked).await) {
             let is_silent = match answer {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::replica::Replica;
 use crate::replica::compare::Differs;
-use crate::replica::errand::Errand;
+use crate::replica::errand::{Errand, MetBy};
 use std::os::unix::fs::FileExt;
 use strake_types::{ChunkId, ChunkIndex};
 use tokio::task::JoinHandle;
@@ -172,6 +172,44 @@ async fn a_damaged_block_behind_the_end_of_the_primarys_copy_is_lost_unless_anot
     assert_eq!(repaired, msg::Repaired { blocks: 0, lost: vec![] }, "3 has it");
     bench.damage_filled(3, 3);
     assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 0, lost: vec![2] });
+}
+
+/// What the primary has of the block was sent, and did not fill it: the member would have had to read the rest.
+#[tokio::test]
+async fn a_damaged_block_at_the_end_of_the_primarys_copy_is_repaired_at_a_longer_one() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.write_part(BLOCK as u64, 7).await.unwrap();
+    bench.write_value(1, 5).await;
+    let longer = |store: &ChunkStore, tag| store.set_len(file(tag), 3 * BLOCK as u64).unwrap();
+    bench.change_behind(2, longer).await;
+    assert!(bench.damage(2, |block| block[..10] == [7; 10]) > 0);
+    let repaired = async || bench.repair(0).await.ok().filter(|repaired| repaired.blocks > 0);
+    let repaired = bench.until(repaired).await;
+    assert_eq!(repaired, msg::Repaired { blocks: 1, lost: vec![] });
+    let bytes = bench.until(async || bench.bytes_at(2, BLOCK as u64, 10).await.ok()).await;
+    assert_eq!(bytes, vec![7; 10]);
+}
+
+/// Who was told that it is still under way asked again, and each time one more stood in line for the chunk.
+#[tokio::test]
+async fn a_repair_that_is_asked_for_twice_is_made_once() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.damage_filled(2, 1);
+    let (_server, replica, errand) = errand_of(&bench).await;
+    *bench.net.sums_wait.lock() = Some(0);
+    let first = tokio::spawn({
+        let replica = replica.clone();
+        async move { replica.repair(errand.epoch, file(0), MetBy::Scrub).await }
+    });
+    bench.until(async || (bench.net.sums_asked.load(Ordering::Relaxed) > 0).then_some(())).await;
+    let mut second = std::pin::pin!(replica.repair(errand.epoch, file(0), MetBy::Scrub));
+    let early = tokio::time::timeout(Duration::from_millis(100), &mut second).await;
+    assert!(early.is_err(), "it is held up");
+    *bench.net.sums_wait.lock() = None;
+    assert_eq!(first.await.unwrap().unwrap().repaired, 1);
+    assert_eq!(second.await.unwrap().repaired, 1, "the same one");
 }
 
 /// Found by the simulation (seed 795498584145): a client was told to restore a file from a backup because
@@ -432,6 +470,8 @@ async fn a_member_that_is_behind_a_cut_and_fails_once_to_read_its_block_keeps_it
     half.abort();
     for member in [3, 2] {
         assert_eq!(bench.read(member, 1).await, 2, "at {member}");
+        let read = async || bench.bytes_at(member, 0, 3 * BLOCK as u64).await.ok();
+        assert_eq!(bench.until(read).await.len(), BLOCK + 50, "at {member}, as it was cut");
     }
 }
 
@@ -554,6 +594,43 @@ async fn what_is_damaged_at_a_joining_member_is_repaired_there() {
     *bench.manager.fades.lock() = false;
     bench.until_in_sync(&[1, 2, 3]).await;
     assert_eq!(bench.read_from(3, 0).await, Ok(1));
+}
+
+/// A copy that joined and had been made equal to what was there before was in sync with that then, and answered readers.
+#[tokio::test]
+async fn a_joining_copy_gets_what_the_primary_has_taken_since_it_was_made_equal_or_begins_anew() {
+    let is_read: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Read(_));
+    let is_damage: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Damage(_));
+    for (fails, begins_anew) in [(is_read, false), (is_damage, true)] {
+        let bench = Bench::start().await;
+        bench.write(0, 1).await;
+        bench.write_value(1, 7).await;
+        bench.manager.take_out(3);
+        let overwrite = |store: &ChunkStore, tag| {
+            let data = Bytes::from(vec![9; BLOCK]);
+            store.write(file(tag), 0, &data, crc32c(&data)).unwrap();
+        };
+        bench.change_behind(2, overwrite).await;
+        *bench.net.syncs_wait.lock() = Some((3, 0));
+        bench.manager.let_join(3);
+        bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
+        bench.damage_filled(1, 1);
+        // It has what the primary had, and does not give it; or does not say what it has.
+        *bench.net.fails.lock() = Some((3, fails, ErrorKind::Unavailable));
+        let repaired = bench.until(async || bench.repair(0).await.ok()).await;
+        assert_eq!(repaired, msg::Repaired { blocks: 1, lost: vec![] });
+        *bench.net.fails.lock() = None;
+        if begins_anew {
+            let joins = || bench.manager.map.lock().groups[0].joining.contains(&3);
+            bench.until(async || (!joins()).then_some(())).await;
+            bench.manager.let_join(3);
+        }
+        *bench.net.syncs_wait.lock() = None;
+        bench.until_in_sync(&[1, 2, 3]).await;
+        for member in 1..=MEMBERS {
+            assert_eq!(bench.read(member, 0).await, 9, "at {member}");
+        }
+    }
 }
 
 impl Bench {

@@ -2,8 +2,9 @@
 //! cannot read and nobody else has, as older or newer bytes of another member would be.
 //!
 //! What a member has never got looks the same, and is no hole. Numbers tell it: of changes that overlap each begins when the one
-//! before is everywhere, and who gets it hears that; so a hole is one only if it is newer than all that the primary has there, and
-//! than all that it or the member knows to be everywhere. What a recovery has sent a member by itself is none, either: a chunk that
+//! before is everywhere, and what the primary has and the member has not is not everywhere, so the primary has it among its
+//! `unsettled` still; a hole is one only if it is newer than all that is there, and than all that the primary or the member knows
+//! to be everywhere. What a recovery has sent a member by itself is none, either: a chunk that
 //! was made longer has nothing there.
 
 use super::ranges::Area;

@@ -1,6 +1,7 @@
 //! Files that others have open as well.
 
 use super::*;
+use std::time::Duration;
 use strake_wire::message::meta::Ask;
 
 /// What is asked before the handle is there, and then what each write waits for.

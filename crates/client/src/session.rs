@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::attempts::Numbers;
@@ -281,13 +281,14 @@ impl Volume {
         // What is unsent will be sent: until then the file counts as open.
         files.retain(|file| self.home(file.ino()) == share.id && file.core().is_used());
         let open: Vec<u64> = files.iter().map(|file| file.ino().0).collect();
-        let writable = files.iter().filter(|file| !file.core().capability[1].is_empty());
-        let writable = writable.map(|file| file.ino().0).collect();
+        let writable = files.iter().filter(|file| file.core().may_write());
+        let writable: Vec<u64> = writable.map(|file| file.ino().0).collect();
+        let told: HashSet<u64> = writable.iter().copied().collect();
         let client = self.options().client_name.clone();
         let mount = self.attempts().client();
-        let (resume, claims) = (old, self.keeps_leases());
+        let (resume, claims, moves) = (old, self.keeps_leases(), self.follows_moves());
         let request =
-            meta::OpenSession { client, resume, open, incarnation, writable, mount, claims };
+            meta::OpenSession { client, resume, open, incarnation, writable, mount, claims, moves };
         let mut patience = Patience::new(self);
         let what = || format!("a session for {}", self.called(share.id));
         let session = loop {
@@ -319,7 +320,14 @@ impl Volume {
         own.set(session.session, incarnation, session.claims);
         // The server counts each file once now, however many handles there are.
         for file in &files {
-            file.core().register(incarnation);
+            {
+                let mut core = file.core();
+                core.register(incarnation);
+                // In another session it has to learn where the file lies: nobody had it open for a while.
+                if session.resumed && told.contains(&file.ino().0) {
+                    core.stay_awake(incarnation);
+                }
+            }
             self.forget_if_closed(file);
             // Or it was closed, and its state dropped, while the session was opened.
             let closes = file.core().give_up_opens();

@@ -352,7 +352,7 @@ pub(crate) struct Spare {
     /// Nothing writes to them any more: they need be deleted but once.
     #[prost(bool, tag = "2")]
     pub settled: bool,
-    /// They were deleted, and will be again from this time on (milliseconds since 1970).
+    /// They are to be deleted from this time on (milliseconds since 1970): again, unless somebody may have been reading there.
     #[prost(uint64, tag = "3")]
     pub again_ms: u64,
 }

@@ -5,6 +5,7 @@
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
 mod questions;
+mod rests;
 mod uses;
 
 use crate::claims::{Claims, Minds};
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     pub minds: Minds,
     /// It may have claims on files, or may have had some of an earlier server.
     claims: AtomicBool,
+    /// Its client asks where a file lies before it goes by that.
+    moves: AtomicBool,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
     /// When it is over others must be safe from it: it was given a capability or a lock, or was evicted.
@@ -92,6 +95,10 @@ struct Open {
     looked: u64,
     /// Up to which of these questions it has told that.
     shown: u64,
+    /// Number of the last question whether it rests; 0: none since it woke.
+    to_rest: u64,
+    /// It does: nothing of what was written is unknown here, and it asks before it writes again.
+    rests: bool,
 }
 
 impl Session {
@@ -106,6 +113,7 @@ impl Session {
             keeps_leases: false,
             minds: Minds::default(),
             claims: AtomicBool::new(false),
+            moves: AtomicBool::new(false),
             deadline_ms: AtomicU64::new(deadline_ms),
             absent: AtomicBool::new(absent),
             // What an earlier server has given it nobody knows.
@@ -366,6 +374,9 @@ impl Sessions {
             opens.add(ino, 1, writes.then_some(session.id));
             let open = own.counts.entry(ino).or_default();
             (open.count, open.writes) = (open.count + 1, open.writes | writes);
+            if writes {
+                open.wake();
+            }
         }
     }
 

@@ -67,6 +67,7 @@ pub const RULES: &[Rule] = &[
     rule("range-locks-outlive-servers", "a metadata server forgets locks of bytes that it finds"),
     rule("recalls-reach-readers", "a client reads on by what it has cached, whatever was recalled"),
     rule("requests-are-remembered", "a write that comes again is applied again"),
+    rule("resting-files-are-woken", "a client writes where a file was when it was last asked"),
     rule("resync-compares-all", "a resync passes over some of the chunks"),
     rule("scrubs-repair", "a scrub calls repaired what it has not asked anybody to repair"),
     rule("scrubs-see-all", "a scrub ends after its first step"),

@@ -48,3 +48,6 @@ pub const ATTRIBUTE_AGE_MS_MAX: u64 = 1_000;
 pub const LEASE_MS: u64 = 3_000;
 /// How long the metadata server waits for a client to follow a recall: its clock may be slower than ours.
 pub const LEASE_MS_AT_SERVER: u64 = LEASE_MS + LEASE_MS / 10;
+/// Who has read a file for so long looks again where it lies before he goes by what he has read: shorter by far than what lies
+/// where the file was is kept.
+pub const OLD_PLACE_MS: u64 = 60_000;

@@ -57,6 +57,7 @@ impl Volume {
         self.claim_nothing(state).await?;
         let order = self.in_order(state).await?;
         let exclusive = Exclusive::new(state);
+        self.wake(state).await?;
         let stale = state.core().is_inline_stale();
         if stale {
             self.refresh_inline(state).await?;

@@ -10,6 +10,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
+use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::{COPY_BYTES_MAX, FILE_BYTES_MAX};
 use strake_types::{Error, ErrorKind, Piece, Result};
@@ -52,6 +53,7 @@ impl Volume {
         if same && source_offset.abs_diff(target_offset) < len {
             return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));
         }
+        let began = self.now();
         self.refresh_attr(&source.state, &(0..0)).await?;
         self.claim_nothing(&target.state).await?;
         // Before all is sent: it may be moved out meanwhile, unsent.
@@ -65,7 +67,7 @@ impl Volume {
         let ranges = (source_offset, target_offset, len.min(SERVER_BYTES_MAX));
         let on_servers = match is_inline {
             true => Ok(None),
-            false => self.copy_on_servers(&source.state, target, ranges).await,
+            false => self.copy_on_servers((&source.state, began), target, ranges).await,
         };
         let copied = match on_servers {
             Ok(Some(copied)) => Ok(copied),
@@ -92,10 +94,10 @@ impl Volume {
         Ok(copied)
     }
 
-    /// None where it cannot or should not be done there.
+    /// None where it cannot or should not be done there. The source lay where it is known to lie after the copying `began`.
     async fn copy_on_servers(
         self: &Arc<Self>,
-        source: &Arc<FileState>,
+        (source, mut began): (&Arc<FileState>, Duration),
         file: &Arc<OpenFile>,
         (from, to, len): (u64, u64, u64),
     ) -> Result<Option<u64>> {
@@ -106,23 +108,33 @@ impl Volume {
         let life = target.life();
         let _order = self.in_order(target).await?;
         let _exclusive = Exclusive::new(target);
+        self.wake(target).await?;
         self.move_out(target).await?;
         self.drain(target).await;
         file.check_kept()?;
         // Already now: nobody may see it again, not even if this is given up half-way.
         target.core().kept.cut(to, to + len);
-        // One after the other: both may be the same file.
-        let source_at = source.core().placement()?;
-        let target_at = target.core().placement()?;
-        let runs = runs(&source_at, from, &target_at, to, len);
-        if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
-            return Ok(None);
-        }
-        let copied = stream::iter(runs)
-            .map(|run| self.copy_run(source, life, run))
-            .buffer_unordered(REQUESTS_MAX)
-            .try_collect::<Vec<()>>()
-            .await;
+        let copied = loop {
+            // One after the other: both may be the same file.
+            let source_at = source.core().placement()?;
+            let target_at = target.core().placement()?;
+            let runs = runs(&source_at, from, &target_at, to, len);
+            if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
+                return Ok(None);
+            }
+            let copied = stream::iter(runs)
+                .map(|run| self.copy_run(source, life, run))
+                .buffer_unordered(REQUESTS_MAX)
+                .try_collect::<Vec<()>>()
+                .await;
+            let looked = self.now();
+            // Once in many minutes at most: so long nobody moves it again.
+            match self.has_moved(source, &source_at, began).await {
+                Ok(true) => began = looked,
+                Ok(false) => break copied,
+                Err(error) => break copied.and(Err(error)),
+            }
+        };
         let mut core = target.core();
         core.ahead.cut(to, to + len);
         let lasts = life.check_in(&core);

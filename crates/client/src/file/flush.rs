@@ -130,6 +130,9 @@ impl Volume {
             // Somebody may have opened it again meanwhile, by what is counted already.
             let close = close && core.handles <= 1 && core.registered > 0;
             core.registered -= usize::from(close);
+            if core.registered == 0 {
+                core.awake = 0;
+            }
             (close, core.incarnation)
         };
         let write = meta::WriteInline {

@@ -31,7 +31,27 @@ impl Volume {
         to: SeekTo,
     ) -> Result<u64> {
         let _timer = self.count(Op::Seek);
-        let state = &file.state;
+        loop {
+            let (began, mut from) = (self.now(), None);
+            let found = self.seek_once(&file.state, (offset, to), &mut from).await;
+            let moved = match &from {
+                Some(from) => self.has_moved(&file.state, from, began).await?,
+                None => false,
+            };
+            // Once in many minutes at most: so long nobody moves it again.
+            if !moved {
+                return found;
+            }
+        }
+    }
+
+    /// `from` is where it is looked for, as far as targets are asked.
+    async fn seek_once(
+        self: &Arc<Self>,
+        state: &Arc<FileState>,
+        (offset, to): (u64, SeekTo),
+        from: &mut Option<Arc<Placement>>,
+    ) -> Result<u64> {
         self.refresh_attr(state, &(0..0)).await?;
         // Looked at before all is sent: it may be moved out of the inode meanwhile, unsent.
         let (length, placement) = {
@@ -44,10 +64,11 @@ impl Volume {
             }
             (core.length, core.placement()?)
         };
+        let placement = &*from.insert(placement);
         self.drain(state).await;
         let found = match to {
-            SeekTo::Data => self.seek_data(state, &placement, offset, length).await?,
-            SeekTo::Hole => Some(self.seek_hole(state, &placement, offset, length).await?),
+            SeekTo::Data => self.seek_data(state, placement, offset, length).await?,
+            SeekTo::Hole => Some(self.seek_hole(state, placement, offset, length).await?),
         };
         found.ok_or(Error::new(ErrorKind::NoSuchAddress))
     }

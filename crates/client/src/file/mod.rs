@@ -21,6 +21,7 @@ mod open;
 mod parts;
 mod read;
 mod resize;
+mod rest;
 mod runs;
 mod send;
 pub(crate) mod shared;

@@ -296,6 +296,9 @@ impl Volume {
                 let rights = [mode.read, mode.write];
                 let times = (told_cuts.then_some(asked), now);
                 file.add_handle(&attr, &opened, rights, incarnation, times);
+                if mode.write || mode.truncate {
+                    file.core().wake(asked, incarnation);
+                }
                 file.count_direct(flags.direct);
                 self.end_deferral(ino, &mut file.core());
             },
@@ -404,6 +407,7 @@ impl Volume {
             if core.registered == 0 {
                 // With the last open the server takes them back.
                 core.claims.give_up();
+                core.awake = 0;
             }
             core.direct_handles -= usize::from(file.flags.direct);
             core.paged_handles -= usize::from(file.paged);

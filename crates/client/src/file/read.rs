@@ -89,9 +89,34 @@ impl Volume {
         unleased: impl FnOnce(),
     ) -> Result<(ReadData, Option<Duration>)> {
         let _timer = self.count(Op::Read);
-        let (began, offset) = (self.now(), range.start);
         file.heard_of();
         file.check_readable(self)?;
+        let mut unleased = Some(unleased);
+        loop {
+            let (began, mut from) = (self.now(), None);
+            let tell = || unleased.take().into_iter().for_each(|tell| tell());
+            let read = self.read_once(file, &range, tells, tell, &mut from).await;
+            let moved = match &from {
+                Some(from) => self.has_moved(&file.state, from, began).await?,
+                None => false,
+            };
+            // Once in many minutes at most: so long nobody moves it again.
+            if !moved {
+                return read;
+            }
+        }
+    }
+
+    /// `from` is where it is read, as far as that is asked of targets.
+    async fn read_once(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        range: &Range<u64>,
+        tells: bool,
+        unleased: impl FnOnce(),
+        from: &mut Option<Arc<Placement>>,
+    ) -> Result<(ReadData, Option<Duration>)> {
+        let (began, offset) = (self.now(), range.start);
         let asks = self.keeps_leases() || range.end > file.state.core().length;
         let leased = !asks || self.refresh_attr(&file.state, &range).await?;
         if !leased {
@@ -125,8 +150,9 @@ impl Volume {
             }
             (parts, placement)
         };
+        let placement = &*from.insert(placement);
         let far = leased && parts.iter().all(|part| matches!(part, Part::There(..)));
-        let mut data = self.fetch_parts(&file.state, &placement, parts).await?;
+        let mut data = self.fetch_parts(&file.state, placement, parts).await?;
         data.parts.retain(|part| !part.is_empty());
         self.metrics().bytes_read.increment(data.len() as u64);
         Ok((data, far.then(|| self.now().saturating_sub(began))))

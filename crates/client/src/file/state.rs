@@ -91,6 +91,10 @@ pub(crate) struct Core {
     /// Opens that the server counts for us, in this incarnation of the session.
     pub(crate) registered: usize,
     pub(crate) incarnation: u64,
+    /// The incarnation in which the server knows that this mount may be writing to it; 0: it asks before it does.
+    pub(crate) awake: u64,
+    /// When it last said so.
+    pub(crate) rested: Option<Duration>,
     pub(crate) dirty: Dirty,
     pub(crate) parts: Parts,
     /// What is being sent, by where it starts. Entries never overlap.
@@ -227,6 +231,7 @@ impl Core {
             return 0;
         }
         self.claims.give_up();
+        self.awake = 0;
         std::mem::take(&mut self.registered)
     }
 
@@ -375,6 +380,8 @@ impl FileState {
             handles: 0,
             registered: 0,
             incarnation: 0,
+            awake: 0,
+            rested: None,
             dirty: Dirty::default(),
             parts: Parts::new(paces),
             in_flight: BTreeMap::new(),

@@ -12,6 +12,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::is_broken;
 use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Consistency, Error, ErrorKind, Result, Timestamp};
 
@@ -36,6 +37,8 @@ enum Taken {
     At(u64, bool),
     /// The length is being set.
     Wait,
+    /// It is to be asked first where the file lies.
+    Wake,
     /// It does not fit into the inode.
     MoveOut,
     /// What is in the inode must be asked for first.
@@ -177,6 +180,7 @@ impl Volume {
                 }
                 Taken::Lock => return Ok(None),
                 Taken::Wait => progress.await,
+                Taken::Wake => self.wake(state).await?,
                 Taken::Refresh => self.refresh_inline(state).await?,
                 Taken::MoveOut => {
                     let _order = self.in_order(state).await?;
@@ -211,6 +215,10 @@ impl Volume {
         file.check_kept()?;
         if core.exclusive {
             return Ok(Taken::Wait);
+        }
+        // Also of what is inside the inode: it may move out with the file, unsent.
+        if !core.is_awake() && !is_broken("resting-files-are-woken") {
+            return Ok(Taken::Wake);
         }
         if core.is_inline_stale() {
             return Ok(Taken::Refresh);

@@ -117,6 +117,7 @@ impl Volume {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 report.iter().for_each(|number| own.reported(*number));
                 self.share(&recalled.shared);
+                self.rest(&recalled.rest);
                 let Following { pause, closed, changed } =
                     self.follow(leases, &recalled, at.told, sent);
                 at.closed = closed;

@@ -15,6 +15,7 @@ pub(super) fn describe(op: &MetaOp) -> String {
         }
         MetaOp::GetAttr(look) if look.to_read => "getattr to read".into(),
         MetaOp::GetAttr(look) if look.told => "getattr told".into(),
+        MetaOp::GetAttr(look) if look.to_write => "getattr to write".into(),
         MetaOp::GetAttr(_) => "getattr".into(),
         MetaOp::Claim(claim) if claim.through && claim.once => {
             format!("claim through {}-{}", claim.start, claim.end)

@@ -62,6 +62,8 @@ pub(super) struct State {
     /// Files of which it is to tell what it has written, until it has heard of that; and whether it keeps its claims on them
     /// (`Ask::keep`).
     asked: BTreeMap<(Ino, bool), u64>,
+    /// Files of which it is asked whether it rests, until it has heard of that.
+    rest: BTreeMap<Ino, u64>,
     /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
     /// forgotten it, too.
     everything: Option<Recall>,
@@ -284,6 +286,12 @@ impl Holder {
         self.entered.notify_waiters();
     }
 
+    /// It is asked whether it rests, with what it fetches next.
+    pub fn ask_to_rest(&self, ino: Ino, number: u64) {
+        self.state.lock().rest.insert(ino, number);
+        self.entered.notify_waiters();
+    }
+
     /// What is recalled and not followed; waits for something as long as it may.
     pub async fn fetch(&self, patience: Duration) -> Recalled {
         let until = tokio::time::Instant::now() + patience;
@@ -379,14 +387,17 @@ impl State {
     /// What is to be answered at once, if anything.
     fn fetched(&mut self) -> Option<Recalled> {
         let everything = self.remembers();
-        if everything || !self.waiting.is_empty() || !self.asked.is_empty() {
+        let is_asked = !self.asked.is_empty() || !self.rest.is_empty();
+        if everything || !self.waiting.is_empty() || is_asked {
             let asked = std::mem::take(&mut self.asked).into_iter();
             let ask = |((ino, keep), number): ((Ino, bool), u64)| Ask { ino: ino.0, number, keep };
+            let rest = std::mem::take(&mut self.rest).into_iter();
             return Some(Recalled {
                 number: self.last,
                 inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),
                 everything,
                 shared: asked.map(ask).collect(),
+                rest: rest.map(|(ino, number)| ask(((ino, false), number))).collect(),
             });
         }
         (self.ended || self.stopping).then(|| self.nothing())

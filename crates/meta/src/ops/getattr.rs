@@ -1,6 +1,8 @@
 //! Attributes of an inode.
 
+use crate::borrow::lock_here;
 use crate::ctx::Ctx;
+use crate::locks::inodes::Held;
 use crate::sharing::{settle_to_read, show};
 use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result};
@@ -9,10 +11,12 @@ use strake_wire::message::meta::{Look, MetaAnswer};
 /// Answers with what `stat` shows. Nobody needs a permission on the inode itself.
 pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     let ino = Ino(op.ino);
-    if op.to_read {
-        settle_to_read(ctx, ino, op.start..op.end).await?;
-    } else if op.told {
-        show(ctx, ino).await?;
+    // Until it is looked up where the file lies.
+    let held = if op.to_write { Some(wake(ctx, ino).await?) } else { None };
+    match &held {
+        None if op.to_read => settle_to_read(ctx, ino, op.start..op.end).await?,
+        None if op.told => show(ctx, ino).await?,
+        _ => {}
     }
     let leased = ctx.lease(ino);
     let mut tx = Tx::reader(ctx);
@@ -22,4 +26,19 @@ pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     };
     let attr = tx.attributes(&inode).await?;
     Ok(MetaAnswer::Entry(ctx.leased(attr, leased)))
+}
+
+/// The caller rests no more ([`crate::recopy`]): a file that is being copied stays where it is, and one that has just been
+/// switched over lies where the answer says.
+async fn wake(ctx: &Ctx, ino: Ino) -> Result<Held> {
+    let session = ctx.need_session()?;
+    let held = lock_here(ctx, &[ino]).await?;
+    // It may have waited for longer than its session lasted.
+    session.check()?;
+    if !ctx.volume.sessions.wakes(session, ino, ctx.incarnation) {
+        let detail = format!("inode {ino} is not open in this session");
+        return Err(Error::with(ErrorKind::Invalid, detail));
+    }
+    ctx.volume.recopies.touch(ino);
+    Ok(held)
 }

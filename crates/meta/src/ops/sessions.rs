@@ -31,6 +31,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         session.renew(core.deadline_ms());
         session.is_of(op.mount);
         let claims = session.minds_claims(op.claims);
+        session.says_moves(op.moves);
         session.holder.resume(ctx.leases);
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.has_work(volume);
@@ -54,6 +55,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let session = Arc::new(session.keeping_leases(leases));
     session.is_of(op.mount);
     let claims = session.minds_claims(op.claims);
+    session.says_moves(op.moves);
     volume.sessions.insert(session.clone());
     volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
     let session = id;

@@ -4,7 +4,7 @@ use crate::contents::delete_chunks;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
-use crate::records::{self, LostUse, Spare};
+use crate::records::{self, Inode, LostUse, Spare};
 use crate::session::Session;
 use crate::stored::{scan, store_error};
 use crate::view::Tx;
@@ -12,11 +12,14 @@ use crate::volume::Volume;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use strake_types::{GroupId, Ino, Layout, Result};
+use strake_types::limits::OLD_PLACE_MS;
+use strake_types::{Consistency, GroupId, Ino, Layout, Result};
 
 /// After a copying of which nobody knows the end, chunks are deleted a second time so much later:
 /// longer than a request to a storage server can be under way.
 pub(super) const QUIET_MS: u64 = 600_000;
+// And than anybody reads by where a file was.
+const _: () = assert!(QUIET_MS >= 5 * OLD_PLACE_MS);
 
 /// So much time is between two looks whether what lost clients may still use is over.
 const FORGET_MS: u64 = 600_000;
@@ -50,21 +53,22 @@ pub(crate) async fn note_lost(core: &Core, volume: &Volume, session: &Session) -
     volume.write_many(writes.collect()).await
 }
 
-/// Why a file must stay where it is, if it must: somebody has it open, or may have.
-pub(super) async fn in_use(ctx: &Ctx, ino: Ino) -> Result<Option<String>> {
-    let sessions = &ctx.volume.sessions;
-    if sessions.may_hold(ino) {
-        let users = sessions.users_of(ino).into_iter().filter(|(_, opens)| *opens > 0);
-        let mut names: Vec<String> = users.map(|(session, _)| session.client.clone()).collect();
-        names.sort();
+/// Why a file must stay where it is, if it must: somebody has it open, or may have, who would go on by what he knows.
+pub(super) async fn in_use(ctx: &Ctx, inode: &Inode) -> Result<Option<String>> {
+    let (ino, sessions) = (inode.id(), &ctx.volume.sessions);
+    let unleased = inode.consistency() == Consistency::Parallel;
+    // Before what is remembered of lost clients: one that is just being ended is in one of the two.
+    let staying = sessions.staying(ino, unleased);
+    if !staying.is_empty() {
+        let mut names: Vec<&str> = staying.iter().map(|session| &*session.client).collect();
+        names.sort_unstable();
         names.dedup();
-        return Ok(Some(match names.is_empty() {
-            true => "clients have not come back since the metadata server started".to_owned(),
-            false => {
-                ctx.volume.leases.recall(ino, &*ctx.core.clock);
-                format!("open by {}", names.join(", "))
-            }
-        }));
+        ctx.volume.leases.recall(ino, &*ctx.core.clock);
+        return Ok(Some(format!("open by {}", names.join(", "))));
+    }
+    if sessions.is_unknown(ino) {
+        let why = "clients have not come back since the metadata server started";
+        return Ok(Some(why.to_owned()));
     }
     let now_ms = ctx.core.wall_ms();
     let mut tx = Tx::reader(ctx);

@@ -1,7 +1,8 @@
 //! One file: begin, copy, switch or give up.
 
 use super::pace::Pace;
-use super::spare::{find, in_use};
+use super::rest::have_rest;
+use super::spare::{QUIET_MS, find, in_use};
 use crate::contents::{self, Part, ask_group, layout_of, on_group, right_to};
 use crate::ctx::Ctx;
 use crate::keys;
@@ -26,7 +27,7 @@ use strake_wire::message::storage::{ChunkPages, Copy, FileRef, Range, StorageAns
 const PIECE_BYTES: u64 = 4 << 20;
 /// Requests under way for one file.
 const REQUESTS_MAX: usize = 4;
-/// How often somebody who reads the file is waited for when it has been copied.
+/// How often somebody for whom the file has to stay is waited for when it has been copied.
 const SWITCHES_MAX: u32 = 10;
 /// The pause between that.
 const SWITCH_PAUSE: Duration = Duration::from_millis(500);
@@ -71,6 +72,7 @@ enum Copied {
 
 /// Gives one file another number of copies.
 pub(super) async fn run(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay) -> Result<Outcome> {
+    have_rest(ctx, wanted.ino).await;
     let begun = match begin(ctx, wanted, file).await? {
         Ok(begun) => begun,
         Err(outcome) => return Ok(outcome),
@@ -106,7 +108,7 @@ async fn begin(
     if old.copies() == wanted.copies {
         return Ok(Err(Outcome::Unchanged));
     }
-    if let Some(why) = in_use(ctx, ino).await? {
+    if let Some(why) = in_use(ctx, &inode).await? {
         return Ok(Err(Outcome::Waits(why)));
     }
     if find(ctx, ino).await?.is_some() {
@@ -220,7 +222,7 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
         return Ok(Copied::Unknown(error));
     }
     if file.is_touched() {
-        return Ok(Copied::Void("it was opened for writing while it was copied".to_owned()));
+        return Ok(Copied::Void("it was opened for writing, or written to, while it was copied".to_owned()));
     }
     if pace.is_over() {
         return Ok(Copied::Void("the job has ended".to_owned()));
@@ -342,7 +344,7 @@ impl Boots {
     }
 }
 
-/// Switches a file over that has been copied, as soon as nobody has it open.
+/// Switches a file over that has been copied, as soon as nobody has it open who would go on by where it lies.
 async fn switch_when_free(
     ctx: &Ctx,
     wanted: &Wanted<'_>,
@@ -356,10 +358,10 @@ async fn switch_when_free(
             let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
             file.check()?;
             if file.is_touched() {
-                let why = "it was opened for writing while it was copied";
+                let why = "it was opened for writing, or written to, while it was copied";
                 return Ok(Outcome::Waits(why.to_owned()));
             }
-            waits = in_use(ctx, ino).await?;
+            waits = in_use(ctx, &begun.inode).await?;
             if waits.is_none() {
                 return match under_locks(ctx, &Switch(begun)).await {
                     Ok(()) => {
@@ -402,7 +404,10 @@ impl Mutation for Switch<'_> {
         let mut moved = (*inode).clone();
         moved.layout = Some(new.into());
         if !moved.inline {
-            let spare = Spare { layout: old.into(), settled: true, again_ms: 0 };
+            // Who has it open may be reading there: he asks before he begins to, and not while he is at it.
+            let open = tx.ctx.volume.sessions.may_hold(known.id());
+            let again_ms = if open { tx.ctx.core.wall_ms() + QUIET_MS } else { 0 };
+            let spare = Spare { layout: old.into(), settled: true, again_ms };
             tx.put(keys::spare(tx.ctx.volume.id, known.id()), &spare).await?;
         }
         tx.put_inode(moved).await?;

@@ -42,14 +42,16 @@ impl Sessions {
     }
 
     /// The answer to a question: the session tells each write to a file that it holds open in this incarnation, and has
-    /// given up its claims on it; or it has told what it had written, and that is all.
+    /// given up its claims on it; or it has told what it had written, and that is all; or it rests.
     pub fn tells(&self, session: &Session, told: &Told, incarnation: u64) {
         let ino = Ino(told.ino);
         let mut own = session.opens.lock();
         if own.incarnation == incarnation
             && let Some(open) = own.counts.get_mut(&ino)
         {
-            if told.kept && told.number <= open.looked {
+            if told.rests {
+                open.rests |= open.to_rest != 0 && open.to_rest == told.number;
+            } else if told.kept && told.number <= open.looked {
                 // A late copy is of an earlier question, and says no more than it did.
                 open.shown = open.shown.max(told.number);
             } else if !told.kept && open.asked == told.number {

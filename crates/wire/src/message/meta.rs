@@ -288,6 +288,10 @@ pub struct OpenSession {
     /// ([`MetaOp::Claim`]).
     #[prost(bool, tag = "7")]
     pub claims: bool,
+    /// It reads a file by where it lies only as long as that is leased to it, or has just been asked for; and rests when it is
+    /// asked to ([`Recalled::rest`]): a file may lie elsewhere from one moment to the next although it has it open.
+    #[prost(bool, tag = "8")]
+    pub moves: bool,
 }
 
 /// See [`MetaOp::RenewSession`].

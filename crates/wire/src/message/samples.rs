@@ -231,19 +231,24 @@ impl Gen {
         }
     }
 
+    fn beginning(&mut self) -> meta::OpenSession {
+        meta::OpenSession {
+            client: self.string(),
+            resume: self.u64(),
+            open: self.list(Self::u64),
+            incarnation: self.u64(),
+            writable: self.list(Self::u64),
+            mount: self.u64(),
+            claims: self.bool(),
+            moves: self.bool(),
+        }
+    }
+
     fn meta_ops(&mut self) -> Vec<meta::MetaOp> {
         use meta::MetaOp::*;
         let nothing = meta::Nothing {};
         vec![
-            OpenSession(meta::OpenSession {
-                client: self.string(),
-                resume: self.u64(),
-                open: self.list(Self::u64),
-                incarnation: self.u64(),
-                writable: self.list(Self::u64),
-                mount: self.u64(),
-                claims: self.bool(),
-            }),
+            OpenSession(self.beginning()),
             RenewSession(self.closed()),
             CloseSession(nothing),
             Lookup(self.name()),

@@ -145,9 +145,13 @@ pub struct Recalled {
     /// until it is said.
     #[prost(message, repeated, tag = "4")]
     pub shared: Vec<Ask>,
+    /// Files that are to lie elsewhere. Where all is told that was written to one, the client may say that it rests
+    /// ([`Told::rests`](super::Told::rests)). Asked for again for a moment; who is busy says nothing.
+    #[prost(message, repeated, tag = "5")]
+    pub rest: Vec<Ask>,
 }
 
-/// See [`Recalled::shared`].
+/// See [`Recalled::shared`] and [`Recalled::rest`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Ask {
     /// The file.

@@ -23,6 +23,10 @@ pub struct Look {
     /// First byte after that; 0: nothing is known.
     #[prost(uint64, tag = "5")]
     pub end: u64,
+    /// The caller has the file open, rests ([`Told::rests`]), and is about to write to it. What is answered says where it lies
+    /// from then on.
+    #[prost(bool, tag = "6")]
+    pub to_write: bool,
 }
 
 /// See [`MetaOp::Told`](super::MetaOp::Told).
@@ -41,6 +45,10 @@ pub struct Told {
     /// written when it came.
     #[prost(bool, tag = "4")]
     pub kept: bool,
+    /// The question was one of [`Recalled::rest`](super::Recalled::rest), and nothing else is said than this: all is told that was
+    /// written, and before the next write the client asks where the file lies ([`Look::to_write`]).
+    #[prost(bool, tag = "5")]
+    pub rests: bool,
 }
 
 /// See [`MetaOp::Claim`](super::MetaOp::Claim).

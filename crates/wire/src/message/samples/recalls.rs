@@ -10,19 +10,25 @@ impl Gen {
             number,
             inodes,
             everything: self.bool(),
-            shared: self.list(|s| meta::Ask { ino: s.u64(), number: s.u64(), keep: s.bool() }),
+            shared: self.list(Self::ask),
+            rest: self.list(Self::ask),
         })
+    }
+
+    fn ask(&mut self) -> meta::Ask {
+        meta::Ask { ino: self.u64(), number: self.u64(), keep: self.bool() }
     }
 
     pub(super) fn look(&mut self) -> meta::Look {
         let (ino, to_read, told) = (self.u64(), self.bool(), self.bool());
-        meta::Look { ino, to_read, told, start: self.u64(), end: self.u64() }
+        let (start, end) = (self.u64(), self.u64());
+        meta::Look { ino, to_read, told, start, end, to_write: self.bool() }
     }
 
     pub(super) fn told(&mut self) -> meta::MetaOp {
         let (ino, number) = (self.u64(), self.u64());
-        let (keeps_pages, kept) = (self.bool(), self.bool());
-        meta::MetaOp::Told(meta::Told { ino, number, keeps_pages, kept })
+        let (keeps_pages, kept, rests) = (self.bool(), self.bool(), self.bool());
+        meta::MetaOp::Told(meta::Told { ino, number, keeps_pages, kept, rests })
     }
 
     pub(super) fn claim(&mut self) -> meta::MetaOp {

@@ -17,6 +17,7 @@ mod listings;
 mod locks;
 mod lost;
 mod patience;
+mod rest;
 mod shared;
 mod synced;
 

@@ -129,6 +129,8 @@ impl FileState {
             core.fail(&over());
         }
         core.life += 1;
+        // Nobody had it open for a while.
+        core.awake = 0;
         // Who has opened it meanwhile was not told of us.
         let strict = core.attr.consistency() == Consistency::Strict;
         (core.shared, core.unsettled) = (strict, strict);

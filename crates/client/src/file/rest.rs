@@ -114,7 +114,7 @@ impl Volume {
 
     /// True if a file may not have lain there any more when that was read which was begun then: what lies where it was is kept
     /// for a while, so it is only looked at after a long time.
-    pub(super) async fn has_moved(
+    pub(crate) async fn has_moved(
         &self,
         file: &FileState,
         from: &Arc<Placement>,

@@ -169,7 +169,7 @@ async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
 }
 
 /// What was asked for until something is.
-async fn until_logged(fake: &Fake, prefix: &str) -> Vec<String> {
+pub(super) async fn until_logged(fake: &Fake, prefix: &str) -> Vec<String> {
     let mut log = Vec::new();
     while starting(&log, prefix).is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;

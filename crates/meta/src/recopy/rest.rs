@@ -6,21 +6,29 @@ use std::time::Duration;
 use strake_types::Ino;
 use tokio::time::{Instant, timeout_at};
 
-/// How long they are waited for: who writes all the time does not rest.
-const WAIT: Duration = Duration::from_secs(1);
+/// How long those are waited for who may write: who writes all the time does not rest.
+const REST_WAIT: Duration = Duration::from_secs(1);
 /// How often they are asked: an answer may be lost on its way to them, and a file be idle a moment later.
 const ASK: Duration = Duration::from_millis(250);
+/// How long those are waited for who may only defer to close the file. What lies where a file was that nobody has open goes
+/// at once.
+const CLOSE_WAIT: Duration = Duration::from_millis(250);
 
-/// Asks all who may write to a file whether they rest, and waits a moment for that. No lock may be held: who is about to
-/// write waits for it.
+/// Has those close a file who only defer that, and asks those who may write to it whether they rest; waits a moment for both.
+/// No lock may be held: who is about to write waits for it.
 pub(super) async fn have_rest(ctx: &Ctx, ino: Ino) {
     let (core, sessions) = (&ctx.core, &ctx.volume.sessions);
-    let until = Instant::now() + WAIT;
+    if !sessions.may_hold(ino) {
+        return;
+    }
+    ctx.volume.leases.recall(ino, &*core.clock);
+    let began = Instant::now();
     loop {
         let told = sessions.told.notified();
         let busy = sessions.to_rest(ino);
+        let until = began + if busy.is_empty() { CLOSE_WAIT } else { REST_WAIT };
         let now = Instant::now();
-        if busy.is_empty() || now >= until {
+        if !sessions.may_hold(ino) || now >= until {
             return;
         }
         busy.iter().for_each(|session| sessions.ask_to_rest(session, ino, core.wall_ms()));

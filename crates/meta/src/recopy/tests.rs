@@ -12,6 +12,7 @@ use crate::tests::world::*;
 use async_trait::async_trait;
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,9 +22,12 @@ use strake_types::layout::{Groups, Placement};
 use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result, VolumeId};
 use strake_wire::member::MetaRole;
 use strake_wire::message::manager::Group;
-use strake_wire::message::meta::{MetaAnswer, MetaOp, OpenMode, Publish, Recalls};
+use strake_wire::message::meta::{
+    Look, MetaAnswer, MetaOp, MetaRequest, OpenMode, OpenSession, Publish, Recalled, Recalls, Told,
+};
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
+use strake_wire::service::MetaService;
 use tokio::sync::watch;
 
 /// Bytes of a chunk in the test cluster.
@@ -243,6 +247,137 @@ async fn who_only_defers_to_close_a_file_is_asked_for_it() {
     follow(recalled.number).await;
     assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
+}
+
+/// A client that asks where a file lies before it goes by that.
+async fn moving(world: &World) -> User<'_> {
+    let client = "mover".into();
+    let op = OpenSession { client, claims: true, moves: true, ..OpenSession::default() };
+    let op = Some(MetaOp::OpenSession(op));
+    let request = MetaRequest { volume: 1, leases: 1, op, ..MetaRequest::default() };
+    match world.server.call(request).await.unwrap().answer {
+        Some(MetaAnswer::Session(session)) => world.root().at(session.session).leasing(),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn recalls(user: &User<'_>, followed: u64) -> Recalled {
+    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await {
+        Ok(MetaAnswer::Recalled(recalled)) => recalled,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Follows what is recalled, and says of each file that it rests.
+async fn obey_recalls(user: &User<'_>) -> Infallible {
+    let mut followed = 0;
+    loop {
+        let recalled = recalls(user, followed).await;
+        for ask in recalled.rest {
+            let told = Told { ino: ask.ino, number: ask.number, rests: true, ..Told::default() };
+            user.call(MetaOp::Told(told)).await.unwrap();
+        }
+        followed = recalled.number;
+    }
+}
+
+/// What a client is told that is about to write.
+async fn copies_to_write(user: &User<'_>, ino: u64) -> u32 {
+    match user.call(MetaOp::GetAttr(Look { ino, to_write: true, ..Look::default() })).await {
+        Ok(MetaAnswer::Entry(attr)) => Layout::try_from(attr.layout.unwrap()).unwrap().copies(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What lies where a file was, as it is kept for those who are reading there.
+async fn spare(world: &World, ino: u64) -> Option<Spare> {
+    let core = world.server.core();
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    super::spare::find(&Ctx::own(&core, &volume), Ino(ino)).await.unwrap()
+}
+
+/// Nobody reads by where it was when it lies elsewhere, and who is at it finds everything there for a while.
+#[tokio::test]
+async fn a_file_that_is_open_to_read_is_switched_when_all_have_followed_the_recall() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let user = moving(&world).await;
+    recalls(&user, 0).await;
+    user.open(ino, READ).await.unwrap();
+    let reads = async {
+        // Before it is copied, for those who only defer to close it.
+        let first = recalls(&user, 0).await;
+        assert_eq!(first.inodes, [ino]);
+        recalls(&user, first.number).await.number
+    };
+    let gate = world.storage.gate.lock().await;
+    let follows = async {
+        let followed = reads.await;
+        assert!(user.getattr(ino).await.unwrap().leased);
+        drop(gate);
+        let recalled = recalls(&user, followed).await;
+        assert_eq!(recalled.inodes, [ino]);
+        assert_eq!(layout(&world, ino).await.copies(), 1, "somebody reads by it");
+        recalls(&user, recalled.number).await;
+    };
+    let ((state, detail), ()) = tokio::join!(recopy(&world, ino, 2), follows);
+    assert_eq!(state, State::Done, "{detail}");
+    assert_eq!(layout(&world, ino).await.copies(), 2);
+    let kept = spare(&world, ino).await.unwrap();
+    assert!(kept.settled && kept.again_ms >= world.server.core().wall_ms() + QUIET_MS / 2);
+    let old = world.storage.chunks.lock().keys().filter(|key| key.0 < 100).count();
+    assert_eq!(old, 5, "who was reading reads on");
+    quiet(&world).await;
+    assert!(world.storage.chunks.lock().keys().all(|key| key.0 > 100));
+    assert_eq!(read(&world, ino).await, contents());
+}
+
+#[tokio::test]
+async fn a_file_that_is_open_to_write_is_switched_while_its_writer_rests() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let user = moving(&world).await;
+    user.open(ino, BOTH).await.unwrap();
+    let (state, detail) = recopy(&world, ino, 2).await;
+    assert_eq!((state, &*detail), (State::Waits, "open by mover"), "it says nothing");
+    let (state, detail) = tokio::select! {
+        ended = recopy(&world, ino, 2) => ended,
+        never = obey_recalls(&user) => match never {},
+    };
+    assert_eq!(state, State::Done, "{detail}");
+    assert_eq!(copies_to_write(&user, ino).await, 2, "before it writes it learns where to");
+    assert_eq!(recopy(&world, ino, 1).await.1, "open by mover", "it may be writing");
+    assert_eq!(read(&world, ino).await, contents());
+}
+
+#[tokio::test]
+async fn who_is_about_to_write_while_a_file_is_copied_keeps_it_where_it_is() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let user = moving(&world).await;
+    user.open(ino, BOTH).await.unwrap();
+    let writes = meanwhile(&world, ino, async || {
+        assert_eq!(copies_to_write(&user, ino).await, 1);
+        let at = place(Placement::new(layout(&world, ino).await).group_of(ChunkIndex(0)));
+        world.storage.chunks.lock().get_mut(&(at, ino, 0)).unwrap()[7] = 77;
+    });
+    let (state, detail) = tokio::select! {
+        ended = writes => ended,
+        never = obey_recalls(&user) => match never {},
+    };
+    assert_eq!(state, State::Waits, "{detail}");
+    settled(&world).await;
+    assert_eq!(layout(&world, ino).await.copies(), 1);
+    assert_eq!(read(&world, ino).await[7], 77);
+}
+
+#[tokio::test]
+async fn a_file_that_nobody_has_open_cannot_be_asked_for_to_write() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let user = moving(&world).await;
+    let look = Look { ino, to_write: true, ..Look::default() };
+    assert_eq!(kind(user.call(MetaOp::GetAttr(look)).await), ErrorKind::Invalid);
 }
 
 #[tokio::test]

@@ -31,6 +31,8 @@ const REQUESTS_MAX: usize = 4;
 const SWITCHES_MAX: u32 = 10;
 /// The pause between that.
 const SWITCH_PAUSE: Duration = Duration::from_millis(500);
+/// Why what was copied counts for nothing.
+const TOUCHED: &str = "it was opened for writing, or written to, while it was copied";
 
 /// What a file is to become.
 pub(super) struct Wanted<'a> {
@@ -222,7 +224,7 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
         return Ok(Copied::Unknown(error));
     }
     if file.is_touched() {
-        return Ok(Copied::Void("it was opened for writing, or written to, while it was copied".to_owned()));
+        return Ok(Copied::Void(TOUCHED.to_owned()));
     }
     if pace.is_over() {
         return Ok(Copied::Void("the job has ended".to_owned()));
@@ -358,8 +360,7 @@ async fn switch_when_free(
             let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
             file.check()?;
             if file.is_touched() {
-                let why = "it was opened for writing, or written to, while it was copied";
-                return Ok(Outcome::Waits(why.to_owned()));
+                return Ok(Outcome::Waits(TOUCHED.to_owned()));
             }
             waits = in_use(ctx, &begun.inode).await?;
             if waits.is_none() {

@@ -1,0 +1,157 @@
+//! Files that are to lie elsewhere although they are open.
+
+use super::shared::until_logged;
+use super::*;
+use std::time::Duration;
+use strake_wire::message::meta::Ask;
+
+fn is_awake(file: &OpenFile) -> bool {
+    file.state.core().is_awake()
+}
+
+fn ask_to_rest(volume: &Arc<Volume>, file: &OpenFile) {
+    volume.rest(&[Ask { ino: file.ino().0, number: 7, keep: false }]);
+}
+
+/// A file that rests, of which everything is written.
+async fn resting(fake: &Fake, volume: &Arc<Volume>) -> Arc<OpenFile> {
+    let file = create(volume, "a").await;
+    write(volume, &file, 0, pattern(1, 100_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    while is_awake(&file) {
+        // Who has sent it may be about to look whether there is more.
+        ask_to_rest(volume, &file);
+        tokio::task::yield_now().await;
+    }
+    until_logged(fake, "Told").await;
+    file
+}
+
+/// What it wrote last would go where the file was.
+#[tokio::test]
+async fn who_writes_to_a_file_that_rests_asks_first_where_it_lies() {
+    let (fake, volume) = cluster().await;
+    let file = resting(&fake, &volume).await;
+    fake.take_log();
+    fake.lay_elsewhere(file.ino());
+    for _ in 0..2 {
+        write(&volume, &file, 0, pattern(2, 100_000)).await;
+    }
+    assert_eq!(file.state.core().placement().unwrap().layout().width, 1);
+    assert_eq!(starting(&fake.take_log(), "getattr to write").len(), 1);
+    volume.fsync(&file, false).await.unwrap();
+    assert_eq!(read(&volume, &file, 0, 100_000).await, pattern(2, 100_000));
+}
+
+#[tokio::test]
+async fn who_frees_or_copies_to_a_file_that_rests_asks_first_as_well() {
+    let (fake, volume) = cluster().await;
+    let file = resting(&fake, &volume).await;
+    volume.fallocate(&file, FallocateMode::Punch, 0, 65_536).await.unwrap();
+    assert_eq!(starting(&fake.take_log(), "getattr to write").len(), 1);
+    assert!(is_awake(&file));
+    let from = create(&volume, "from").await;
+    write(&volume, &from, 0, pattern(3, 100_000)).await;
+    volume.fsync(&from, false).await.unwrap();
+    while is_awake(&file) {
+        ask_to_rest(&volume, &file);
+        tokio::task::yield_now().await;
+    }
+    fake.take_log();
+    assert_eq!(volume.copy_range(&from, 0, &file, 0, 100_000).await.unwrap(), 100_000);
+    assert_eq!(starting(&fake.take_log(), "getattr to write").len(), 1);
+    assert_eq!(read(&volume, &file, 0, 100_000).await, pattern(3, 100_000));
+}
+
+/// Its bytes might arrive after all else was copied.
+#[tokio::test]
+async fn a_file_does_not_rest_before_all_is_written_and_told() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    ask_to_rest(&volume, &file);
+    assert!(is_awake(&file), "it is inside the inode, unsent");
+    let gate = fake.gate.write().await;
+    write(&volume, &file, 0, pattern(1, 100_000)).await;
+    until_logged(&fake, "write").await;
+    ask_to_rest(&volume, &file);
+    assert!(is_awake(&file), "it is on its way");
+    drop(gate);
+    let told = fake.publish_gate.write().await;
+    volume.drain(&file.state).await;
+    ask_to_rest(&volume, &file);
+    assert!(is_awake(&file), "nobody knows of it");
+    drop(told);
+    assert!(starting(&fake.take_log(), "Told").is_empty());
+}
+
+/// What has failed may be carried out yet: who sees it then must see it for ever.
+#[tokio::test]
+async fn a_file_of_which_a_write_has_failed_does_not_rest() {
+    let (fake, volume) = cluster().await;
+    let file = resting(&fake, &volume).await;
+    fake.fail("write", ErrorKind::NoSpace);
+    write(&volume, &file, 0, pattern(2, 100_000)).await;
+    volume.fsync(&file, false).await.unwrap_err();
+    volume.fsync(&file, false).await.unwrap();
+    for _ in 0..100 {
+        ask_to_rest(&volume, &file);
+        tokio::task::yield_now().await;
+    }
+    assert!(is_awake(&file));
+}
+
+/// The answer to an open that was counted before tells where the file was, and that may be over.
+#[tokio::test]
+async fn what_was_asked_before_a_file_rested_does_not_wake_it() {
+    let (fake, volume) = cluster().await;
+    let before = volume.now();
+    let file = resting(&fake, &volume).await;
+    let mut core = file.state.core();
+    let incarnation = core.incarnation;
+    core.wake(before, incarnation);
+    assert!(!core.is_awake());
+    core.wake(volume.now(), incarnation + 1);
+    assert!(!core.is_awake(), "the server has counted it in a session that is over here");
+    core.wake(volume.now(), incarnation);
+    assert!(core.is_awake());
+}
+
+#[tokio::test]
+async fn a_session_that_goes_on_asks_nothing_and_a_new_one_asks_where_files_lie() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 100_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    for (lost, asked) in [(false, 0), (true, 1)] {
+        match lost {
+            true => fake.forget_session(),
+            false => fake.restart(),
+        }
+        volume.tick_session(volume.share_of(Ino::ROOT), 5).await;
+        fake.take_log();
+        // What is not written yet is that of the new session.
+        write(&volume, &file, 0, pattern(2, 100_000)).await;
+        assert_eq!(starting(&fake.take_log(), "getattr to write").len(), asked, "{lost}");
+        volume.fsync(&file, false).await.unwrap();
+    }
+}
+
+/// What lies where a file was does not lie there for ever.
+#[tokio::test(start_paused = true)]
+async fn what_took_long_to_read_is_read_again_where_the_file_lies_now() {
+    let fake = Arc::new(Fake::default());
+    let clock = Arc::new(crate::testing::Paused::default());
+    let volume = fake.volume(VolumeOptions { clock, ..options() }).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 100_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let began = volume.now();
+    let from = file.state.core().placement().unwrap();
+    fake.lay_elsewhere(file.ino());
+    assert!(!volume.has_moved(&file.state, &from, began).await.unwrap(), "it lies there still");
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert!(volume.has_moved(&file.state, &from, began).await.unwrap());
+    let now = file.state.core().placement().unwrap();
+    assert!(!volume.has_moved(&file.state, &now, began).await.unwrap());
+}

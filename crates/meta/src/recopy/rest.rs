@@ -12,20 +12,20 @@ const REST_WAIT: Duration = Duration::from_secs(1);
 const ASK: Duration = Duration::from_millis(250);
 /// How long those are waited for who may only defer to close the file. What lies where a file was that nobody has open goes
 /// at once.
-const CLOSE_WAIT: Duration = Duration::from_millis(250);
+const CLOSE_WAIT: Duration = Duration::from_millis(100);
 
 /// Has those close a file who only defer that, and asks those who may write to it whether they rest; waits a moment for both.
 /// No lock may be held: who is about to write waits for it.
 pub(super) async fn have_rest(ctx: &Ctx, ino: Ino) {
     let (core, sessions) = (&ctx.core, &ctx.volume.sessions);
-    if !sessions.may_hold(ino) {
+    if !sessions.may_hold(ino) || sessions.is_unknown(ino) || sessions.to_rest(ino).is_none() {
         return;
     }
     ctx.volume.leases.recall(ino, &*core.clock);
     let began = Instant::now();
     loop {
         let told = sessions.told.notified();
-        let busy = sessions.to_rest(ino);
+        let Some(busy) = sessions.to_rest(ino) else { return };
         let until = began + if busy.is_empty() { CLOSE_WAIT } else { REST_WAIT };
         let now = Instant::now();
         if !sessions.may_hold(ino) || now >= until {

@@ -299,11 +299,13 @@ async fn spare(world: &World, ino: u64) -> Option<Spare> {
 /// Nobody reads by where it was when it lies elsewhere, and who is at it finds everything there for a while.
 #[tokio::test]
 async fn a_file_that_is_open_to_read_is_switched_when_all_have_followed_the_recall() {
-    let world = World::new().await;
+    let kv = SyncedKv::new();
+    let world = World::on(Arc::new(kv.clone())).await;
     let ino = file(&world, "f").await;
     let user = moving(&world).await;
     recalls(&user, 0).await;
     user.open(ino, READ).await.unwrap();
+    assert!(user.getattr(ino).await.unwrap().leased);
     let reads = async {
         // Before it is copied, for those who only defer to close it.
         let first = recalls(&user, 0).await;
@@ -318,6 +320,9 @@ async fn a_file_that_is_open_to_read_is_switched_when_all_have_followed_the_reca
         let recalled = recalls(&user, followed).await;
         assert_eq!(recalled.inodes, [ino]);
         assert_eq!(layout(&world, ino).await.copies(), 1, "somebody reads by it");
+        let left = World::on(Arc::new(kv.after_power_loss().await.unwrap())).await;
+        let kept = spare(&left, ino).await.unwrap();
+        assert!(kept.again_ms > 0, "he may read by the new one, and the power be lost then");
         recalls(&user, recalled.number).await;
     };
     let ((state, detail), ()) = tokio::join!(recopy(&world, ino, 2), follows);

@@ -364,6 +364,7 @@ async fn switch_when_free(
             }
             waits = in_use(ctx, &begun.inode).await?;
             if waits.is_none() {
+                keep_for_readers(ctx, begun).await?;
                 return match under_locks(ctx, &Switch(begun)).await {
                     Ok(()) => {
                         // Before anybody can write where it lies now: a loss of power would have it lie where it was.
@@ -383,6 +384,19 @@ async fn switch_when_free(
         tokio::time::sleep(SWITCH_PAUSE).await;
     }
     Ok(Outcome::Waits(waits.unwrap_or_default()))
+}
+
+/// Before a file is switched over that somebody has open: he may read where it is to lie before that is durable, and a loss of
+/// power would have it lie where it was.
+async fn keep_for_readers(ctx: &Ctx, begun: &Begun) -> Result<()> {
+    let ino = begun.inode.id();
+    if !ctx.volume.sessions.may_hold(ino) {
+        return Ok(());
+    }
+    let again_ms = ctx.core.wall_ms() + QUIET_MS;
+    let spare = Spare { layout: (&begun.new).into(), settled: true, again_ms };
+    ctx.volume.put(keys::spare(ctx.volume.id, ino), records::encode(&spare)).await?;
+    ctx.volume.sync().await
 }
 
 /// The file lies elsewhere from now on; where it was goes.
@@ -441,7 +455,8 @@ impl Mutation for GiveUp<'_> {
         let key = keys::spare(tx.ctx.volume.id, self.begun.inode.id());
         let found: Option<Spare> = tx.get(&key).await?;
         if let Some(spare) = found.filter(|spare| spare.layout == (&self.begun.new).into()) {
-            tx.put(key, &Spare { settled: self.settled, ..spare }).await?;
+            // Nobody has learned that it would lie there.
+            tx.put(key, &Spare { settled: self.settled, again_ms: 0, ..spare }).await?;
         }
         Ok(MetaAnswer::Done(Nothing {}))
     }

@@ -22,8 +22,9 @@ impl Session {
         self.moves.store(moves && self.keeps_leases, Ordering::Release);
     }
 
+    /// True if it can be asked, and would.
     fn moves(&self) -> bool {
-        self.moves.load(Ordering::Acquire)
+        self.moves.load(Ordering::Acquire) && !self.is_lost()
     }
 }
 
@@ -35,19 +36,16 @@ impl Sessions {
             return Vec::new();
         }
         let stays = |session: &&Arc<Session>| {
-            let moves = session.moves() && !unleased && !session.is_lost();
+            let moves = session.moves() && !unleased;
             session.has(ino, |open| !moves || open.writes && !open.rests)
         };
         self.all.read().values().filter(stays).cloned().collect()
     }
 
-    /// Those who have to rest before a file may lie elsewhere; none, where others have it open for whom it has to stay.
-    pub fn to_rest(&self, ino: Ino) -> Vec<Arc<Session>> {
+    /// Those who have to rest before a file may lie elsewhere; `None`: it has to stay for others, whatever they do.
+    pub fn to_rest(&self, ino: Ino) -> Option<Vec<Arc<Session>>> {
         let staying = self.staying(ino, false);
-        match staying.iter().all(|session| session.moves()) {
-            true => staying,
-            false => Vec::new(),
-        }
+        staying.iter().all(|session| session.moves()).then_some(staying)
     }
 
     /// Asks a session whether it rests, with what it fetches next.
@@ -152,11 +150,14 @@ mod tests {
         let (reader, writer) = (session(&sessions, 1, true), session(&sessions, 2, true));
         sessions.open(&reader, INO, false, 0);
         sessions.open(&writer, INO, true, 0);
-        let to_rest = || sessions.to_rest(INO).iter().map(|session| session.id).collect::<Vec<_>>();
-        assert_eq!((staying(&sessions), to_rest()), (vec![2], vec![2]));
+        let to_rest = || sessions.to_rest(INO).map(|busy| busy.len());
+        assert_eq!((staying(&sessions), to_rest()), (vec![2], Some(1)));
         assert_eq!(sessions.staying(INO, true).len(), 2, "nobody is told of anything");
         let old = session(&sessions, 3, false);
         sessions.open(&old, INO, false, 0);
-        assert_eq!((staying(&sessions).len(), to_rest()), (2, Vec::new()), "it is of no use");
+        assert_eq!((staying(&sessions).len(), to_rest()), (2, None), "it is of no use");
+        sessions.close(&old, INO, 0);
+        writer.lose();
+        assert_eq!((staying(&sessions), to_rest()), (vec![2], None), "it is noted as lost first");
     }
 }

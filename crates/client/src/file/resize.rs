@@ -84,18 +84,20 @@ impl FileState {
     fn resized(&self, attr: &Arc<Attr>, length: u64, now: std::time::Duration) {
         let mut core = self.core();
         core.ahead.clear();
+        let is_cut = !attr.inline && length < core.length;
         if attr.inline {
             if let Body::Inline(inline) = &mut core.body {
                 inline.set_len(length as usize);
             }
         } else {
             core.body = Body::Chunks;
-            if length < core.length {
-                core.changed_elsewhere();
-            }
         }
         core.unpublished.acknowledged = 0;
         core.learn_own(attr, now);
+        if is_cut {
+            // There where it lies now: that may just have been learned.
+            core.changed_elsewhere();
+        }
         // This answer may have been overtaken by a newer one.
         core.length = core.attr.length;
     }

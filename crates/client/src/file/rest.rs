@@ -112,6 +112,19 @@ impl Volume {
         }
     }
 
+    /// Before all groups are asked in which a file lies.
+    pub(super) async fn learn_place(&self, file: &FileState) -> Result<()> {
+        let (ino, now) = (file.ino(), self.now());
+        let known = {
+            let core = file.core();
+            core.is_awake() || self.leases(ino).covers(ino, core.attr.version, now)
+        };
+        match known || !self.follows_moves() {
+            true => Ok(()),
+            false => self.fetch_attr(ino, false).await.map(drop),
+        }
+    }
+
     /// True if a file may not have lain there any more when that was read which was begun then: what lies where it was is kept
     /// for a while, so it is only looked at after a long time.
     pub(crate) async fn has_moved(

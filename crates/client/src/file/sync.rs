@@ -221,6 +221,9 @@ impl Volume {
     /// Makes durable what targets have acknowledged for a file. What turns out to be lost is kept for
     /// the handles to report.
     pub(crate) async fn sync_targets(&self, file: &FileState) -> Result<()> {
+        if file.core().unsynced.all {
+            self.learn_place(file).await?;
+        }
         let unsynced = {
             let core = file.core();
             if core.is_inline() {

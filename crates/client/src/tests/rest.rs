@@ -137,6 +137,19 @@ async fn a_session_that_goes_on_asks_nothing_and_a_new_one_asks_where_files_lie(
     }
 }
 
+/// What was cut where the file lies by then was not made durable there.
+#[tokio::test]
+async fn who_cuts_a_file_that_lies_elsewhere_syncs_it_there() {
+    let (fake, volume) = cluster().await;
+    let file = resting(&fake, &volume).await;
+    fake.lay_elsewhere(file.ino());
+    set_length(&volume, &file, 70_000).await;
+    let core = file.state.core();
+    let groups = core.unsynced.marks(&[]);
+    let now = core.placement().unwrap();
+    assert_eq!(groups.keys().collect::<Vec<_>>(), now.slots().iter().collect::<Vec<_>>());
+}
+
 /// What lies where a file was does not lie there for ever.
 #[tokio::test(start_paused = true)]
 async fn what_took_long_to_read_is_read_again_where_the_file_lies_now() {

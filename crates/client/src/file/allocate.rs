@@ -133,6 +133,7 @@ impl Volume {
             // One after the other: of a range of many terabytes a list of all would not fit into memory.
             false => stream::iter(placement.pieces(from, to - from)).right_stream(),
         };
+        let doubt = std::mem::replace(&mut file.core().change_in_doubt, true);
         let changed = pieces
             .map(|piece| self.fallocate_piece(life, piece, mode.frees(), end))
             .buffer_unordered(REQUESTS_MAX)
@@ -140,6 +141,7 @@ impl Volume {
         let changed = changed.await;
         let mut core = file.core();
         core.ahead.cut(from, to);
+        core.change_in_doubt = doubt || changed.is_err();
         life.check_in(&core)?;
         core.unpublished.mtime = Some(self.wall_time());
         core.unpublished.occupied += *changed.as_ref().unwrap_or(&0);

@@ -114,12 +114,14 @@ impl Volume {
         file.check_kept()?;
         // Already now: nobody may see it again, not even if this is given up half-way.
         target.core().kept.cut(to, to + len);
+        let doubt = std::mem::replace(&mut target.core().change_in_doubt, true);
         let copied = loop {
             // One after the other: both may be the same file.
             let source_at = source.core().placement()?;
             let target_at = target.core().placement()?;
             let runs = runs(&source_at, from, &target_at, to, len);
             if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
+                target.core().change_in_doubt = doubt;
                 return Ok(None);
             }
             let copied = stream::iter(runs)
@@ -137,6 +139,7 @@ impl Volume {
         };
         let mut core = target.core();
         core.ahead.cut(to, to + len);
+        core.change_in_doubt = doubt || copied.is_err();
         let lasts = life.check_in(&core);
         let within = core.length.min(to + len);
         if lasts.is_ok() && copied.is_ok() {

@@ -48,10 +48,10 @@ impl Core {
         !self.capability[1].is_empty() || self.awake != 0 || !self.is_idle()
     }
 
-    /// Rests from now on, if all is written and told: true then. Where a write has failed nobody knows whether it comes yet.
+    /// Rests from now on, if all is written and told: true then. Where a change has failed nobody knows whether it comes yet.
     fn rest(&mut self, now: Duration) -> bool {
         let busy = !self.is_idle() || self.senders > 0 || self.exclusive;
-        if busy || self.failure.count > 0 {
+        if busy || self.change_in_doubt || self.failure.count > 0 {
             return false;
         }
         (self.awake, self.rested) = (0, Some(now));

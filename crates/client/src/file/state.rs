@@ -103,6 +103,8 @@ pub(crate) struct Core {
     pub(crate) senders: usize,
     /// The length is being set: writes wait.
     pub(crate) exclusive: bool,
+    /// Chunks were changed otherwise than by writing, and nobody knows whether that is over.
+    pub(crate) change_in_doubt: bool,
     pub(crate) unpublished: Unpublished,
     pub(crate) unsynced: Unsynced,
     /// Syncs that are under way.
@@ -387,6 +389,7 @@ impl FileState {
             in_flight: BTreeMap::new(),
             senders: 0,
             exclusive: false,
+            change_in_doubt: false,
             unpublished: Unpublished::default(),
             unsynced: Unsynced::new(!created, None),
             syncing: 0,

@@ -101,6 +101,21 @@ async fn a_file_of_which_a_write_has_failed_does_not_rest() {
     assert!(is_awake(&file));
 }
 
+#[tokio::test]
+async fn nor_does_one_of_which_freeing_a_part_has_failed() {
+    let (fake, volume) = cluster().await;
+    let file = resting(&fake, &volume).await;
+    fake.fail("punch", ErrorKind::NoSpace);
+    let punch = async || volume.fallocate(&file, FallocateMode::Punch, 0, 65_536).await;
+    punch().await.unwrap_err();
+    punch().await.unwrap();
+    for _ in 0..100 {
+        ask_to_rest(&volume, &file);
+        tokio::task::yield_now().await;
+    }
+    assert!(is_awake(&file));
+}
+
 /// The answer to an open that was counted before tells where the file was, and that may be over.
 #[tokio::test]
 async fn what_was_asked_before_a_file_rested_does_not_wake_it() {

@@ -118,7 +118,7 @@ impl Volume {
     ) -> Result<(ReadData, Option<Duration>)> {
         let (began, offset) = (self.now(), range.start);
         let asks = self.keeps_leases() || range.end > file.state.core().length;
-        let leased = !asks || self.refresh_attr(&file.state, &range).await?;
+        let leased = !asks || self.refresh_attr(&file.state, range).await?;
         if !leased {
             unleased();
         }

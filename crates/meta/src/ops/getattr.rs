@@ -12,11 +12,12 @@ use strake_wire::message::meta::{Look, MetaAnswer};
 pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     let ino = Ino(op.ino);
     // Until it is looked up where the file lies.
-    let held = if op.to_write { Some(wake(ctx, ino).await?) } else { None };
-    match &held {
-        None if op.to_read => settle_to_read(ctx, ino, op.start..op.end).await?,
-        None if op.told => show(ctx, ino).await?,
-        _ => {}
+    let _held = if op.to_write { Some(wake(ctx, ino).await?) } else { None };
+    // Not with the lock: telling takes it.
+    if op.to_read && !op.to_write {
+        settle_to_read(ctx, ino, op.start..op.end).await?;
+    } else if op.told && !op.to_write {
+        show(ctx, ino).await?;
     }
     let leased = ctx.lease(ino);
     let mut tx = Tx::reader(ctx);

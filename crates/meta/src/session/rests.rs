@@ -32,7 +32,7 @@ impl Sessions {
     /// Those for whom a file must lie where it does: who has it open and goes on by what he knows, or writes to it and does not
     /// rest; where nothing is leased (`unleased`), who has it open. Who is lost is about to be noted as such.
     pub fn staying(&self, ino: Ino, unleased: bool) -> Vec<Arc<Session>> {
-        if !self.opens.lock().contains_key(&ino) {
+        if !self.opens.lock().contains(ino) {
             return Vec::new();
         }
         let stays = |session: &&Arc<Session>| {
@@ -65,6 +65,7 @@ impl Sessions {
 
     /// A session is about to write to a file. False if it does not have it open in this incarnation.
     pub fn wakes(&self, session: &Session, ino: Ino, incarnation: u64) -> bool {
+        let mut opens = self.opens.lock();
         let mut own = session.opens.lock();
         let then = own.incarnation;
         let Some(open) = own.counts.get_mut(&ino).filter(|_| then == incarnation) else {
@@ -72,6 +73,7 @@ impl Sessions {
         };
         open.writes = true;
         open.wake();
+        opens.add(ino, 0, Some(session.id));
         true
     }
 

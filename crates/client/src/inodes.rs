@@ -39,6 +39,8 @@ struct Shard {
     nodes: HashMap<Ino, Node>,
     /// With so many the next one makes room: where most must stay, not each of those that follow looks at all of them.
     full_at: usize,
+    /// When the metadata server asked last whether one of these files rests: what was to say so may have gone since.
+    rested: Option<Duration>,
 }
 
 impl Shard {
@@ -98,19 +100,20 @@ impl Inodes {
         self.shard(ino).lock().nodes.get(&ino).and_then(|n| n.file.clone())
     }
 
-    /// The state of a file, made if it has none; runs `with` on it under the table's lock, so that
-    /// it cannot be dropped in between.
+    /// The state of a file, made if it has none, by when it may have rested before; runs `with` on it under the table's lock,
+    /// so that it cannot be dropped in between.
     pub(crate) fn file_or_new(
         &self,
         ino: Ino,
-        new: impl FnOnce() -> Arc<FileState>,
+        new: impl FnOnce(Option<Duration>) -> Arc<FileState>,
         with: impl FnOnce(&FileState),
     ) -> Arc<FileState> {
         let mut shard = self.shard(ino).lock();
+        let rested = shard.rested;
         let node = shard.nodes.entry(ino).or_default();
         let file = node.file.get_or_insert_with(|| {
             self.files.fetch_add(1, Ordering::Relaxed);
-            new()
+            new(rested)
         });
         with(file);
         Arc::clone(file)
@@ -125,6 +128,19 @@ impl Inodes {
         let shard = self.shard(ino).lock();
         let file = shard.nodes.get(&ino)?.file.as_ref()?;
         look(file).map(|seen| (Arc::clone(file), seen))
+    }
+
+    /// A file is asked now whether it rests: what its state says under the table's lock, if it has one. Who makes a state of it
+    /// later learns when that was.
+    pub(crate) fn rest(
+        &self,
+        ino: Ino,
+        now: Duration,
+        rests: impl FnOnce(&FileState) -> bool,
+    ) -> bool {
+        let mut shard = self.shard(ino).lock();
+        shard.rested = shard.rested.max(Some(now));
+        shard.nodes.get(&ino).and_then(|node| node.file.as_ref()).is_some_and(|file| rests(file))
     }
 
     /// Drops the state of a file if `unused` says so, and remembers what its contents were.

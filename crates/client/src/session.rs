@@ -320,14 +320,8 @@ impl Volume {
         own.set(session.session, incarnation, session.claims);
         // The server counts each file once now, however many handles there are.
         for file in &files {
-            {
-                let mut core = file.core();
-                core.register(incarnation);
-                // In another session it has to learn where the file lies: nobody had it open for a while.
-                if session.resumed && told.contains(&file.ino().0) {
-                    core.stay_awake(incarnation);
-                }
-            }
+            let told = session.resumed && told.contains(&file.ino().0);
+            file.core().register_next(incarnation, told);
             self.forget_if_closed(file);
             // Or it was closed, and its state dropped, while the session was opened.
             let closes = file.core().give_up_opens();
@@ -409,6 +403,9 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::Core;
+    use crate::testing::{Fake, create, options};
+    use std::sync::Arc;
 
     #[test]
     fn what_was_given_up_is_told_as_long_as_something_older_is_under_way() {
@@ -470,6 +467,23 @@ mod tests {
         assert!(session.owes_close_of(2), "it has arrived before");
         session.set(1, 1, false);
         assert!(!session.owes_close_of(2) && session.report().is_none());
+    }
+
+    /// Who may write to which file may be listed already for the session that begins: its server counts this one as nobody.
+    #[tokio::test]
+    async fn who_wakes_while_another_session_begins_is_not_awake() {
+        let volume = Arc::new(Fake::default()).volume(options()).await;
+        let file = create(&volume, "a").await;
+        let mut core = file.state.core();
+        let incarnation = core.incarnation;
+        let wake = |core: &mut Core| {
+            core.awake = 0;
+            volume.woken(&file.state, core, volume.now(), incarnation);
+            core.is_awake()
+        };
+        assert!(wake(&mut core));
+        volume.session(file.ino()).begin();
+        assert!(!wake(&mut core));
     }
 
     #[test]

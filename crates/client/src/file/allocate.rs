@@ -58,6 +58,7 @@ impl Volume {
         let order = self.in_order(state).await?;
         let exclusive = Exclusive::new(state);
         self.wake(state).await?;
+        life.check()?;
         let stale = state.core().is_inline_stale();
         if stale {
             self.refresh_inline(state).await?;

@@ -114,11 +114,11 @@ impl Volume {
         file.check_kept()?;
         // Already now: nobody may see it again, not even if this is given up half-way.
         target.core().kept.cut(to, to + len);
+        // One after the other: both may be the same file.
+        let mut source_at = source.core().placement()?;
+        let target_at = target.core().placement()?;
         let doubt = std::mem::replace(&mut target.core().change_in_doubt, true);
         let copied = loop {
-            // One after the other: both may be the same file.
-            let source_at = source.core().placement()?;
-            let target_at = target.core().placement()?;
             let runs = runs(&source_at, from, &target_at, to, len);
             if len / (runs.len() as u64).max(1) < RUN_BYTES_MIN {
                 target.core().change_in_doubt = doubt;
@@ -131,9 +131,10 @@ impl Volume {
                 .await;
             let looked = self.now();
             // Once in many minutes at most: so long nobody moves it again.
-            match self.has_moved(source, &source_at, began).await {
-                Ok(true) => began = looked,
-                Ok(false) => break copied,
+            let moved = self.has_moved(source, &source_at, began).await;
+            match moved.and_then(|moved| moved.then(|| source.core().placement()).transpose()) {
+                Ok(Some(now_at)) => (source_at, began) = (now_at, looked),
+                Ok(None) => break copied,
                 Err(error) => break copied.and(Err(error)),
             }
         };

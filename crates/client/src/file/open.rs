@@ -276,7 +276,7 @@ impl Volume {
         }
         let state = self.inodes().file_or_new(
             ino,
-            || {
+            |rested| {
                 let left = self.left().take(ino);
                 let file = FileState::new(
                     &attr,
@@ -286,7 +286,10 @@ impl Volume {
                     self.paces(),
                     now,
                 );
-                file.core().unsynced = Unsynced::new(!created, left);
+                {
+                    let mut core = file.core();
+                    (core.rested, core.unsynced) = (rested, Unsynced::new(!created, left));
+                }
                 Arc::new(file)
             },
             |file| {
@@ -296,8 +299,9 @@ impl Volume {
                 let rights = [mode.read, mode.write];
                 let times = (told_cuts.then_some(asked), now);
                 file.add_handle(&attr, &opened, rights, incarnation, times);
-                if mode.write || mode.truncate {
-                    file.core().wake(asked, incarnation);
+                // Also who cuts it by opening it is counted as one who reads, unless he may write.
+                if mode.write {
+                    self.woken(file, &mut file.core(), asked, incarnation);
                 }
                 file.count_direct(flags.direct);
                 self.end_deferral(ino, &mut file.core());

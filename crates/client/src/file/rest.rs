@@ -36,9 +36,12 @@ impl Core {
         }
     }
 
-    /// The session goes on in this incarnation, and the server was told that this mount may write to the file.
-    pub(crate) fn stay_awake(&mut self, incarnation: u64) {
-        if self.awake != 0 && self.incarnation == incarnation {
+    /// The next incarnation of the session counts the file. `told`: the session goes on, and the server was told that this
+    /// mount may write to it. In another session it has to learn where the file lies: nobody had it open for a while.
+    pub(crate) fn register_next(&mut self, incarnation: u64, told: bool) {
+        let was = self.is_awake();
+        self.register(incarnation);
+        if told && was && self.incarnation == incarnation {
             self.awake = incarnation;
         }
     }
@@ -70,8 +73,7 @@ impl Volume {
         for &meta::Ask { ino, number, .. } in asks {
             let now = self.now();
             // Under the lock of the table: it is said of the state that there is.
-            let rests = |file: &Arc<FileState>| file.core().rest(now).then_some(());
-            if self.inodes().with_file(Ino(ino), rests).is_none() {
+            if !self.inodes().rest(Ino(ino), now, |file| file.core().rest(now)) {
                 continue;
             }
             let volume = Arc::clone(self);
@@ -82,6 +84,20 @@ impl Volume {
                     tracing::debug!("cannot say that inode {ino} rests: {error}");
                 }
             });
+        }
+    }
+
+    /// As [`Core::wake`], of a file whose state is in hand. Not where another session is just being begun: which files are
+    /// open, and who may write to them, may have been listed for it before this.
+    pub(crate) fn woken(
+        &self,
+        file: &FileState,
+        core: &mut Core,
+        asked: Duration,
+        incarnation: u64,
+    ) {
+        if self.session(file.ino()).is_newest(incarnation) {
+            core.wake(asked, incarnation);
         }
     }
 
@@ -101,7 +117,7 @@ impl Volume {
             self.inodes().learn(&attr, said.asked);
             let mut core = file.core();
             core.learn(&attr, said.asked);
-            core.wake(said.asked, said.incarnation);
+            self.woken(file, &mut core, said.asked, said.incarnation);
         }
         match file.core().is_awake() {
             true => Ok(()),

@@ -2,8 +2,10 @@
 
 use super::shared::until_logged;
 use super::*;
+use crate::file::Opening;
+use crate::ops::open_mode;
 use std::time::Duration;
-use strake_wire::message::meta::Ask;
+use strake_wire::message::meta::{self, Ask, MetaAnswer, MetaOp};
 
 fn is_awake(file: &OpenFile) -> bool {
     file.state.core().is_awake()
@@ -130,6 +132,60 @@ async fn what_was_asked_before_a_file_rested_does_not_wake_it() {
     assert!(!core.is_awake(), "the server has counted it in a session that is over here");
     core.wake(volume.now(), incarnation);
     assert!(core.is_awake());
+}
+
+/// The server counts him as one who reads: what the other handle wrote then would go where the file was.
+#[tokio::test]
+async fn who_cuts_a_file_by_opening_it_to_read_does_not_wake_it() {
+    let (fake, volume) = cluster().await;
+    let file = resting(&fake, &volume).await;
+    let cut = open(&volume, file.ino(), OpenFlags { truncate: true, ..OpenFlags::READ }).await;
+    assert!(!is_awake(&cut));
+    fake.take_log();
+    write(&volume, &file, 0, pattern(2, 100_000)).await;
+    assert_eq!(starting(&fake.take_log(), "getattr to write").len(), 1);
+}
+
+/// The file had rested since, and all that knew of that was gone: the server counts it as resting.
+#[tokio::test]
+async fn what_was_asked_before_a_file_rested_wakes_no_new_state_of_it_either() {
+    let (fake, volume) = cluster().await;
+    let before = volume.now();
+    let file = resting(&fake, &volume).await;
+    let ino = file.ino();
+    volume.release(&file).await.unwrap();
+    volume.report_close(ino);
+    drop(file);
+    assert!(volume.inodes().file(ino).is_none());
+    let (cred, flags) = (Credentials::root(), OpenFlags::READ_WRITE);
+    let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, &volume) });
+    let said = volume.mutate_as(&cred, op).await.unwrap();
+    let MetaAnswer::Opened(opened) = said.answer else { panic!("{:?}", said.answer) };
+    let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
+    let asked = before;
+    let told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
+    let file = volume.opened(&cred, told).await.unwrap();
+    assert!(!is_awake(&file));
+    fake.take_log();
+    write(&volume, &file, 0, pattern(2, 100_000)).await;
+    assert_eq!(starting(&fake.take_log(), "getattr to write").len(), 1);
+}
+
+/// Of the one before the server learns nothing any more, and of the next only what was listed for it.
+#[tokio::test]
+async fn who_was_awake_in_the_incarnation_before_and_is_told_so_stays_awake() {
+    let (_, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let mut core = file.state.core();
+    let first = core.incarnation;
+    core.register_next(first + 1, true);
+    assert!(core.is_awake());
+    core.register(first + 2);
+    core.register_next(first + 3, true);
+    assert!(!core.is_awake(), "it was opened anew to read meanwhile");
+    core.wake(volume.now(), first + 3);
+    core.register_next(first + 4, false);
+    assert!(!core.is_awake(), "the server was not told");
 }
 
 #[tokio::test]

@@ -2,8 +2,9 @@
 //! again.
 
 use crate::ctx::Ctx;
+use crate::view::Tx;
 use std::time::Duration;
-use strake_types::Ino;
+use strake_types::{Consistency, Ino};
 use tokio::time::{Instant, timeout_at};
 
 /// How long those are waited for who may write: who writes all the time does not rest.
@@ -20,6 +21,11 @@ pub(super) async fn have_rest(ctx: &Ctx, ino: Ino) {
     let (core, sessions) = (&ctx.core, &ctx.volume.sessions);
     if !sessions.may_hold(ino) || sessions.is_unknown(ino) || sessions.to_rest(ino).is_none() {
         return;
+    }
+    // Of one of which everybody writes his part nothing is leased: who has it open keeps it where it is, whether he rests or not.
+    match Tx::reader(ctx).inode(ino).await {
+        Ok(inode) if inode.consistency() != Consistency::Parallel => {}
+        _ => return,
     }
     ctx.volume.leases.recall(ino, &*core.clock);
     let began = Instant::now();

@@ -104,6 +104,9 @@ mod tests {
             20..110 => {
                 sessions.close(own, Ino(ino), *incarnation);
             }
+            110..120 => {
+                sessions.wakes(own, Ino(ino), *incarnation);
+            }
             _ => sessions.open(own, Ino(ino), random.percent(30), *incarnation),
         }
     }

@@ -21,6 +21,9 @@ pub(crate) struct UnderWay {
 #[derive(Default)]
 pub(crate) struct Recopies {
     files: Mutex<HashMap<Ino, Arc<UnderWay>>>,
+    /// Files of which chunks that no layout names are to stay for a while: until when by the wall clock, which may be set, and
+    /// since when this server knows that, by the one that nobody sets. In milliseconds.
+    kept: Mutex<HashMap<Ino, (u64, u64)>>,
     stopped: AtomicBool,
     /// Held by the one job that may copy files of the volume.
     pub turn: tokio::sync::Mutex<()>,
@@ -58,6 +61,23 @@ impl Recopies {
     /// True while this file is under way.
     pub fn is_active(&self, ino: Ino) -> bool {
         self.files.lock().contains_key(&ino)
+    }
+
+    /// Chunks of these files, and of no others, are to stay until a time.
+    pub fn keep(&self, found: &[(Ino, u64)], now_ms: u64) {
+        let mut kept = self.kept.lock();
+        let before = std::mem::take(&mut *kept);
+        kept.extend(found.iter().map(|&(ino, until_ms)| {
+            let known = before.get(&ino).filter(|(until, _)| *until == until_ms);
+            (ino, (until_ms, known.map_or(now_ms, |(_, since_ms)| *since_ms)))
+        }));
+    }
+
+    /// True if a file's chunks that are to stay until then have stayed here for so long, or if they need not (0).
+    pub fn has_kept(&self, ino: Ino, until_ms: u64, for_ms: u64, now_ms: u64) -> bool {
+        let kept = self.kept.lock();
+        let known = kept.get(&ino).filter(|(until, _)| *until == until_ms);
+        until_ms == 0 || known.is_some_and(|(_, since_ms)| now_ms >= since_ms + for_ms)
     }
 
     /// Begins a file; `None`: it is under way already.

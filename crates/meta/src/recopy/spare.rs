@@ -89,13 +89,14 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     forget_lost(core, volume).await?;
     let now_ms = core.wall_ms();
     let snapshot = volume.kv.snapshot().await.map_err(store_error)?;
-    let (mut due, mut left, mut ahead) = (Vec::new(), 0, Vec::new());
+    let (mut due, mut left, mut ahead, mut kept) = (Vec::new(), 0, Vec::new(), Vec::new());
     scan(&*snapshot, &keys::prefix(Kind::Spare, volume.id), |key, value| {
         let ino = Ino(keys::last_id(key).ok_or_else(|| records::corrupt(key, "has no id"))?);
         let spare: Spare = records::decode(key, value)?;
         left += 1;
+        kept.extend((spare.again_ms > 0).then_some((ino, spare.again_ms)));
         if spare.again_ms <= now_ms {
-            due.push(ino);
+            due.push((ino, spare.again_ms));
         } else if spare.again_ms > now_ms + QUIET_MS {
             // The clock was put back since: the time begins anew.
             let again = Spare { again_ms: now_ms + QUIET_MS, ..spare };
@@ -108,7 +109,8 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     if !ahead.is_empty() {
         volume.write_many(ahead).await?;
     }
-    due.retain(|ino| !volume.recopies.is_active(*ino));
+    volume.recopies.keep(&kept, core.monotonic_ms());
+    due.retain(|(ino, again_ms)| may_go(core, volume, *ino, *again_ms));
     if due.is_empty() {
         return Ok(left);
     }
@@ -119,7 +121,7 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
     let first = now_ms as usize % due.len();
     due.rotate_left(first);
     for some in due.chunks(PARALLEL) {
-        let deleted = join_all(some.iter().map(|ino| attempt(core, volume, *ino))).await;
+        let deleted = join_all(some.iter().map(|(ino, _)| attempt(core, volume, *ino))).await;
         left -= deleted.iter().filter(|done| **done == Some(true)).count();
         // Each failure may have taken its time, and others wait for this task.
         if deleted.contains(&None) {
@@ -127,6 +129,15 @@ pub(crate) async fn clear(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<usiz
         }
     }
     Ok(left)
+}
+
+/// True if chunks of a file need not stay any more: the time is over that is stored, and it was not only the clock that was set.
+/// After a restart it begins anew here.
+fn may_go(core: &Core, volume: &Volume, ino: Ino, again_ms: u64) -> bool {
+    let recopies = &volume.recopies;
+    again_ms <= core.wall_ms()
+        && recopies.has_kept(ino, again_ms, QUIET_MS, core.monotonic_ms())
+        && !recopies.is_active(ino)
 }
 
 /// Now and then: there may be many, and most last for a day.
@@ -169,7 +180,9 @@ async fn delete(core: &Arc<Core>, volume: &Arc<Volume>, ino: Ino) -> Result<bool
         // As long as the record is there nothing begins to copy the file, so what is found now stays
         // true without the lock.
         let _held = core.locks.lock(volume.id, &[ino]).await;
-        let found = find(&ctx, ino).await?.filter(|_| !volume.recopies.is_active(ino));
+        // The file may have been switched over since it was looked at.
+        let found = find(&ctx, ino).await?;
+        let found = found.filter(|spare| may_go(core, volume, ino, spare.again_ms));
         let Some(spare) = found else { return Ok(false) };
         let layout = Layout::try_from(spare.layout.clone())?;
         let inode = Tx::reader(&ctx).find_inode(ino).await?;

@@ -337,6 +337,45 @@ async fn a_file_that_is_open_to_read_is_switched_when_all_have_followed_the_reca
     assert_eq!(read(&world, ino).await, contents());
 }
 
+/// Who was reading where it was would have read zeros.
+#[tokio::test]
+async fn what_lies_where_a_file_was_stays_when_the_clock_is_set_ahead() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let user = moving(&world).await;
+    user.open(ino, READ).await.unwrap();
+    let (state, detail) = tokio::select! {
+        ended = recopy(&world, ino, 2) => ended,
+        never = obey_recalls(&user) => match never {},
+    };
+    assert_eq!(state, State::Done, "{detail}");
+    let core = world.server.core();
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    world.clock.set_ahead_ms(QUIET_MS + 1_000);
+    for _ in 0..2 {
+        assert_eq!(super::spare::clear(&core, &volume).await.unwrap(), 1);
+    }
+    let old = || world.storage.chunks.lock().keys().filter(|key| key.0 < 100).count();
+    assert_eq!(old(), 5);
+    quiet(&world).await;
+    assert_eq!(old(), 0);
+}
+
+/// What was known of a file belongs to the switch before, or nobody has looked at it since.
+#[test]
+fn what_is_to_stay_is_not_deleted_by_what_was_known_of_it_before() {
+    let recopies = crate::recopies::Recopies::default();
+    let may_go = |until_ms, now_ms| recopies.has_kept(Ino(7), until_ms, 600, now_ms);
+    assert!(may_go(0, 5) && !may_go(1_000, 5), "nobody has looked at it since");
+    recopies.keep(&[(Ino(7), 1_000)], 5);
+    recopies.keep(&[(Ino(7), 1_000)], 500);
+    assert!(!may_go(1_000, 604) && may_go(1_000, 605));
+    recopies.keep(&[(Ino(7), 2_000)], 700);
+    assert!(!may_go(2_000, 1_299) && may_go(2_000, 1_300), "it was switched over again");
+    recopies.keep(&[], 800);
+    assert!(!may_go(2_000, 9_000));
+}
+
 #[tokio::test]
 async fn a_file_that_is_open_to_write_is_switched_while_its_writer_rests() {
     let world = World::new().await;

@@ -40,12 +40,19 @@ const TARGETS: u32 = 3;
 #[derive(Default)]
 pub struct TestClock {
     micros: AtomicU64,
+    /// By how much the time of day was set ahead.
+    set_ahead_ms: AtomicU64,
 }
 
 impl TestClock {
     /// Lets time go by.
     pub fn advance_ms(&self, ms: u64) {
         self.micros.fetch_add(ms * 1000, Ordering::SeqCst);
+    }
+
+    /// Sets the time of day ahead.
+    pub fn set_ahead_ms(&self, ms: u64) {
+        self.set_ahead_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
     fn now(&self) -> Duration {
@@ -59,7 +66,8 @@ impl Clock for TestClock {
     }
 
     fn wall(&self) -> Duration {
-        self.now() + Duration::from_secs(1_000_000)
+        let ahead = Duration::from_millis(self.set_ahead_ms.load(Ordering::SeqCst));
+        self.now() + Duration::from_secs(1_000_000) + ahead
     }
 }
 

@@ -47,6 +47,7 @@ pub const REQUIRED: &[&str] = &[
     "loan-used-again",
     "log-read-known",
     "log-replaced",
+    "part-file-moved",
     "part-judged",
     "part-server-killed",
     "read-bounded",

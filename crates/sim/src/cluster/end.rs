@@ -16,8 +16,9 @@ use strake_wire::message::meta::CheckPart;
 /// 32 s at most, and that may happen twice.
 pub(super) const WHOLE_BOUND: Duration = Duration::from_secs(120);
 /// Longest time until what is deleted is gone: sessions of dead clients end after 30 s, and the
-/// deletion waits for storage servers for as long again.
-const GONE_BOUND: Duration = Duration::from_secs(240);
+/// deletion waits for storage servers for as long again. What lies where a file was that was open stays for ten minutes, which
+/// begin anew with its metadata server.
+const GONE_BOUND: Duration = Duration::from_secs(240 + 1_200);
 /// Longest time until the records of what is deleted are gone, too: chunks of a copy of which nobody knows whether it is
 /// under way are left alone for ten minutes, and once more if that happens again.
 const RECORDS_BOUND: Duration = Duration::from_secs(1_500);
@@ -27,7 +28,9 @@ const COMPARISONS: usize = 3;
 const COMPARISON_PAUSE: Duration = Duration::from_secs(3);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(500);
-/// Between two looks at records, which may take long to go.
+/// Between two looks at what may take long to go: chunks,
+const GONE_LOOK: Duration = Duration::from_secs(2);
+/// and records.
 const RECORDS_LOOK: Duration = Duration::from_secs(10);
 /// Bits of an index in a store that count within the file; above them is the group.
 pub(super) const INDEX_BITS: u32 = 40;
@@ -83,7 +86,8 @@ impl Cluster {
         // However often its server lost the answer to a commit.
         self.check_part(&mount, CheckPart::Totals, 0).await?;
         mount.close().await?;
-        self.wait(GONE_BOUND, "what was deleted is gone", async |cluster| {
+        let what = "what was deleted is gone";
+        self.wait_looking(GONE_BOUND, GONE_LOOK, what, async |cluster| {
             Ok(cluster.leftovers().await?.is_none())
         })
         .await?;

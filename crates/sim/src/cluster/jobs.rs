@@ -82,10 +82,28 @@ impl Cluster {
             three if three as usize > stay => 2,
             copies => copies,
         };
+        self.recopy_of(map, Ino::ROOT, copies)
+    }
+
+    /// A file, or all that are below a directory, get so many copies.
+    pub(super) fn recopy_of(&self, map: &ClusterMap, ino: Ino, copies: u32) -> Plan {
         let used = |volume: &&Volume| volume.spec.name == self.plan.volume.name;
         let volume = map.volumes.iter().find(used).map_or(0, |volume| volume.id);
-        let wish = RecopyWish { volume, ino: Ino::ROOT.0, copies, path: "/".into() };
+        let wish = RecopyWish { volume, ino: ino.0, copies, path: format!("/{ino}") };
         Plan { kind: JobKind::Recopy as u32, recopy: Some(wish), ..Plan::default() }
+    }
+
+    /// What is copied is left as it is, and no job is under way any more.
+    pub(super) async fn end_copying(&self) -> Result<()> {
+        self.wait(JOBS_BOUND, "nothing is copied any more", async |cluster| {
+            let Ok(left) = cluster.jobs_left().await else { return Ok(false) };
+            for job in &left {
+                let steer = SteerJob { id: job.id, cancel: true, ..SteerJob::default() };
+                let _refused = cluster.order(ManagerOp::SteerJob(steer)).await;
+            }
+            Ok(left.is_empty())
+        })
+        .await
     }
 
     /// Takes a machine out, if enough others stay.

@@ -1,6 +1,7 @@
 //! Several clients write to one file that all have open: mostly each to a part of its own, which it may claim (S-014), and now
 //! and then to one of another client, or to one that all write to; they read it, look at it, and cut it, while all else is well.
-//! But in some runs its metadata server is killed meanwhile and comes back, or another one takes its place.
+//! But in some runs its metadata server is killed meanwhile and comes back, or another one takes its place; and in some the file
+//! gets another number of copies while all have it open, as soon as they rest: after a rest each writes, syncs and reads (0043).
 //!
 //! While there is trouble one client writes each file, so that a reader knows what may be there. This has a time of its own, as
 //! `quiet` has: each read has to show what was written last, whoever holds that back. In some runs one of them dies at the
@@ -16,6 +17,7 @@ use super::register::{BLOCK, mark_of};
 use super::world::{Power, World};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,6 +27,7 @@ use strake_client::{OpenFile, OpenFlags};
 use strake_model::history::contents::{Last, Use};
 use strake_model::history::{Operation, Verdict, judge};
 use strake_types::{Error, ErrorKind, Ino, Result, SetAttr};
+use strake_wire::message::manager::ManagerOp;
 use tokio::sync::Notify;
 
 /// Seeds that have such a time, of a hundred.
@@ -35,7 +38,13 @@ const DEATHS: u64 = 30;
 const CUTS: u64 = 40;
 /// Seeds in which the metadata server is killed meanwhile.
 const STRIKES: u64 = 40;
-/// How often a client gives the sign for that, of a hundred deeds.
+/// Seeds in which the file gets another number of copies meanwhile.
+const MOVES: u64 = 50;
+/// The longest time until that is ordered, in ms.
+const MOVE_WITHIN_MS: u64 = 30_000;
+/// Between two orders, if the first is not heard.
+const ORDER: Duration = Duration::from_secs(1);
+/// How often a client gives the sign for a kill, of a hundred deeds.
 const SIGNS: u64 = 4;
 /// For how long it may be away, in ms.
 const AWAY_MS: [u64; 4] = [50, 800, 2_000, 4_000];
@@ -59,7 +68,8 @@ const ROUNDS: usize = 3;
 const DEEDS: usize = 14;
 /// How often one looks at the file where all only write, of a hundred deeds: nothing is called back by that.
 const LOOKS: u64 = 20;
-/// Between two rounds: after that ranges may be claimed again.
+/// Between two rounds, and before it is used in another way if it may lie elsewhere by then: after that ranges may be claimed
+/// again.
 const REST: Duration = Duration::from_secs(20);
 /// Longest pause between two deeds, in ms.
 const PAUSE_MS: u64 = 60;
@@ -82,6 +92,8 @@ struct Parts {
     ino: Ino,
     clients: u64,
     cuts: bool,
+    /// It gets another number of copies while it is used.
+    moves: bool,
     strikes: Strikes,
     deeds: Mutex<Vec<Deed>>,
     /// Counts beginnings and ends.
@@ -104,7 +116,7 @@ struct Strikes {
 impl Cluster {
     /// Clients write parts of one file, if it is the turn of this seed.
     pub(super) async fn write_parts(&self) -> Result<()> {
-        let mut random = self.world.stream(0x900f);
+        let (mut random, mut moving) = (self.world.stream(0x900f), self.world.stream(0x9010));
         // Where primaries acknowledge alone, who has not synced is told of a loss when another one leads (0040).
         if !random.percent(SEEDS) || self.plan.acknowledges_alone() {
             return Ok(());
@@ -121,12 +133,24 @@ impl Cluster {
             ino: make_file(&first, directory, NAME.into()).await?,
             clients: self.plan.clients.into(),
             cuts: random.percent(CUTS),
+            moves: moving.percent(MOVES),
             strikes: Strikes::new(random.percent(STRIKES)),
             deeds: Mutex::default(),
             events: AtomicU64::new(0),
             marks: AtomicU64::new(0),
         });
-        self.use_parts(&parts, &mounts, ROUNDS, &mut random).await?;
+        let copies = parts.copies(&first).await?;
+        tokio::select! {
+            biased;
+            used = self.use_parts(&parts, &mounts, ROUNDS, &mut random) => used?,
+            never = self.move_parts(&parts, copies, &mut moving) => match never {},
+        }
+        if parts.moves {
+            self.end_copying().await?;
+            if parts.copies(&first).await? != copies {
+                count_case("part-file-moved");
+            }
+        }
         if random.percent(DEATHS) {
             parts.kill(&first, &mut random).await?;
             mounts.remove(0);
@@ -164,6 +188,28 @@ impl Cluster {
             used
         };
         tokio::join!(used, self.strike_at_signs(&parts.strikes, chance)).0
+    }
+
+    /// Has the file copied, and switched over as soon as nobody writes to it. What is done then goes on as long as it is used.
+    async fn move_parts(
+        &self,
+        parts: &Parts,
+        copies: u32,
+        random: &mut SplitMix64,
+    ) -> Infallible {
+        if parts.moves {
+            pause(MOVE_WITHIN_MS, random).await;
+            // There are always places for two.
+            while self.order_copies(parts.ino, if copies == 2 { 1 } else { 2 }).await.is_err() {
+                tokio::time::sleep(ORDER).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn order_copies(&self, ino: Ino, copies: u32) -> Result<()> {
+        let plan = self.recopy_of(&self.map().await?, ino, copies);
+        self.order(ManagerOp::Plan(plan)).await.map(drop)
     }
 
     async fn strike_at_signs(&self, strikes: &Strikes, mut random: SplitMix64) {
@@ -256,8 +302,28 @@ impl Parts {
                 pause(PAUSE_MS, &mut random).await;
             }
             tokio::time::sleep(REST).await;
+            if self.moves {
+                self.go_on(mount, &open, &mut random).await?;
+                tokio::time::sleep(REST).await;
+            }
         }
         self.close(mount, &open).await
+    }
+
+    /// After a rest: what is written goes where the file lies by now, and is read there.
+    async fn go_on(
+        &self,
+        mount: &Mount,
+        open: &Arc<OpenFile>,
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        let slot = self.own_slot(mount, random);
+        self.write(mount, open, slot).await?;
+        self.sync(mount, open).await?;
+        for slot in 0..self.slots() {
+            self.read(mount, open, slot).await?;
+        }
+        Ok(())
     }
 
     async fn do_one(
@@ -292,6 +358,12 @@ impl Parts {
                 Ok(())
             }
         }
+    }
+
+    /// How many copies it has.
+    async fn copies(&self, mount: &Mount) -> Result<u32> {
+        let attr = mount.call("stat parts", mount.volume.getattr(self.ino)).await?;
+        Ok(attr.layout.map_or(0, |layout| layout.copies()))
     }
 
     fn slots(&self) -> u64 {

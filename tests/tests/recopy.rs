@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{Mount, run, strake};
@@ -210,6 +210,22 @@ fn check_small(mount: &Mount) {
     small(mount, |path, contents| assert!(fs::read(&path).unwrap() == contents, "{path:?}"));
 }
 
+/// Has a file open by a client without leases until what it prints is taken.
+fn print(cluster: &Cluster, name: &str) -> Child {
+    let place = format!("{}:/main/{name}", cluster.address);
+    let mut printing = strake(["cat", &place]).stdout(Stdio::piped()).spawn().unwrap();
+    // It fits into no pipe: the first byte says that the file is open, and there it stands.
+    printing.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    printing
+}
+
+/// Takes all that is left of it, but for the first byte.
+fn printed(printing: Child) -> Vec<u8> {
+    let output = printing.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", output.status);
+    output.stdout
+}
+
 /// Files that do not have so many copies.
 fn others(cluster: &Cluster, copies: u32) -> u64 {
     others_at(cluster, "", copies)
@@ -299,41 +315,34 @@ fn a_job_that_is_cancelled_leaves_every_file_with_the_one_or_the_other_number_of
     assert!(left > 0 && left < all, "{left}");
     check_small(&mount);
     fsck(&cluster);
-    // Nothing is in the way of the next one, and what is written to all the time is waited for. Which files the first has
-    // come to is its own affair, and it ends a moment later; so some that it has not come to is looked for.
-    let held = (0..SMALL.0 * SMALL.1).rev().map(small_name).find_map(|name| {
-        let open = File::options().read(true).write(true).open(mount.at(&name)).unwrap();
-        (others_at(&cluster, &name, 2) == 1).then_some((format!(":/main/{name}"), open))
+    // Nothing is in the way of the next one, and what somebody has open who does not ask where it lies is waited for. Which files
+    // the first has come to is its own affair, and it ends a moment later; so one that it has not come to is looked for.
+    let held = (0..SMALL.0 * SMALL.1).rev().find_map(|nth| {
+        let printing = print(&cluster, &small_name(nth));
+        if others_at(&cluster, &small_name(nth), 2) == 1 {
+            return Some((nth, printing));
+        }
+        printed(printing);
+        None
     });
-    let (path, open) = held.expect("some file is as it was");
+    let (held, printing) = held.expect("some file is as it was");
+    let path = format!(":/main/{}", small_name(held));
     let mut read: Vec<File> =
         (0..SMALL.1).map(|nth| File::open(mount.at(&small_name(nth))).unwrap()).collect();
-    let stop = AtomicBool::new(false);
-    let job = std::thread::scope(|scope| {
-        let stops = StopAtEnd(&stop);
-        let write = || {
-            let mut same = [0; 10];
-            open.read_exact_at(&mut same, 0).unwrap();
-            while !stop.load(Ordering::Relaxed) {
-                open.write_all_at(&same, 0).unwrap();
-                std::thread::sleep(Duration::from_millis(2));
-            }
-        };
-        scope.spawn(write);
-        let job = begin(&cluster, 2, &[]);
-        cluster.until("all else is done", |c| {
-            let said = told(c, job);
-            assert_eq!(c.job(job)["state"], "running", "it waits for what is written to");
-            said["left"] == 1 && said["waiting"][0]["path"] == *path
-        });
-        let waits = cluster.job(job);
-        let left = waits["bytes_left"].as_u64().unwrap_or_default();
-        assert!((1..=SMALL.2 as u64).contains(&left), "what waits is left: {waits}");
-        let (_, shown) = cluster.run(&["job", "show", &job.to_string()]);
-        assert!(shown.contains(&format!("{path}: open by ")), "{shown}");
-        drop(stops);
-        job
+    let job = begin(&cluster, 2, &[]);
+    cluster.until("all else is done", |c| {
+        let said = told(c, job);
+        assert_eq!(c.job(job)["state"], "running", "it waits for what is open");
+        let waits = &said["waiting"][0];
+        let open = waits["reason"].as_str().is_some_and(|reason| reason.starts_with("open by "));
+        said["left"] == 1 && waits["path"] == *path && open
     });
+    let waits = cluster.job(job);
+    let left = waits["bytes_left"].as_u64().unwrap_or_default();
+    assert!((1..=SMALL.2 as u64).contains(&left), "what waits is left: {waits}");
+    let (_, shown) = cluster.run(&["job", "show", &job.to_string()]);
+    assert!(shown.contains(&format!("{path}: open by ")), "{shown}");
+    assert!(printed(printing) == contents(held, SMALL.2)[1..]);
     until_done(&cluster, job);
     assert_eq!(others(&cluster, 2), 0);
     for (nth, file) in read.iter_mut().enumerate() {
@@ -342,5 +351,4 @@ fn a_job_that_is_cancelled_leaves_every_file_with_the_one_or_the_other_number_of
         assert!(bytes == contents(nth, SMALL.2), "{nth}");
     }
     check_small(&mount);
-    drop(open);
 }

@@ -191,12 +191,7 @@ impl Cluster {
     }
 
     /// Has the file copied, and switched over as soon as nobody writes to it. What is done then goes on as long as it is used.
-    async fn move_parts(
-        &self,
-        parts: &Parts,
-        copies: u32,
-        random: &mut SplitMix64,
-    ) -> Infallible {
+    async fn move_parts(&self, parts: &Parts, copies: u32, random: &mut SplitMix64) -> Infallible {
         if parts.moves {
             pause(MOVE_WITHIN_MS, random).await;
             // There are always places for two.

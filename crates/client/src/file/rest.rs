@@ -128,7 +128,7 @@ impl Volume {
         }
     }
 
-    /// Before it counts where a file lies now: before all groups are asked in which it does, or what was read long ago is used.
+    /// Before all groups are asked in which a file lies.
     pub(super) async fn learn_place(&self, file: &FileState) -> Result<()> {
         let (ino, now) = (file.ino(), self.now());
         let known = {
@@ -152,7 +152,7 @@ impl Volume {
         if self.now().saturating_sub(began) < Duration::from_millis(OLD_PLACE_MS) {
             return Ok(false);
         }
-        self.learn_place(file).await?;
+        let _newest: Attr = self.fetch_attr(file.ino(), false).await?;
         let core = file.core();
         Ok(!core.placement.as_ref().is_some_and(|now| Arc::ptr_eq(now, from)))
     }

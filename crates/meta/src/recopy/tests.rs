@@ -394,6 +394,21 @@ async fn a_file_that_is_open_to_write_is_switched_while_its_writer_rests() {
     assert_eq!(read(&world, ino).await, contents());
 }
 
+/// Whatever they say it stays where it is.
+#[tokio::test]
+async fn who_has_a_parallel_file_open_is_not_asked_whether_he_rests() {
+    let world = World::new().await;
+    world.root().setxattr(1, "user.strake.layout.consistency", b"parallel").await.unwrap();
+    let ino = file(&world, "f").await;
+    let user = moving(&world).await;
+    user.open(ino, BOTH).await.unwrap();
+    assert_eq!(recopy(&world, ino, 2).await.1, "open by mover");
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    for session in volume.sessions.all() {
+        assert!(session.holder.fetch(Duration::ZERO).await.rest.is_empty());
+    }
+}
+
 #[tokio::test]
 async fn who_is_about_to_write_while_a_file_is_copied_keeps_it_where_it_is() {
     let world = World::new().await;

@@ -16,7 +16,7 @@ use crate::stored::{get, is_empty, scan, store_error};
 use crate::volume::{Opening, Volume};
 use crate::{keys, keys::Kind};
 use parking_lot::{Mutex, RwLock};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -408,9 +408,10 @@ impl Core {
             Err(error) if error.kind == ErrorKind::Corrupt => None,
             stored => stored?,
         };
-        // Whatever ends this process from here on, the counts stored are not to be believed.
+        // Whatever ends this process from here on, the counts stored are not to be believed; and what was emptied is in use again.
         let stat = stored.unwrap_or_default();
-        volume.put(key, records::encode(&Stat { clean: false, ..stat })).await?;
+        let dirty = Stat { clean: false, emptied: false, ..stat };
+        volume.put(key, records::encode(&dirty)).await?;
         volume.counts.add(stat.inodes as i64, stat.bytes as i64);
         if stat.clean {
             volume.counts.set_exact();
@@ -477,18 +478,20 @@ impl Core {
             if !flock && strake_base::is_broken("range-locks-outlive-servers") {
                 continue;
             }
+            let mut found: BTreeMap<(u64, u64), Vec<_>> = BTreeMap::new();
             scan(&*snapshot, &keys::prefix(kind, volume.id), |key, value| {
-                let (ino, session) =
-                    keys::two_ids(key).ok_or_else(|| records::corrupt(key, "has no ids"))?;
+                let ids = keys::two_ids(key).ok_or_else(|| records::corrupt(key, "has no ids"))?;
                 let locks: Locks = records::decode(key, value)?;
                 // What is left of one that is over is held by nobody.
-                if volume.sessions.get(session).is_some() {
-                    let page = keys::lock_page(key);
-                    volume.ranges.load(flock, Ino(ino), session, page, locks.held);
+                if volume.sessions.get(ids.1).is_some() {
+                    found.entry(ids).or_default().push((keys::lock_page(key), locks.held));
                 }
                 Ok(())
             })
             .await?;
+            for ((ino, session), stored) in found {
+                volume.ranges.load(flock, Ino(ino), session, stored);
+            }
         }
         Ok(())
     }

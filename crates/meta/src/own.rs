@@ -23,6 +23,8 @@ const NUMBER_LENDINGS: u8 = 2;
 const LOAN_BITS: u32 = 32;
 /// Keys that one transaction sets or deletes, where there may be any number of them: no store takes all at once.
 pub(crate) const WRITES_MAX: usize = 500;
+/// Bytes in them. etcd takes 1.5 MiB, with what goes around them.
+const WRITTEN_BYTES_MAX: usize = 512 << 10;
 /// How often a small transaction of the server's own is tried again.
 const OWN_TRIES_MAX: u32 = 100;
 
@@ -141,7 +143,7 @@ impl Volume {
     ) -> Result<()> {
         let mut is_begun = false;
         while !writes.is_empty() {
-            let some = writes.drain(..writes.len().min(WRITES_MAX)).collect();
+            let some = writes.drain(..at_once(&writes)).collect();
             let written = self.write_noting(some, in_doubt).await;
             *in_doubt |= is_begun && written.is_err();
             written?;
@@ -198,5 +200,32 @@ impl Volume {
             backoff(turn).await;
         }
         Err(Error::with(ErrorKind::Unavailable, "metadata store: too many conflicts"))
+    }
+}
+
+/// How many of these one transaction writes: as many as fit, and one at least.
+fn at_once(writes: &[(Vec<u8>, Option<Bytes>)]) -> usize {
+    let mut bytes = 0;
+    let fit = writes.iter().take(WRITES_MAX).take_while(|(key, value)| {
+        bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+        bytes <= WRITTEN_BYTES_MAX
+    });
+    fit.count().max(1).min(writes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 500 pages of locks are more than etcd takes at once.
+    #[test]
+    fn one_transaction_takes_so_many_writes_and_so_many_bytes_and_one_however_long_it_is() {
+        let of = |bytes: usize| (vec![0], Some(Bytes::from(vec![0; bytes])));
+        let short = vec![of(100); WRITES_MAX + 1];
+        assert_eq!((at_once(&short), at_once(&short[..7]), at_once(&[])), (WRITES_MAX, 7, 0));
+        let page = 6_000;
+        let some = at_once(&vec![of(page); WRITES_MAX]);
+        assert!(some > 50 && some * (page + 1) <= WRITTEN_BYTES_MAX, "{some}");
+        assert_eq!(at_once(&[of(WRITTEN_BYTES_MAX), of(1)]), 1);
     }
 }

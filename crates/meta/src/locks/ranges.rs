@@ -28,6 +28,14 @@ impl Range {
         (self.session, self.lock.owner)
     }
 
+    /// True if this is a lock of the same owner, or a part of it.
+    fn is_within(&self, lock: &HeldLock) -> bool {
+        let own = &self.lock;
+        (own.owner, own.exclusive) == (lock.owner, lock.exclusive)
+            && lock.start <= own.start
+            && own.end <= lock.end
+    }
+
     fn conflicts(&self, wanted: &Range) -> bool {
         self.owner() != wanted.owner()
             && (self.lock.exclusive || wanted.lock.exclusive)
@@ -54,8 +62,9 @@ struct File {
     changed: Arc<Notify>,
     /// How many wait.
     waiting: usize,
-    /// Sessions of whose locks the store may have others, in these pages: they are being stored, or the answer to that was lost.
-    unsettled: BTreeMap<u64, BTreeSet<Page>>,
+    /// Sessions of whose locks the store may have others, in these pages: they are being stored, in this order, or the answer to that
+    /// was lost, or they were read back as no release stores them.
+    unsettled: BTreeMap<u64, Vec<Page>>,
 }
 
 impl File {
@@ -69,8 +78,10 @@ impl File {
 
     /// A session's locks are those of before without some and with others.
     fn change(&mut self, session: u64, removed: Vec<HeldLock>, added: Vec<HeldLock>) {
-        let removed: HashSet<HeldLock> = removed.into_iter().collect();
-        self.held.retain(|range| range.session != session || !removed.contains(&range.lock));
+        if !removed.is_empty() {
+            let removed: HashSet<HeldLock> = removed.into_iter().collect();
+            self.held.retain(|range| range.session != session || !removed.contains(&range.lock));
+        }
         self.held.extend(added.into_iter().map(|lock| Range { session, lock }));
     }
 }
@@ -81,9 +92,22 @@ pub(crate) struct Plan {
     added: Vec<HeldLock>,
     /// How they lie in the store then.
     pages: Pages,
-    /// What is to be stored for that, and what to be deleted, in such an order that no lock is ever missing: a new page comes before the
-    /// one that it was cut from.
+    /// What is to be stored for that, and what to be deleted, in such an order that whatever is locked before and after it is so all the
+    /// time ([`Turn`]).
     pub records: Vec<(Page, Vec<HeldLock>)>,
+}
+
+/// When a page is stored, of those that a change touches: what comes later may be taken from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// There was none before: it is cut from another one.
+    New,
+    /// No lock goes there. It may gain what is left of one that begins in an earlier page.
+    Gains,
+    /// It gets the lock that was asked for, in whose place others go.
+    Wanted,
+    /// Locks go, and what is left of them there, if anything, does not reach to where another one takes their place.
+    Loses,
 }
 
 /// Names a file's locks of one kind: flocks (`true`) or POSIX locks.
@@ -127,23 +151,29 @@ impl RangeLocks {
         let file = table.files.get(&(flock, ino)).unwrap_or(&nothing);
         let Delta { removed, added } = changed(&file.held, wanted, change);
         let mut pages = file.pages_of(session);
-        let touched: BTreeSet<Page> =
-            removed.iter().chain(&added).map(|lock| pages.of(lock)).collect();
+        let losing: BTreeSet<Page> = removed.iter().map(|lock| pages.of(lock)).collect();
+        let gaining = added.iter().map(|lock| pages.of(lock));
+        let touched: BTreeSet<Page> = losing.iter().copied().chain(gaining).collect();
         let contents = {
             let gone: HashSet<&HeldLock> = removed.iter().collect();
             let stay = file.locks_of(session).filter(|lock| !gone.contains(lock));
-            pages.contents(touched, stay.chain(&added))
+            pages.contents(touched.iter().copied(), stay.chain(&added))
         };
         let mut records = Vec::new();
         for (page, locks) in contents {
             records.extend(pages.fill(page, locks));
         }
-        records.reverse();
+        records.sort_by_key(|(page, locks)| match page {
+            page if !touched.contains(page) => Turn::New,
+            page if !losing.contains(page) => Turn::Gains,
+            _ if locks.iter().any(|lock| wanted.is_within(lock)) => Turn::Wanted,
+            _ => Turn::Loses,
+        });
         Plan { removed, added, pages, records }
     }
 
-    /// These pages of a session's locks on a file are about to be stored: until that is [made](RangeLocks::make), the store may
-    /// have others.
+    /// These pages of a session's locks on a file are about to be stored, in this order: until that is [made](RangeLocks::make), the
+    /// store may have others.
     pub fn unsettle(
         &self,
         flock: bool,
@@ -165,13 +195,17 @@ impl RangeLocks {
         table.tidy((flock, ino));
     }
 
-    /// Sessions of whose locks on a file the store may have others, each with those that it has in the pages in doubt, in order.
-    pub fn unsettled(&self, flock: bool, ino: Ino) -> Vec<(u64, BTreeMap<Page, Vec<HeldLock>>)> {
+    /// Sessions of whose locks on a file the store may have others, each with those that it has in the pages in doubt. Last come those
+    /// that were to be stored first: so nothing is missing while they are put back, either.
+    pub fn unsettled(&self, flock: bool, ino: Ino) -> Vec<(u64, Vec<(Page, Vec<HeldLock>)>)> {
         let table = self.table.lock();
         let Some(file) = table.files.get(&(flock, ino)) else { return Vec::new() };
-        let contents = |(&session, in_doubt): (&u64, &BTreeSet<Page>)| {
-            let in_doubt = in_doubt.iter().copied();
-            (session, file.pages_of(session).contents(in_doubt, file.locks_of(session)))
+        let contents = |(&session, in_doubt): (&u64, &Vec<Page>)| {
+            let pages = file.pages_of(session);
+            let mut locks = pages.contents(in_doubt.iter().copied(), file.locks_of(session));
+            let backwards = in_doubt.iter().rev();
+            let pages: Vec<_> = backwards.filter_map(|page| locks.remove_entry(page)).collect();
+            (session, pages)
         };
         file.unsettled.iter().map(contents).collect()
     }
@@ -198,13 +232,33 @@ impl RangeLocks {
         table.tidy((flock, ino));
     }
 
-    /// A page of a session's locks on a file has been read back.
-    pub fn load(&self, flock: bool, ino: Ino, session: u64, page: Page, locks: Vec<HeldLock>) {
+    /// All pages of a session's locks on a file have been read back. A page may still have locks of another one: a change was stored in
+    /// part, or a release that knows of no pages has stored its one record beside them. Those count, and the store is to have each
+    /// where it belongs before anything changes: it would come back with that page when it was given back.
+    pub fn load(&self, flock: bool, ino: Ino, session: u64, stored: Vec<(Page, Vec<HeldLock>)>) {
+        let mut pages = Pages::default();
+        stored.iter().for_each(|(page, _)| pages.add(*page));
+        let (mut in_doubt, mut known, mut held) = (BTreeSet::new(), HashSet::new(), Vec::new());
+        for (page, locks) in stored {
+            for lock in locks {
+                let own = pages.of(&lock);
+                if own != page {
+                    // In order: it belongs to a later one, and is stored there before it goes here.
+                    in_doubt.extend([page, own]);
+                }
+                if known.insert(lock) {
+                    held.push(lock);
+                }
+            }
+        }
         let mut table = self.table.lock();
         let file = table.files.entry((flock, ino)).or_default();
-        file.change(session, Vec::new(), locks);
-        if page.is_some() {
-            file.pages.entry(session).or_default().add(page);
+        file.change(session, Vec::new(), held);
+        if !pages.is_one() {
+            file.pages.insert(session, pages);
+        }
+        if !in_doubt.is_empty() {
+            file.unsettled.insert(session, in_doubt.into_iter().collect());
         }
         table.tidy((flock, ino));
     }

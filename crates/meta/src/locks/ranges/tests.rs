@@ -1,4 +1,5 @@
 use super::*;
+use strake_base::random::SplitMix64;
 
 fn range(owner: u64, start: u64, end: u64, exclusive: bool) -> Range {
     Range { session: 1, lock: HeldLock { owner, pid: 1, start, end, exclusive } }
@@ -8,7 +9,7 @@ impl RangeLocks {
     /// A session has these locks on a file, and the store, too.
     fn set(&self, flock: bool, ino: Ino, session: u64, locks: Vec<HeldLock>) {
         self.forget(flock, ino, session);
-        self.load(flock, ino, session, None, locks);
+        self.load(flock, ino, session, vec![(None, locks)]);
     }
 }
 
@@ -67,6 +68,121 @@ fn a_change_stores_the_pages_that_it_touches() {
     make(range(1, 0, u64::MAX, true), Change::Unlock);
     assert!(store.is_empty());
     assert!(locks.table.lock().files.is_empty());
+}
+
+/// Bytes that tests lock.
+const BYTES: usize = 10_000;
+
+/// How each byte is locked: not at all, shared, alone.
+fn cover<'a>(locks: impl Iterator<Item = &'a HeldLock>) -> Vec<u8> {
+    let mut cover = vec![0; BYTES];
+    for lock in locks {
+        let end = lock.end.min(BYTES as u64 - 1) as usize;
+        for byte in &mut cover[lock.start as usize..=end] {
+            *byte = 1.max(*byte).max(2 * u8::from(lock.exclusive));
+        }
+    }
+    cover
+}
+
+type Stored = BTreeMap<Page, Vec<HeldLock>>;
+
+fn store(stored: &mut Stored, records: &[(Page, Vec<HeldLock>)]) {
+    for (page, held) in records {
+        match held.is_empty() {
+            true => stored.remove(page),
+            false => stored.insert(*page, held.clone()),
+        };
+    }
+}
+
+/// Makes a change, and fails if a server that stops after any of its records has been stored, or put back, would read back that a byte is
+/// locked less than both before and after it.
+fn change_stopping(locks: &RangeLocks, stored: &mut Stored, wanted: Range, change: Change) {
+    let read = |stored: &Stored| cover(stored.values().flatten());
+    let before = stored.clone();
+    let plan = locks.plan(false, Ino(1), &wanted, change);
+    let mut after = before.clone();
+    store(&mut after, &plan.records);
+    let least: Vec<u8> =
+        read(&before).into_iter().zip(read(&after)).map(|(one, other)| one.min(other)).collect();
+    let check = |stored: &Stored, what: &str| {
+        let missing = least.iter().zip(read(stored)).position(|(least, now)| now < *least);
+        assert_eq!(missing, None, "{what}: {wanted:?} {change:?}");
+    };
+    let mut on_the_way = before.clone();
+    for record in &plan.records {
+        store(&mut on_the_way, std::slice::from_ref(record));
+        check(&on_the_way, "stored");
+    }
+    locks.unsettle(false, Ino(1), 1, plan.records.iter().map(|(page, _)| *page));
+    for (_, pages) in locks.unsettled(false, Ino(1)) {
+        for record in &pages {
+            store(&mut on_the_way, std::slice::from_ref(record));
+            check(&on_the_way, "put back");
+        }
+    }
+    assert_eq!(read(&on_the_way), read(&before));
+    locks.make(false, Ino(1), 1, plan);
+    *stored = after;
+    let table = locks.table.lock();
+    let held = table.files.get(&(false, Ino(1))).into_iter().flat_map(|file| file.locks_of(1));
+    assert_eq!(cover(held), read(stored));
+}
+
+/// The one that all others became lay in the first page, which was stored last, while the others had been deleted.
+#[test]
+fn no_lock_is_missing_while_many_become_one() {
+    let (locks, mut stored) = (RangeLocks::default(), Stored::new());
+    let mut make = |wanted, change| change_stopping(&locks, &mut stored, wanted, change);
+    for nth in 0..600 {
+        make(range(1, nth * 10, nth * 10 + 3, true), Change::Lock);
+    }
+    make(range(1, 2_005, 4_012, false), Change::Lock);
+    make(range(1, 0, u64::MAX, false), Change::Lock);
+    make(range(1, 0, u64::MAX, true), Change::Lock);
+    make(range(1, 4_000, 5_000, true), Change::Unlock);
+    make(range(1, 0, u64::MAX, true), Change::Unlock);
+    assert!(stored.is_empty());
+}
+
+#[test]
+fn no_lock_is_missing_while_a_change_is_stored_whichever_pages_it_touches() {
+    for seed in 0..100 {
+        let mut random = SplitMix64::new(seed);
+        let (locks, mut stored) = (RangeLocks::default(), Stored::new());
+        for nth in 0..10 {
+            let page = (nth > 0).then_some((1, nth * 50));
+            stored.insert(page, vec![range(1, nth * 50, nth * 50 + 3, true).lock]);
+        }
+        locks.load(false, Ino(1), 1, stored.clone().into_iter().collect());
+        for _ in 0..40 {
+            let start = random.below(500);
+            let end = start + random.below(if random.percent(50) { 20 } else { 300 });
+            let change = if random.percent(70) { Change::Lock } else { Change::Unlock };
+            let wanted = range(1, start, end, random.percent(50));
+            change_stopping(&locks, &mut stored, wanted, change);
+        }
+    }
+}
+
+/// What had moved to a new page was still in the one of before, and came back when it had been given back.
+#[test]
+fn pages_of_a_change_that_was_stored_in_part_are_stored_anew() {
+    let at = |start: u64| range(1, start, start, true).lock;
+    let locks = RangeLocks::default();
+    // Of the first page the last two locks were to go to a new one, of the second one nothing.
+    let pages = vec![
+        (None, vec![at(1), at(2), at(3)]),
+        (Some((1, 2)), vec![at(2)]),
+        (Some((1, 7)), vec![at(7)]),
+    ];
+    locks.load(false, Ino(1), 1, pages);
+    assert_eq!(locks.count(Ino(1), 1), 4);
+    let anew = vec![(Some((1, 2)), vec![at(2), at(3)]), (None, vec![at(1)])];
+    assert_eq!(locks.unsettled(false, Ino(1)), [(1, anew)]);
+    locks.set(false, Ino(1), 1, vec![at(1), at(2)]);
+    assert!(locks.unsettled(false, Ino(1)).is_empty());
 }
 
 #[test]
@@ -129,9 +245,9 @@ fn what_may_not_be_stored_is_known_until_it_is_set() {
     locks.unsettle(false, Ino(1), 1, [None, Some((1, 5))]);
     locks.unsettle(false, Ino(1), 2, [None]);
     let own = vec![range(1, 0, 9, true).lock];
-    // The second page is one that there may be from now on.
-    let first = BTreeMap::from([(None, own), (Some((1, 5)), Vec::new())]);
-    let second = (2, BTreeMap::from([(None, Vec::new())]));
+    // The second page is one that there may be from now on: what was to be stored last is put back first.
+    let first = vec![(Some((1, 5)), Vec::new()), (None, own)];
+    let second = (2, vec![(None, Vec::new())]);
     assert_eq!(locks.unsettled(false, Ino(1)), [(1, first), second.clone()]);
     assert_eq!(locks.of_session(2), [(false, Ino(1))]);
     assert_eq!(locks.stored(false, Ino(1), 1), BTreeSet::from([None, Some((1, 5))]));

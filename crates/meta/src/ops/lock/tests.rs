@@ -475,7 +475,8 @@ async fn many_locks_of_a_session_lie_in_pages_survive_a_restart_and_end_with_it(
 async fn locks_that_a_release_without_pages_has_stored_are_read_and_put_into_pages() {
     let world = World::new().await;
     let ino = world.root().file(1, "f").await.unwrap();
-    let one = |nth: u64| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
+    let one =
+        |nth: u64| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
     let held = Locks { held: (0..600).map(one).collect() };
     let mut tx = Transaction::begin(&*world.kv).await.unwrap();
     let key = keys::lock(VolumeId(1), false, Ino(ino), world.session, None);
@@ -493,6 +494,33 @@ async fn locks_that_a_release_without_pages_has_stored_are_read_and_put_into_pag
         assert_eq!(kind(refused), ErrorKind::WouldBlock, "{held}");
     }
     other.set_lock(lock(ino, 1, 2, 5, 5)).await.unwrap();
+}
+
+/// A server died between the transactions in which a page was cut, or one that knows of no pages has stored all in one record beside
+/// those there are.
+#[tokio::test]
+async fn what_is_given_back_of_a_page_that_was_cut_in_part_does_not_come_back() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let one =
+        |nth: u64| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
+    let mut tx = Transaction::begin(&*world.kv).await.unwrap();
+    for (page, held) in [(None, 0..10), (Some((1, 50)), 5..8)] {
+        let key = keys::lock(VolumeId(1), false, Ino(ino), world.session, page);
+        tx.put(key, records::encode(&Locks { held: held.map(one).collect() }));
+    }
+    assert_eq!(tx.commit(&*world.kv).await.unwrap(), Outcome::Committed);
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    world.root().set_lock(lock(ino, 1, 0, 60, 60)).await.unwrap();
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    let other = world.root().at(world.open_session(0, &[]).await.session);
+    other.set_lock(lock(ino, 1, 2, 60, 60)).await.unwrap();
+    for held in [0, 50, 90] {
+        let refused = other.set_lock(lock(ino, 1, 2, held, held)).await;
+        assert_eq!(kind(refused), ErrorKind::WouldBlock, "{held}");
+    }
 }
 
 #[tokio::test]

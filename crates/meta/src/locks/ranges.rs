@@ -63,7 +63,7 @@ struct File {
     /// How many wait.
     waiting: usize,
     /// Sessions of whose locks the store may have others, in these pages: they are being stored, in this order, or the answer to that
-    /// was lost, or they were read back as no release stores them.
+    /// was lost, or they were read back where they do not belong.
     unsettled: BTreeMap<u64, Vec<Page>>,
 }
 

@@ -1,6 +1,11 @@
 //! Volumes that are being deleted are emptied: on all targets, and in the store. That it is done is remembered there, in place of
 //! the counts of the volume, so that a server which starts finds it.
 //!
+//! A volume is emptied twice. After the first time who has a capability may still write, and copies that are under way may come: the
+//! second time is when no capability that was given before holds any more, and only its end is remembered. A process that starts in
+//! between begins anew. What comes later still nobody looks for: a target that was out of the map until then keeps what it has of the
+//! volume in groups of which it is the only member; in others it is made equal, or they are not its own any more.
+//!
 //! Several are emptied at the same time: each waits for targets of which one may say nothing.
 
 use crate::cluster::Settings;
@@ -12,14 +17,16 @@ use crate::records::{self, Stat};
 use crate::stop::Stop;
 use crate::stored::{decoded, store_error};
 use crate::volume::Volume;
+use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use strake_engine::kv::Transaction;
 use strake_types::{Result, VolumeId};
 
 /// Volumes emptied at the same time.
-const PARALLEL: usize = 16;
+const PARALLEL: usize = 8;
 /// Volumes of which it is looked up in one go whether they were emptied.
 const LOOKED_UP_MAX: usize = 256;
 
@@ -30,10 +37,31 @@ struct Deleted {
     in_use: Weak<Volume>,
     /// It is to be emptied, or is being emptied.
     begun: bool,
-    /// It was emptied,
-    emptied: bool,
-    /// and again when nobody went on any more: that finds what was under way at the first time.
+    /// It was emptied, and is to be for the last time from then on (monotonic milliseconds).
+    again_ms: Option<u64>,
+    /// That was done, too.
     done: bool,
+}
+
+impl Deleted {
+    /// If one is to begin now: whether it is the last one.
+    fn due(&self, now_ms: u64) -> Option<bool> {
+        if self.done || self.begun {
+            return None;
+        }
+        match self.again_ms {
+            None => Some(false),
+            Some(again_ms) if again_ms <= now_ms && self.in_use.strong_count() == 0 => Some(true),
+            Some(_) => None,
+        }
+    }
+
+    /// One has ended.
+    fn emptied(&mut self, last: bool, again_ms: u64) {
+        // Where it was taken into use since the last one began, that was the first one.
+        self.done = last && self.again_ms.is_some();
+        self.again_ms.get_or_insert(again_ms);
+    }
 }
 
 /// One that is to be emptied now.
@@ -54,11 +82,14 @@ pub(super) async fn run(core: &Arc<Core>, stop: &Stop) {
             biased;
             () = stop.told() => {}
             Some((one, emptied)) = under_way.next(), if !under_way.is_empty() => {
-                note(&mut known, &one, emptied);
+                note(core, &mut known, &one, emptied);
             }
-            () = tokio::time::sleep(tick), if due.is_empty() => {
-                due = find(core, &mut known).await;
-            }
+            looked_up = look_up(core, &known, tick), if due.is_empty() => match looked_up {
+                Ok(fresh) => due = find(core, &mut known, fresh),
+                Err(error) => {
+                    tracing::warn!("which volumes were emptied is not known: {error}; trying again");
+                }
+            },
         }
         while under_way.len() < PARALLEL
             && let Some(one) = due.pop_front()
@@ -70,40 +101,23 @@ pub(super) async fn run(core: &Arc<Core>, stop: &Stop) {
     while under_way.next().await.is_some() {}
 }
 
-/// Those that are to be emptied.
-async fn find(core: &Arc<Core>, known: &mut HashMap<VolumeId, Deleted>) -> VecDeque<Due> {
+/// Those that are being deleted.
+fn deleting(core: &Core) -> Vec<VolumeId> {
     let map = core.map.current();
     let deleting = map.volumes.iter().filter(|volume| volume.deleting && core.serves(volume));
-    let deleting: Vec<VolumeId> = deleting.map(|volume| VolumeId(volume.id)).collect();
-    if let Err(error) = recall(core, known, &deleting).await {
-        tracing::warn!("which volumes were emptied is not known: {error}; trying again");
-        return VecDeque::new();
-    }
-    let mut due = VecDeque::new();
-    for id in deleting {
-        let deleted = known.entry(id).or_default();
-        if let Some(volume) = core.forget_volume(id) {
-            let begun = deleted.begun;
-            *deleted = Deleted { in_use: Arc::downgrade(&volume), begun, ..Deleted::default() };
-        }
-        let goes_on = deleted.in_use.strong_count() > 0;
-        if deleted.done || deleted.begun || deleted.emptied && goes_on {
-            continue;
-        }
-        deleted.begun = true;
-        due.push_back(Due { id, last: deleted.emptied && !goes_on });
-    }
-    due
+    deleting.map(|volume| VolumeId(volume.id)).collect()
 }
 
-/// Finds those in the store that were emptied by an earlier process.
-async fn recall(
+/// Finds out of those that are new, after a while, whether an earlier process has emptied them.
+async fn look_up(
     core: &Core,
-    known: &mut HashMap<VolumeId, Deleted>,
-    deleting: &[VolumeId],
-) -> Result<()> {
-    let fresh: Vec<VolumeId> =
-        deleting.iter().copied().filter(|id| !known.contains_key(id)).collect();
+    known: &HashMap<VolumeId, Deleted>,
+    wait: Duration,
+) -> Result<Vec<(VolumeId, Deleted)>> {
+    tokio::time::sleep(wait).await;
+    let mut fresh = deleting(core);
+    fresh.retain(|id| !known.contains_key(id));
+    let mut looked_up = Vec::with_capacity(fresh.len());
     for some in fresh.chunks(LOOKED_UP_MAX) {
         let keys: Vec<_> = some.iter().map(|id| keys::volume_stat(*id)).collect();
         let found = core.store.look(&keys).await.map_err(store_error)?;
@@ -111,19 +125,41 @@ async fn recall(
             // A damaged one goes with the rest.
             let stat: Option<Stat> = decoded(key, value).unwrap_or_default();
             let done = stat.is_some_and(|stat| stat.emptied);
-            known.insert(*id, Deleted { done, ..Deleted::default() });
+            looked_up.push((*id, Deleted { done, ..Deleted::default() }));
         }
     }
-    Ok(())
+    Ok(looked_up)
 }
 
-fn note(known: &mut HashMap<VolumeId, Deleted>, one: &Due, emptied: Result<bool>) {
+/// Those that are to be emptied.
+fn find(
+    core: &Core,
+    known: &mut HashMap<VolumeId, Deleted>,
+    fresh: Vec<(VolumeId, Deleted)>,
+) -> VecDeque<Due> {
+    known.extend(fresh);
+    let mut due = VecDeque::new();
+    for id in deleting(core) {
+        // One that has come since is looked up the next time.
+        let Some(deleted) = known.get_mut(&id) else { continue };
+        if let Some(volume) = core.forget_volume(id) {
+            let begun = deleted.begun;
+            *deleted = Deleted { in_use: Arc::downgrade(&volume), begun, ..Deleted::default() };
+        }
+        if let Some(last) = deleted.due(core.monotonic_ms()) {
+            deleted.begun = true;
+            due.push_back(Due { id, last });
+        }
+    }
+    due
+}
+
+fn note(core: &Core, known: &mut HashMap<VolumeId, Deleted>, one: &Due, emptied: Result<bool>) {
     let deleted = known.entry(one.id).or_default();
     deleted.begun = false;
     match emptied {
         Ok(true) => {
-            deleted.emptied = true;
-            deleted.done = one.last;
+            deleted.emptied(one.last, core.monotonic_ms() + core.options.capability_ms);
         }
         Ok(false) => {}
         Err(error) => tracing::warn!("deleting volume {}: {error}; trying again", one.id),
@@ -159,8 +195,43 @@ async fn carry_out(
         delete_prefix(&part, &keys::prefix(kind, one.id)).await?;
     }
     if one.last {
-        let stat = Stat { emptied: true, ..Stat::default() };
-        part.put(keys::volume_stat(one.id), records::encode(&stat)).await?;
+        let (key, stat) = (keys::volume_stat(one.id), Stat { emptied: true, ..Stat::default() });
+        let body = |found: Option<Bytes>, tx: &mut Transaction| {
+            // Who has taken it into use meanwhile counts there.
+            if found.is_none() {
+                tx.put(key.clone(), records::encode(&stat));
+            }
+            Ok(())
+        };
+        part.own_transaction(Some(&key), body).await?;
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_emptied_again_after_a_time_and_then_no_more() {
+        let mut deleted = Deleted::default();
+        assert_eq!(deleted.due(0), Some(false));
+        deleted.begun = true;
+        assert_eq!(deleted.due(0), None);
+        deleted.begun = false;
+        deleted.emptied(false, 100);
+        assert_eq!((deleted.due(99), deleted.due(100)), (None, Some(true)));
+        deleted.emptied(true, 200);
+        assert_eq!((deleted.done, deleted.due(300)), (true, None));
+    }
+
+    /// It was taken to be empty for good though it had been in use since.
+    #[test]
+    fn one_that_was_in_use_since_its_last_emptying_began_is_emptied_once_more() {
+        // What was known of it went when it was taken into use.
+        let mut deleted = Deleted::default();
+        deleted.emptied(true, 100);
+        assert!(!deleted.done);
+        assert_eq!((deleted.due(99), deleted.due(100)), (None, Some(true)));
+    }
 }

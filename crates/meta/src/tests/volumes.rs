@@ -3,7 +3,7 @@
 use crate::MetaOptions;
 use crate::count::AT_ONCE;
 use crate::keys;
-use crate::records::Stat;
+use crate::records::{self, Stat};
 use crate::stored::get;
 use crate::tests::world::*;
 use async_trait::async_trait;
@@ -338,9 +338,15 @@ async fn which_targets_are_left_to_cut_is_on_disk_before_others_are_written_to()
     assert!(kv.synced.load(Ordering::SeqCst) >= committed + 2);
 }
 
+/// Of servers that empty a deleted volume for the last time as soon as they have done so once.
+async fn hasty_world() -> World {
+    let options = MetaOptions { capability_ms: 0, ..options() };
+    World::with(Arc::new(MemoryKv::new()), options).await
+}
+
 #[tokio::test]
 async fn a_deleted_volume_is_emptied_on_disk() {
-    let world = World::new().await;
+    let world = hasty_world().await;
     let root = world.root();
     for nth in 0..600 {
         root.file(1, &format!("f{nth}")).await.unwrap();
@@ -369,7 +375,7 @@ async fn is_emptied(world: &World, volume: u32) -> bool {
 /// Each start of a server emptied all that were ever deleted, on all targets.
 #[tokio::test]
 async fn a_volume_that_was_emptied_is_not_emptied_again_by_the_next_process() {
-    let world = World::new().await;
+    let world = hasty_world().await;
     let delete = |world: &World, nth: usize| change(world, |map| map.volumes[nth].deleting = true);
     change(&world, |map| map.volumes.push(volume(2, "second")));
     delete(&world, 0);
@@ -380,15 +386,49 @@ async fn a_volume_that_was_emptied_is_not_emptied_again_by_the_next_process() {
     delete(&world, 1);
     world.map.refresh().await.unwrap();
     world.until(async || is_emptied(&world, 2).await).await;
-    // Twice, as each is: again when nobody goes on with it any more.
+    // Twice, as each is.
     let targets = world.map.current().targets.len();
     assert_eq!(world.storage.dropped.lock().len(), before + 2 * targets);
+}
+
+/// A client wrote by the capability that it had, and a copy was under way: nobody looked for that any more, not even the next process.
+#[tokio::test]
+async fn what_comes_to_a_deleted_volume_as_long_as_capabilities_hold_is_deleted_too() {
+    let world = World::new().await;
+    let come = |world: &World| world.storage.chunks.lock().insert((11, 9, 0), b"late".to_vec());
+    change(&world, |map| map.volumes[0].deleting = true);
+    world.map.refresh().await.unwrap();
+    let targets = world.map.current().targets.len();
+    world.until(async || world.storage.dropped.lock().len() == targets).await;
+    come(&world);
+    let world = world.killed().await;
+    world.until(async || world.storage.chunks.lock().is_empty()).await;
+    assert!(!is_emptied(&world, 1).await);
+    come(&world);
+    let is_emptied = async || {
+        world.clock.advance_ms(world.options.capability_ms);
+        is_emptied(&world, 1).await
+    };
+    world.until(is_emptied).await;
+    assert!(world.storage.chunks.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_that_is_in_use_is_none_that_was_emptied() {
+    let world = World::new().await;
+    let stat = Stat { emptied: true, ..Stat::default() };
+    let mut tx = Transaction::begin(&*world.kv).await.unwrap();
+    tx.put(keys::volume_stat(VolumeId(2)), records::encode(&stat));
+    assert_eq!(tx.commit(&*world.kv).await.unwrap(), Outcome::Committed);
+    change(&world, |map| map.volumes.push(volume(2, "second")));
+    lookup(&world, 2).await.unwrap();
+    assert!(!is_emptied(&world, 2).await);
 }
 
 /// They waited for it one after the other, each as long as it is waited for.
 #[tokio::test]
 async fn deleted_volumes_are_emptied_beside_one_that_waits_for_a_target() {
-    let world = World::new().await;
+    let world = hasty_world().await;
     change(&world, |map| map.volumes.push(volume(2, "second")));
     lookup(&world, 2).await.unwrap();
     world.storage.target_silent.store(12, Ordering::SeqCst);
@@ -405,7 +445,7 @@ async fn deleted_volumes_are_emptied_beside_one_that_waits_for_a_target() {
 /// It was emptied twice, one turn after the other, and what had waited longer for a storage server wrote its inode after that.
 #[tokio::test]
 async fn nothing_stays_of_a_deleted_volume_by_what_was_under_way_when_it_was_emptied() {
-    let options = MetaOptions { storage_wait_ms: 600_000, ..options() };
+    let options = MetaOptions { storage_wait_ms: 600_000, capability_ms: 0, ..options() };
     let world = World::with(Arc::new(MemoryKv::new()), options).await;
     let root = world.root();
     let ino = root.file(1, "f").await.unwrap();

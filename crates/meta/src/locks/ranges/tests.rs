@@ -75,11 +75,11 @@ const BYTES: usize = 10_000;
 
 /// How each byte is locked: not at all, shared, alone.
 fn cover<'a>(locks: impl Iterator<Item = &'a HeldLock>) -> Vec<u8> {
-    let mut cover = vec![0; BYTES];
+    let mut cover = vec![0u8; BYTES];
     for lock in locks {
         let end = lock.end.min(BYTES as u64 - 1) as usize;
         for byte in &mut cover[lock.start as usize..=end] {
-            *byte = 1.max(*byte).max(2 * u8::from(lock.exclusive));
+            *byte = (*byte).max(1 + u8::from(lock.exclusive));
         }
     }
     cover

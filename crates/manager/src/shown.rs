@@ -15,7 +15,7 @@ use strake_wire::message::manager::{
 
 /// Records that are gone are remembered for those who have them still; of more than so many that is forgotten.
 const GONE_MAX: usize = 4_096;
-/// For so many different maps that others have the changes are kept in their encoding.
+/// For so many different maps that others have the changes are kept in their encoding, as long as all of them are no longer than the whole.
 const KEPT_MAX: usize = 64;
 /// Part of a target that is filled or freed before how full it is is worth telling by itself.
 const FULLER_PART: u64 = 16;
@@ -166,6 +166,8 @@ pub(crate) struct Shown {
     groups: Kept<Group>,
     volumes: Kept<Volume>,
     fenced: Kept<Fenced>,
+    /// How long the whole of it is, encoded; about, for how full targets are may be shown as it was before.
+    bytes: usize,
     /// The whole of it, encoded, once somebody has asked for that.
     whole: Option<Bytes>,
     /// What makes it of the maps of these numbers, encoded; `None`: most of it, so that the whole is sent.
@@ -185,6 +187,7 @@ impl Shown {
             groups: Kept::default(),
             volumes: Kept::default(),
             fenced: Kept::default(),
+            bytes: 0,
             whole: None,
             changes: HashMap::new(),
         }
@@ -204,6 +207,7 @@ impl Shown {
     fn take_map(&mut self, map: ClusterMap) {
         self.version.number += 1;
         let number = self.version.number;
+        self.bytes = map.encoded_len();
         let ClusterMap { cluster, epoch, servers, targets, groups, volumes, fenced, leader } = map;
         self.servers.take(servers, number);
         self.targets.take(targets, number);
@@ -269,7 +273,9 @@ impl Shown {
             return changes.clone();
         }
         let changes = self.encode_since(number);
-        if self.changes.len() < KEPT_MAX {
+        let bytes = |changes: &Option<Bytes>| changes.as_ref().map_or(0, Bytes::len);
+        let kept: usize = self.changes.values().map(bytes).sum();
+        if self.changes.len() < KEPT_MAX && kept + bytes(&changes) <= self.bytes {
             self.changes.insert(number, changes.clone());
         }
         changes
@@ -293,6 +299,7 @@ impl Shown {
             groups: gone_groups,
             volumes: gone_volumes,
             fenced: gone_fenced.into_iter().map(unfenced).collect(),
+            since: number,
         };
         Some(changes.encode_to_vec().into())
     }

@@ -372,7 +372,7 @@ impl MapView {
         });
         let answer = answer.await?;
         let version = answer.version.unwrap_or_default();
-        if let Some(map) = answer.after(&known.map)? {
+        if let Some(map) = answer.after(&known.map, known.version.number)? {
             self.install(map, version);
         }
         Ok(())

@@ -458,7 +458,7 @@ impl Follower {
         };
         let is_changes = answer.changes.is_some();
         let version = answer.version;
-        if let Some(map) = answer.after(&self.map).unwrap() {
+        if let Some(map) = answer.after(&self.map, self.version.number).unwrap() {
             (self.map, self.version) = (map, version.unwrap());
         }
         is_changes

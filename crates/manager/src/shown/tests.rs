@@ -69,7 +69,8 @@ fn what_is_made_of_changes_is_the_whole_map() {
             for (version, known) in &have {
                 let answer = shown.answer(Some(*version));
                 sent_changes += u32::from(answer.changes.is_some());
-                assert_eq!(answer.after(known).unwrap().unwrap(), whole, "seed {seed}");
+                let made = answer.after(known, version.number).unwrap().unwrap();
+                assert_eq!(made, whole, "seed {seed}");
             }
             have.push((shown.version, whole));
             if random.percent(30) {
@@ -99,6 +100,26 @@ fn a_change_of_one_record_is_sent_as_that_record() {
     assert!(changes.len() < 50, "{}", changes.len());
     let again = shown.answer(Some(known)).changes.unwrap();
     assert_eq!(changes.as_ptr(), again.as_ptr(), "it is encoded once for all who have the same");
+}
+
+/// 64 of them, each up to half as long as the whole.
+#[test]
+fn what_is_kept_of_changes_is_no_longer_than_the_whole() {
+    let mut shown = Shown::new(9);
+    let mut map = servers(1_000);
+    let mut have = Vec::new();
+    for epoch in 0..40 {
+        map.epoch = epoch;
+        map.servers[epoch as usize * 10..][..10].iter_mut().for_each(|server| server.up = true);
+        shown.take_map(map.clone());
+        have.push(shown.version);
+    }
+    for known in have {
+        assert!(shown.answer(Some(known)).changes.is_some());
+    }
+    let kept: Vec<usize> = shown.changes.values().flatten().map(Bytes::len).collect();
+    let whole = shown.answer(None).map.unwrap().len();
+    assert!(kept.len() > 1 && kept.iter().sum::<usize>() <= whole, "{kept:?} {whole}");
 }
 
 #[test]

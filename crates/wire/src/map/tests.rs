@@ -180,7 +180,8 @@ impl ManagerService for Changing {
                     volumes: vec![volume],
                     ..ClusterMap::default()
                 };
-                let changes = MapChanges { map, volumes: vec![1], ..MapChanges::default() };
+                let changes =
+                    MapChanges { map, volumes: vec![1], since: 1, ..MapChanges::default() };
                 let changes = Some(changes.encode_to_vec().into());
                 MapAnswer { version, changes, map: None }
             }

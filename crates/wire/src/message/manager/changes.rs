@@ -38,6 +38,9 @@ pub struct MapChanges {
     /// and sessions that are fenced no more; their epochs say nothing.
     #[prost(message, repeated, tag = "6")]
     pub fenced: Vec<Fenced>,
+    /// The number of the map of which they make the other: [`MapVersion::number`].
+    #[prost(uint64, tag = "7")]
+    pub since: u64,
 }
 
 impl Fenced {
@@ -50,7 +53,7 @@ impl Fenced {
 impl ClusterMap {
     /// The map that these changes make of this one.
     pub fn with(&self, changes: MapChanges) -> ClusterMap {
-        let MapChanges { map, servers, targets, groups, volumes, fenced } = changes;
+        let MapChanges { map, servers, targets, groups, volumes, fenced, since: _ } = changes;
         let fenced = fenced.iter().map(Fenced::key).collect();
         ClusterMap {
             servers: merged(&self.servers, map.servers, servers, |one| one.id),
@@ -100,14 +103,19 @@ impl MapAnswer {
         self.map.map(ClusterMap::decode).transpose().map_err(malformed)
     }
 
-    /// The map, of an answer to who has this one; `None`: that is the newest.
-    pub fn after(self, known: &ClusterMap) -> Result<Option<ClusterMap>> {
-        match self.changes {
-            Some(changes) => {
-                MapChanges::decode(changes).map(|it| Some(known.with(it))).map_err(malformed)
-            }
-            None => self.decoded(),
+    /// The map, of an answer to who has this one, of this number; `None`: that is the newest. Fails if what it tells differs from another
+    /// one.
+    pub fn after(self, known: &ClusterMap, number: u64) -> Result<Option<ClusterMap>> {
+        let Some(changes) = self.changes else { return self.decoded() };
+        let changes = MapChanges::decode(changes).map_err(malformed)?;
+        if changes.since != number {
+            let detail = format!(
+                "a manager's map: what has changed since number {}, and {number} is known",
+                changes.since
+            );
+            return Err(Error::with(ErrorKind::Malformed, detail));
         }
+        Ok(Some(known.with(changes)))
     }
 }
 
@@ -143,8 +151,13 @@ mod tests {
             leader: 3,
             ..ClusterMap::default()
         };
-        let changes =
-            MapChanges { map, servers: vec![1], fenced: vec![fenced(7, 0)], ..Default::default() };
+        let changes = MapChanges {
+            map,
+            servers: vec![1],
+            fenced: vec![fenced(7, 0)],
+            since: 5,
+            ..Default::default()
+        };
         let bytes = Bytes::from(changes.encode_to_vec());
         let answer = MapAnswer { changes: Some(bytes), ..MapAnswer::default() };
         let wanted = ClusterMap {
@@ -154,15 +167,16 @@ mod tests {
             leader: 3,
             ..known.clone()
         };
-        assert_eq!(answer.after(&known).unwrap(), Some(wanted.clone()));
-        assert_eq!(MapAnswer::of(&wanted).after(&known).unwrap(), Some(wanted));
-        assert_eq!(MapAnswer::default().after(&known).unwrap(), None);
+        assert_eq!(answer.clone().after(&known, 5).unwrap(), Some(wanted.clone()));
+        assert_eq!(answer.after(&known, 4).unwrap_err().kind, ErrorKind::Malformed, "of another");
+        assert_eq!(MapAnswer::of(&wanted).after(&known, 5).unwrap(), Some(wanted));
+        assert_eq!(MapAnswer::default().after(&known, 5).unwrap(), None);
     }
 
     #[test]
     fn changes_that_cannot_be_read_are_an_error() {
         let answer =
             MapAnswer { changes: Some(Bytes::from_static(&[10, 99])), ..Default::default() };
-        assert_eq!(answer.after(&ClusterMap::default()).unwrap_err().kind, ErrorKind::Malformed);
+        assert_eq!(answer.after(&ClusterMap::default(), 0).unwrap_err().kind, ErrorKind::Malformed);
     }
 }

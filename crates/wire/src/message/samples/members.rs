@@ -151,6 +151,7 @@ impl Gen {
             groups: g.list(Self::u32),
             volumes: g.list(Self::u32),
             fenced: g.list(Self::fenced),
+            since: g.u64(),
         };
         let changes = self.opt(changes).map(|changes| changes.encode_to_vec().into());
         mgr::MapAnswer { changes, version: self.opt(Self::map_version), ..map }

@@ -359,7 +359,7 @@ pub struct World {
     pub storage: Arc<FakeStorage>,
     pub clock: Arc<TestClock>,
     pub server: Arc<MetaServer>,
-    options: MetaOptions,
+    pub options: MetaOptions,
     callers: Arc<Callers>,
     /// The shares of the volume, all of this server.
     pub shares: Shares,

@@ -158,7 +158,8 @@ fn no_lock_is_missing_while_a_change_is_stored_whichever_pages_it_touches() {
         locks.load(false, Ino(1), 1, stored.clone().into_iter().collect());
         for _ in 0..40 {
             let start = random.below(500);
-            let end = start + random.below(if random.percent(50) { 20 } else { 300 });
+            let most = if random.percent(50) { 20 } else { 300 };
+            let end = start + random.below(most);
             let change = if random.percent(70) { Change::Lock } else { Change::Unlock };
             let wanted = range(1, start, end, random.percent(50));
             change_stopping(&locks, &mut stored, wanted, change);

@@ -243,11 +243,13 @@ async fn give_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result
 /// The file that an answer says is open is so. Which it is, if it was not.
 fn hold_open(ctx: &Ctx, answer: &MetaAnswer) -> Option<Ino> {
     let (session, ino) = (ctx.session.as_ref()?, opened_by(answer)?);
-    if ctx.volume.sessions.holds(session, ino) {
+    ctx.volume.recopies.touch(ino);
+    // Nobody remembers how it was opened: where another handle of the session only reads, this one may write.
+    if ctx.volume.sessions.holds(session, ino)
+        && ctx.volume.sessions.wakes(session, ino, ctx.incarnation)
+    {
         return None;
     }
-    ctx.volume.recopies.touch(ino);
-    // Nobody remembers how it was opened.
     ctx.volume.sessions.open(session, ino, true, ctx.incarnation);
     Some(ino)
 }

@@ -387,13 +387,11 @@ fn changed(held: &[Range], wanted: &Range, change: Change) -> Delta {
     if change == Change::Lock {
         added.push(new);
     }
-    // What it has already need not be stored again.
-    added.retain(|new| match removed.iter().position(|old| old == new) {
-        Some(at) => {
-            removed.swap_remove(at);
-            false
-        }
-        None => true,
+    // What it has already need not be stored again; of a change that was stored in part it may have it twice.
+    added.retain(|new| {
+        let had = removed.contains(new);
+        removed.retain(|old| old != new);
+        !had
     });
     Delta { removed, added }
 }

@@ -57,7 +57,9 @@ pub(crate) async fn note_lost(core: &Core, volume: &Volume, session: &Session) -
 pub(super) async fn in_use(ctx: &Ctx, inode: &Inode) -> Result<Option<String>> {
     let (ino, sessions) = (inode.id(), &ctx.volume.sessions);
     let unleased = inode.consistency() == Consistency::Parallel;
-    // Before what is remembered of lost clients: one that is just being ended is in one of the two.
+    // Before those who are here: who has just come back is among them. And these before what is remembered of lost clients:
+    // one that is just being ended is in one of the two.
+    let is_unknown = sessions.is_unknown(ino);
     let staying = sessions.staying(ino, unleased);
     if !staying.is_empty() {
         let mut names: Vec<&str> = staying.iter().map(|session| &*session.client).collect();
@@ -66,7 +68,7 @@ pub(super) async fn in_use(ctx: &Ctx, inode: &Inode) -> Result<Option<String>> {
         ctx.volume.leases.recall(ino, &*ctx.core.clock);
         return Ok(Some(format!("open by {}", names.join(", "))));
     }
-    if sessions.is_unknown(ino) {
+    if is_unknown {
         let why = "clients have not come back since the metadata server started";
         return Ok(Some(why.to_owned()));
     }

@@ -332,7 +332,7 @@ impl Replica {
         Ok(None)
     }
 
-    /// What a longer copy has of a block behind the end of ours does not make ours longer. Where ours had this `len`, it may have been
+    /// What a longer copy has of a block behind the end of ours does not make ours longer, and a shorter one's block is as long as ours. Where ours had this `len`, it may have been
     /// made longer since, and theirs with it: of the rest of the chunk nothing is held for a change.
     async fn up_to_our_end(
         &self,
@@ -342,11 +342,19 @@ impl Replica {
         mut data: Bytes,
     ) -> Result<Bytes> {
         let start = u64::from(block) * BLOCK_BYTES;
-        if start + data.len() as u64 > len {
-            let len = self.shelf.sums(chunk).await?.map_or(0, |sums| sums.chunk_len());
-            data.truncate(len.saturating_sub(start) as usize);
+        let of_ours = |len: u64| len.saturating_sub(start).min(BLOCK_BYTES) as usize;
+        if data.len() == of_ours(len) {
+            return Ok(data);
         }
-        Ok(data)
+        let len = self.shelf.sums(chunk).await?.map_or(0, |sums| sums.chunk_len());
+        if data.len() >= of_ours(len) {
+            data.truncate(of_ours(len));
+            return Ok(data);
+        }
+        // It would be a change of a part of a block that is damaged. The checksum is the same with zeros behind it.
+        let mut padded = data.to_vec();
+        padded.resize(of_ours(len), 0);
+        Ok(padded.into())
     }
 
     /// Blocks that a member has and we have not come back from there. The caller holds the chunk. If it ends half-way, the

@@ -186,6 +186,20 @@ fn pages_of_a_change_that_was_stored_in_part_are_stored_anew() {
     assert!(locks.unsettled(false, Ino(1)).is_empty());
 }
 
+/// The two took each other's place: nothing was held any more.
+#[test]
+fn what_is_there_twice_after_a_change_that_was_stored_in_part_stays_when_it_is_locked_again() {
+    let held = [range(1, 0, 50, true), range(1, 0, 100, true)];
+    let mut file = File { held: held.to_vec(), ..File::default() };
+    for (wanted, change) in
+        [(range(1, 51, 60, true), Change::Unlock), (range(1, 10, 20, true), Change::Lock)]
+    {
+        let Delta { removed, added } = changed(&file.held, &wanted, change);
+        file.change(1, removed, added);
+        assert!(file.held.contains(&held[0]), "{wanted:?} {change:?}: {:?}", file.held);
+    }
+}
+
 #[test]
 fn an_unlock_in_the_middle_splits() {
     let held = [range(1, 0, 99, true)];

@@ -148,7 +148,7 @@ async fn attempt_all(
         // A name that a power loss gives back must not lead to a file without its chunks.
         volume.sync().await?;
     }
-    let works = found.to_vec().into_iter().enumerate().map(|(nth, (queued_ms, ino))| {
+    let works = found.iter().copied().enumerate().map(|(nth, (queued_ms, ino))| {
         let work = Work { queued_ms, ino: Ino(ino), stop };
         async move { (nth, is_due(queued_ms, now_ms) && work.attempt(core, volume).await) }
     });

@@ -17,6 +17,9 @@ const PAGE: usize = 64;
 /// Where a page begins: at an owner and a byte. `None`: the first.
 pub(crate) type Page = Option<(u64, u64)>;
 
+/// Pages of a session's locks on a file, with those that are in each.
+pub(crate) type Filled = Vec<(Page, Vec<HeldLock>)>;
+
 /// The pages of a session's locks on a file: where those behind the first one begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages(BTreeSet<(u64, u64)>);
@@ -63,7 +66,7 @@ impl Pages {
     }
 
     /// A page has these locks from now on: what is to be stored for that, in order. A page without any is to be deleted.
-    pub fn fill(&mut self, page: Page, mut locks: Vec<HeldLock>) -> Vec<(Page, Vec<HeldLock>)> {
+    pub fn fill(&mut self, page: Page, mut locks: Vec<HeldLock>) -> Filled {
         let most = if self.is_one() { ALONE_MAX } else { PAGE_MAX };
         if let (Some(begin), true) = (page, locks.is_empty()) {
             self.0.remove(&begin);

@@ -5,7 +5,7 @@
 //! table says so. Waiters are told when a file's locks change and then look again; who waits for a POSIX
 //! lock is found if that could never end ([`super::waits`]).
 
-use super::pages::{Page, Pages};
+use super::pages::{Filled, Page, Pages};
 use super::waits::{Owner, Waits};
 use crate::records::HeldLock;
 use parking_lot::Mutex;
@@ -94,7 +94,7 @@ pub(crate) struct Plan {
     pages: Pages,
     /// What is to be stored for that, and what to be deleted, in such an order that whatever is locked before and after it is so all the
     /// time ([`Turn`]).
-    pub records: Vec<(Page, Vec<HeldLock>)>,
+    pub records: Filled,
 }
 
 /// When a page is stored, of those that a change touches: what comes later may be taken from it.
@@ -197,7 +197,7 @@ impl RangeLocks {
 
     /// Sessions of whose locks on a file the store may have others, each with those that it has in the pages in doubt. Last come those
     /// that were to be stored first: so nothing is missing while they are put back, either.
-    pub fn unsettled(&self, flock: bool, ino: Ino) -> Vec<(u64, Vec<(Page, Vec<HeldLock>)>)> {
+    pub fn unsettled(&self, flock: bool, ino: Ino) -> Vec<(u64, Filled)> {
         let table = self.table.lock();
         let Some(file) = table.files.get(&(flock, ino)) else { return Vec::new() };
         let contents = |(&session, in_doubt): (&u64, &Vec<Page>)| {
@@ -235,7 +235,7 @@ impl RangeLocks {
     /// All pages of a session's locks on a file have been read back. A page may still have locks of another one: a change was stored in
     /// part, or a release that knows of no pages has stored its one record beside them. Those count, and the store is to have each
     /// where it belongs before anything changes: it would come back with that page when it was given back.
-    pub fn load(&self, flock: bool, ino: Ino, session: u64, stored: Vec<(Page, Vec<HeldLock>)>) {
+    pub fn load(&self, flock: bool, ino: Ino, session: u64, stored: Filled) {
         let mut pages = Pages::default();
         stored.iter().for_each(|(page, _)| pages.add(*page));
         let (mut in_doubt, mut known, mut held) = (BTreeSet::new(), HashSet::new(), Vec::new());

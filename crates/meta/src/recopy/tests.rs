@@ -700,6 +700,31 @@ async fn an_open_that_is_answered_again_tells_where_the_file_is_now() {
     assert_eq!((state, &*detail), (State::Waits, "open by test"));
 }
 
+/// It counted as who only reads and was not asked whether it rests: what it wrote then went to where the file had been.
+#[tokio::test]
+async fn who_is_answered_an_open_to_write_again_counts_as_one_who_may_beside_a_handle_that_reads() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let open = strake_wire::message::meta::Create {
+        open: Some(BOTH),
+        exclusive: false,
+        ..new(1, "f", FileKind::File, 0o644)
+    };
+    let core = world.server.core();
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    let stay = || volume.sessions.staying(Ino(ino), false).len();
+    world.root().call_seq(1, 0, MetaOp::Create(open.clone())).await.unwrap();
+    // The answer was lost. It comes back, and has another handle of the file.
+    let (client, resume) = ("test".into(), world.session);
+    let op = OpenSession { client, resume, open: vec![ino], moves: true, ..OpenSession::default() };
+    let op = Some(MetaOp::OpenSession(op));
+    let request = MetaRequest { volume: 1, leases: 1, op, ..MetaRequest::default() };
+    world.server.call(request).await.unwrap();
+    assert_eq!(stay(), 0, "who reads asks where it lies");
+    world.root().call_seq(1, 0, MetaOp::Create(open)).await.unwrap();
+    assert_eq!(stay(), 1);
+}
+
 #[tokio::test]
 async fn a_report_of_closed_files_counts_once() {
     use strake_wire::message::meta::RenewSession;

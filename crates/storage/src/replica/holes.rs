@@ -28,7 +28,7 @@ pub(super) struct Hole {
 
 impl Hole {
     pub fn of(member: TargetId, told: &msg::Hole) -> Self {
-        let area = Area::of_piece(told.from, told.offset, told.len);
+        let area = Area::of_piece(told.from, told.offset, told.bytes);
         Self { member, key: (told.reign, told.number), area }
     }
 }
@@ -39,8 +39,8 @@ impl State {
         let doubtful = self.unsettled.range(self.settled..).rev();
         let made = doubtful.filter(|(_, entry)| entry.stage == Stage::Applied);
         let told = made.filter_map(|(&(reign, number), entry)| {
-            let (from, offset, len) = entry.hole.as_ref()?.piece()?;
-            Some(msg::Hole { reign, number, from, offset, len })
+            let (from, offset, bytes) = entry.hole.as_ref()?.piece()?;
+            Some(msg::Hole { reign, number, from, offset, bytes })
         });
         told.take(HOLES_NAMED_MAX).collect()
     }

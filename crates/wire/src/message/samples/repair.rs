@@ -16,7 +16,7 @@ impl Gen {
     fn hole(&mut self) -> st::Hole {
         let (reign, number) = (self.u64(), self.u64());
         let (from, offset) = (self.chunk(), self.u64());
-        st::Hole { reign, number, from, offset, len: self.opt(Self::u64) }
+        st::Hole { reign, number, from, offset, bytes: self.opt(Self::u64) }
     }
 
     pub(super) fn unsettled(&mut self) -> st::UnsettledList {

@@ -20,7 +20,7 @@ pub struct Hole {
     pub offset: u64,
     /// Number of bytes; absent: everything of the file from there on.
     #[prost(uint64, optional, tag = "5")]
-    pub len: Option<u64>,
+    pub bytes: Option<u64>,
 }
 
 /// See [`super::StorageOp::Lose`].

@@ -713,15 +713,17 @@ async fn who_is_answered_an_open_to_write_again_counts_as_one_who_may_beside_a_h
     let core = world.server.core();
     let volume = core.volume(VolumeId(1)).await.unwrap();
     let stay = || volume.sessions.staying(Ino(ino), false).len();
-    world.root().call_seq(1, 0, MetaOp::Create(open.clone())).await.unwrap();
+    let user = moving(&world).await;
+    user.call_seq(1, 0, MetaOp::Create(open.clone())).await.unwrap();
+    assert_eq!(stay(), 1);
     // The answer was lost. It comes back, and has another handle of the file.
-    let (client, resume) = ("test".into(), world.session);
+    let (client, resume) = ("mover".into(), user.session);
     let op = OpenSession { client, resume, open: vec![ino], moves: true, ..OpenSession::default() };
     let op = Some(MetaOp::OpenSession(op));
     let request = MetaRequest { volume: 1, leases: 1, op, ..MetaRequest::default() };
     world.server.call(request).await.unwrap();
     assert_eq!(stay(), 0, "who reads asks where it lies");
-    world.root().call_seq(1, 0, MetaOp::Create(open)).await.unwrap();
+    user.call_seq(1, 0, MetaOp::Create(open)).await.unwrap();
     assert_eq!(stay(), 1);
 }
 

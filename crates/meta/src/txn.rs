@@ -245,9 +245,7 @@ fn hold_open(ctx: &Ctx, answer: &MetaAnswer) -> Option<Ino> {
     let (session, ino) = (ctx.session.as_ref()?, opened_by(answer)?);
     ctx.volume.recopies.touch(ino);
     // Nobody remembers how it was opened: where another handle of the session only reads, this one may write.
-    if ctx.volume.sessions.holds(session, ino)
-        && ctx.volume.sessions.wakes(session, ino, ctx.incarnation)
-    {
+    if ctx.volume.sessions.wakes(session, ino, ctx.incarnation) {
         return None;
     }
     ctx.volume.sessions.open(session, ino, true, ctx.incarnation);

@@ -131,7 +131,7 @@ impl Volume {
                 .await;
             let looked = self.now();
             // Once in many minutes at most: so long nobody moves it again.
-            let moved = self.has_moved(source, &source_at, began).await;
+            let moved = self.has_moved(source, Some(&source_at), began).await;
             match moved.and_then(|moved| moved.then(|| source.core().placement()).transpose()) {
                 Ok(Some(now_at)) => (source_at, began) = (now_at, looked),
                 Ok(None) => break copied,

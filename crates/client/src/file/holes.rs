@@ -34,12 +34,8 @@ impl Volume {
         loop {
             let (began, mut from) = (self.now(), None);
             let found = self.seek_once(&file.state, (offset, to), &mut from).await;
-            let moved = match &from {
-                Some(from) => self.has_moved(&file.state, from, began).await?,
-                None => false,
-            };
             // Once in many minutes at most: so long nobody moves it again.
-            if !moved {
+            if !self.has_moved(&file.state, from.as_ref(), began).await? {
                 return found;
             }
         }

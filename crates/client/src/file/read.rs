@@ -96,12 +96,8 @@ impl Volume {
             let (began, mut from) = (self.now(), None);
             let tell = || unleased.take().into_iter().for_each(|tell| tell());
             let read = self.read_once(file, &range, tells, tell, &mut from).await;
-            let moved = match &from {
-                Some(from) => self.has_moved(&file.state, from, began).await?,
-                None => false,
-            };
             // Once in many minutes at most: so long nobody moves it again.
-            if !moved {
+            if !self.has_moved(&file.state, from.as_ref(), began).await? {
                 return read;
             }
         }

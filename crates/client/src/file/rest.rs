@@ -142,16 +142,15 @@ impl Volume {
     }
 
     /// True if a file may not have lain there any more when that was read which was begun then: what lies where it was is kept
-    /// for a while, so it is only looked at after a long time.
+    /// for a while, so it is only looked at after a long time. `None`: nothing was read of where it lies.
     pub(crate) async fn has_moved(
         &self,
         file: &FileState,
-        from: &Arc<Placement>,
+        from: Option<&Arc<Placement>>,
         began: Duration,
     ) -> Result<bool> {
-        if self.now().saturating_sub(began) < Duration::from_millis(OLD_PLACE_MS) {
-            return Ok(false);
-        }
+        let is_young = self.now().saturating_sub(began) < Duration::from_millis(OLD_PLACE_MS);
+        let Some(from) = from.filter(|_| !is_young) else { return Ok(false) };
         let _newest: Attr = self.fetch_attr(file.ino(), false).await?;
         let core = file.core();
         Ok(!core.placement.as_ref().is_some_and(|now| Arc::ptr_eq(now, from)))

@@ -87,6 +87,15 @@ async fn a_file_does_not_rest_before_all_is_written_and_told() {
     assert!(starting(&fake.take_log(), "Told").is_empty());
 }
 
+/// However often it is asked.
+async fn stays_awake(volume: &Arc<Volume>, file: &OpenFile) -> bool {
+    for _ in 0..100 {
+        ask_to_rest(volume, file);
+        tokio::task::yield_now().await;
+    }
+    is_awake(file)
+}
+
 /// What has failed may be carried out yet: who sees it then must see it for ever.
 #[tokio::test]
 async fn a_file_of_which_a_write_has_failed_does_not_rest() {
@@ -96,11 +105,7 @@ async fn a_file_of_which_a_write_has_failed_does_not_rest() {
     write(&volume, &file, 0, pattern(2, 100_000)).await;
     volume.fsync(&file, false).await.unwrap_err();
     volume.fsync(&file, false).await.unwrap();
-    for _ in 0..100 {
-        ask_to_rest(&volume, &file);
-        tokio::task::yield_now().await;
-    }
-    assert!(is_awake(&file));
+    assert!(stays_awake(&volume, &file).await);
 }
 
 #[tokio::test]
@@ -111,11 +116,7 @@ async fn nor_does_one_of_which_freeing_a_part_has_failed() {
     let punch = async || volume.fallocate(&file, FallocateMode::Punch, 0, 65_536).await;
     punch().await.unwrap_err();
     punch().await.unwrap();
-    for _ in 0..100 {
-        ask_to_rest(&volume, &file);
-        tokio::task::yield_now().await;
-    }
-    assert!(is_awake(&file));
+    assert!(stays_awake(&volume, &file).await);
 }
 
 /// The answer to an open that was counted before tells where the file was, and that may be over.
@@ -233,9 +234,12 @@ async fn what_took_long_to_read_is_read_again_where_the_file_lies_now() {
     let began = volume.now();
     let from = file.state.core().placement().unwrap();
     fake.lay_elsewhere(file.ino());
-    assert!(!volume.has_moved(&file.state, &from, began).await.unwrap(), "it lies there still");
+    assert!(
+        !volume.has_moved(&file.state, Some(&from), began).await.unwrap(),
+        "it lies there still"
+    );
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert!(volume.has_moved(&file.state, &from, began).await.unwrap());
+    assert!(volume.has_moved(&file.state, Some(&from), began).await.unwrap());
     let now = file.state.core().placement().unwrap();
-    assert!(!volume.has_moved(&file.state, &now, began).await.unwrap());
+    assert!(!volume.has_moved(&file.state, Some(&now), began).await.unwrap());
 }

@@ -150,13 +150,19 @@ async fn a_long_append_is_not_torn_by_a_short_one() {
     assert_eq!(read(&volume, &file, short as u64, 10).await, pattern(2, 10));
 }
 
-/// A mount that may claim ranges, and a file of 20,000 bytes that others have open, too.
-async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
+/// A mount that may claim ranges.
+async fn granted() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
     fake.grant_claims(true);
     let leasing = VolumeOptions { leases: true, clock: Arc::new(Still), ..options() };
     let volume = fake.volume(leasing).await;
     until_logged(&fake, "Recalls(Recalls { followed: 1").await;
+    (fake, volume)
+}
+
+/// The same, and a file of 20,000 bytes that others have open, too.
+async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
+    let (fake, volume) = granted().await;
     let file = create(&volume, "a").await;
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     volume.release(&file).await.unwrap();
@@ -217,11 +223,7 @@ async fn a_write_that_is_let_through_once_is_told_and_the_next_one_asks_again() 
 #[tokio::test(start_paused = true)]
 async fn who_has_read_by_pages_claims_again_when_the_kernel_has_dropped_them() {
     for dropped in [false, true] {
-        let fake = Arc::new(Fake::default());
-        fake.grant_claims(true);
-        let leasing = VolumeOptions { leases: true, clock: Arc::new(Still), ..options() };
-        let volume = fake.volume(leasing).await;
-        until_logged(&fake, "Recalls(Recalls { followed: 1").await;
+        let (fake, volume) = granted().await;
         let file = create(&volume, "a").await;
         write(&volume, &file, 0, pattern(1, 20_000)).await;
         volume.fsync(&file, false).await.unwrap();

@@ -281,6 +281,14 @@ async fn obey_recalls(user: &User<'_>) -> Infallible {
     }
 }
 
+/// Another number of copies for a file while a client follows what it is asked.
+async fn recopy_beside(user: &User<'_>, ino: u64, copies: u32) -> (State, String) {
+    tokio::select! {
+        ended = recopy(user.world, ino, copies) => ended,
+        never = obey_recalls(user) => match never {},
+    }
+}
+
 /// What a client is told that is about to write.
 async fn copies_to_write(user: &User<'_>, ino: u64) -> u32 {
     match user.call(MetaOp::GetAttr(Look { ino, to_write: true, ..Look::default() })).await {
@@ -344,10 +352,7 @@ async fn what_lies_where_a_file_was_stays_when_the_clock_is_set_ahead() {
     let ino = file(&world, "f").await;
     let user = moving(&world).await;
     user.open(ino, READ).await.unwrap();
-    let (state, detail) = tokio::select! {
-        ended = recopy(&world, ino, 2) => ended,
-        never = obey_recalls(&user) => match never {},
-    };
+    let (state, detail) = recopy_beside(&user, ino, 2).await;
     assert_eq!(state, State::Done, "{detail}");
     let core = world.server.core();
     let volume = core.volume(VolumeId(1)).await.unwrap();
@@ -384,10 +389,7 @@ async fn a_file_that_is_open_to_write_is_switched_while_its_writer_rests() {
     user.open(ino, BOTH).await.unwrap();
     let (state, detail) = recopy(&world, ino, 2).await;
     assert_eq!((state, &*detail), (State::Waits, "open by mover"), "it says nothing");
-    let (state, detail) = tokio::select! {
-        ended = recopy(&world, ino, 2) => ended,
-        never = obey_recalls(&user) => match never {},
-    };
+    let (state, detail) = recopy_beside(&user, ino, 2).await;
     assert_eq!(state, State::Done, "{detail}");
     assert_eq!(copies_to_write(&user, ino).await, 2, "before it writes it learns where to");
     assert_eq!(recopy(&world, ino, 1).await.1, "open by mover", "it may be writing");

@@ -450,6 +450,11 @@ async fn lock_many(root: &User<'_>, ino: u64, count: u64) {
     }
 }
 
+/// One of those as it is stored.
+fn tenth(nth: u64) -> HeldLock {
+    HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true }
+}
+
 /// Each lock stored all of them again.
 #[tokio::test]
 async fn many_locks_of_a_session_lie_in_pages_survive_a_restart_and_end_with_it() {
@@ -475,9 +480,7 @@ async fn many_locks_of_a_session_lie_in_pages_survive_a_restart_and_end_with_it(
 async fn locks_that_a_release_without_pages_has_stored_are_read_and_put_into_pages() {
     let world = World::new().await;
     let ino = world.root().file(1, "f").await.unwrap();
-    let one =
-        |nth: u64| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
-    let held = Locks { held: (0..600).map(one).collect() };
+    let held = Locks { held: (0..600).map(tenth).collect() };
     let mut tx = Transaction::begin(&*world.kv).await.unwrap();
     let key = keys::lock(VolumeId(1), false, Ino(ino), world.session, None);
     tx.put(key, records::encode(&held));
@@ -502,12 +505,10 @@ async fn locks_that_a_release_without_pages_has_stored_are_read_and_put_into_pag
 async fn what_is_given_back_of_a_page_that_was_cut_in_part_does_not_come_back() {
     let world = World::new().await;
     let ino = world.root().file(1, "f").await.unwrap();
-    let one =
-        |nth: u64| HeldLock { owner: 1, pid: 1, start: nth * 10, end: nth * 10, exclusive: true };
     let mut tx = Transaction::begin(&*world.kv).await.unwrap();
     for (page, held) in [(None, 0..10), (Some((1, 50)), 5..8)] {
         let key = keys::lock(VolumeId(1), false, Ino(ino), world.session, page);
-        tx.put(key, records::encode(&Locks { held: held.map(one).collect() }));
+        tx.put(key, records::encode(&Locks { held: held.map(tenth).collect() }));
     }
     assert_eq!(tx.commit(&*world.kv).await.unwrap(), Outcome::Committed);
     let world = world.killed().await;

@@ -387,13 +387,29 @@ async fn a_new_primary_reads_some_more_times_before_it_calls_anything_lost() {
 impl Bench {
     /// Makes a change of the file of which the primary reaches only one of the others.
     async fn half_change(self: &Arc<Self>, op: StorageOp, reached: u32) -> JoinHandle<Result<()>> {
-        self.cut(1, 5 - reached);
-        let half = tokio::spawn({
-            let bench = self.clone();
-            async move { bench.change(op, Bytes::new()).await }
-        });
+        let half = self.begin_change(op, reached);
         self.until(async || self.read_from(reached, 0).await.err()).await;
         half
+    }
+
+    /// Cuts two blocks, the first of ones and the second of twos, within the second, which reaches only member 2: there it
+    /// is damaged.
+    async fn half_cut(self: &Arc<Self>) -> JoinHandle<Result<()>> {
+        for block in 0..2 {
+            self.write(block, block as u8 + 1).await;
+        }
+        let len = BLOCK as u64 + 50;
+        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
+        let half = self.begin_change(StorageOp::Truncate(cut), 2);
+        let is_cut = |block: &[u8]| block[..50] == [2; 50] && block[50..].iter().all(|b| *b == 0);
+        self.until(async || (self.damage(2, is_cut) > 0).then_some(())).await;
+        half
+    }
+
+    fn begin_change(self: &Arc<Self>, op: StorageOp, reached: u32) -> JoinHandle<Result<()>> {
+        self.cut(1, 5 - reached);
+        let bench = self.clone();
+        tokio::spawn(async move { bench.change(op, Bytes::new()).await })
     }
 }
 
@@ -451,18 +467,7 @@ async fn a_hole_that_is_older_than_what_a_new_primary_cannot_read_is_not_taken_f
 async fn a_member_that_is_behind_a_cut_and_fails_once_to_read_its_block_keeps_it() {
     let bench = Arc::new(Bench::start().await);
     let disk = bench.simulate(3).await;
-    for block in 0..2 {
-        bench.write(block, block as u8 + 1).await;
-    }
-    bench.cut(1, 3);
-    let len = BLOCK as u64 + 50;
-    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
-    let half = tokio::spawn({
-        let bench = bench.clone();
-        async move { bench.change(StorageOp::Truncate(cut), Bytes::new()).await }
-    });
-    let is_cut = |block: &[u8]| block[..50] == [2; 50] && block[50..].iter().all(|b| *b == 0);
-    bench.until(async || (bench.damage(2, is_cut) > 0).then_some(())).await;
+    let half = bench.half_cut().await;
     let place = bench.until(async || place_of(&disk, 2)).await;
     disk.spoil_for("data-00000", place, 1);
     bench.kill(1);
@@ -506,18 +511,7 @@ async fn who_is_silent_while_the_new_primary_takes_other_bytes_gets_them_too() {
 #[tokio::test]
 async fn a_new_primary_leads_although_the_block_of_a_half_made_cut_is_damaged_everywhere() {
     let bench = Arc::new(Bench::start().await);
-    for block in 0..2 {
-        bench.write(block, block as u8 + 1).await;
-    }
-    bench.cut(1, 3);
-    let len = BLOCK as u64 + 50;
-    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
-    let half = tokio::spawn({
-        let bench = bench.clone();
-        async move { bench.change(StorageOp::Truncate(cut), Bytes::new()).await }
-    });
-    let is_cut = |block: &[u8]| block[..50] == [2; 50] && block[50..].iter().all(|b| *b == 0);
-    bench.until(async || (bench.damage(2, is_cut) > 0).then_some(())).await;
+    let half = bench.half_cut().await;
     bench.damage_filled(3, 2);
     bench.kill(1);
     bench.manager.take_out(1);

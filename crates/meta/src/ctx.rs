@@ -128,6 +128,12 @@ impl Ctx {
         self.session.as_ref().filter(|_| self.seq != 0).map(|session| &session.ledger)
     }
 
+    /// True if the request has opened a file before, which counts in its incarnation of the session: it is sent again.
+    pub fn has_opened(&self) -> bool {
+        let session = self.session.as_ref();
+        session.is_some_and(|session| session.has_opened(self.incarnation, self.seq))
+    }
+
     /// Fails unless root asks.
     pub fn need_root(&self) -> Result<()> {
         match self.cred.uid {

@@ -4,8 +4,8 @@
 //! the part in memory: which numbers have a reply there, and which are being worked on, so that a
 //! repeat waits for the first instead of racing it. What changed nothing (it was refused for good, or there
 //! was nothing to do) is not stored, but remembered here: a copy of the message that comes late, when it
-//! would change something, must not. Copies come by connections, which end with this process. Of what only opened a
-//! file it is remembered that it did: it is answered anew, without counting once more.
+//! would change something, must not. Copies come by connections, which end with this process. What only opened a file is
+//! answered anew: that it counts is remembered with what its session has open ([`crate::session`]).
 
 use parking_lot::Mutex;
 use prost::Message;
@@ -23,8 +23,6 @@ const FORGET_MAX: usize = 64;
 const FORGET_EACH: usize = 2;
 /// Most answers remembered of one session that changed nothing; beyond, the oldest is forgotten.
 const IDLE_MAX: usize = 1024;
-/// Most opens remembered of one session; one that is forgotten counts once more if it is sent again.
-const OPENS_MAX: usize = 65_536;
 /// Most numbers remembered of one session that its client has given up; beyond, the oldest is forgotten that the client names
 /// no more.
 const GIVEN_UP_MAX: usize = 1024;
@@ -39,9 +37,6 @@ struct State {
     stored: BTreeSet<u64>,
     /// How those were answered that changed nothing.
     idle: BTreeMap<u64, Arc<Result<MetaAnswer>>>,
-    /// Those of them that have opened a file, and in which incarnation of the session that counts. There are many, and
-    /// they have large answers.
-    opens: BTreeMap<u64, u64>,
     /// Numbers whose reply may be stored: the store was lost in the middle of the commit.
     doubtful: BTreeSet<u64>,
     /// Numbers being worked on, and by how many: who has begun, and commits of his that may outlive him.
@@ -76,10 +71,10 @@ pub(crate) struct Ledger {
 pub(crate) enum Begin {
     /// A mutation not seen before, or a mere open; whoever holds this works on it.
     New(Running),
-    /// Its reply is stored.
-    Repeat,
-    /// It has changed nothing, and was answered so.
-    Idle(Arc<Result<MetaAnswer>>),
+    /// Its reply is stored; the same.
+    Repeat(Running),
+    /// It has changed nothing, and was answered so; the same.
+    Idle(Running, Arc<Result<MetaAnswer>>),
     /// Its reply has reached the client already, or is wanted no more: a late copy of the message.
     Late,
 }
@@ -104,18 +99,19 @@ impl Ledger {
             {
                 let mut state = self.state.lock();
                 let forgetful = strake_base::is_broken("mutations-are-remembered");
-                if state.stored.contains(&seq) && !forgetful {
-                    return Begin::Repeat;
-                }
-                if state.is_over(seq) && !forgetful {
+                let is_stored = state.stored.contains(&seq) && !forgetful;
+                if !is_stored && state.is_over(seq) && !forgetful {
                     return Begin::Late;
                 }
-                if let Some(answer) = state.idle.get(&seq).filter(|_| !forgetful) {
-                    return Begin::Idle(answer.clone());
-                }
+                let idle = state.idle.get(&seq).filter(|_| !forgetful).cloned();
                 if let Entry::Vacant(place) = state.running.entry(seq) {
                     place.insert(1);
-                    return Begin::New(Running { ledger: self.clone(), seq });
+                    let running = Running { ledger: self.clone(), seq };
+                    return match idle {
+                        _ if is_stored => Begin::Repeat(running),
+                        Some(answer) => Begin::Idle(running, answer),
+                        None => Begin::New(running),
+                    };
                 }
             }
             ended.await;
@@ -162,11 +158,6 @@ impl Ledger {
         state.stored.len() >= STORED_MAX && unheard
     }
 
-    /// True if this number has opened a file, and has done nothing else, which counts in this incarnation of the session.
-    pub fn has_opened(&self, seq: u64, incarnation: u64) -> bool {
-        self.state.lock().opens.get(&seq) == Some(&incarnation)
-    }
-
     /// The reply to this number is stored now.
     pub fn stored(&self, seq: u64) {
         let mut state = self.state.lock();
@@ -189,30 +180,23 @@ impl Ledger {
         self.state.lock().doubtful.remove(&seq);
     }
 
-    /// This number has ended, in this incarnation of the session. Of what has changed nothing the answer is remembered
-    /// until the client has answered for it, which it has up to `answered`; but not an error that it may try again after.
-    pub fn ended(&self, seq: u64, answered: u64, incarnation: u64, answer: &Result<MetaAnswer>) {
+    /// This number has ended. Of what has changed nothing the answer is remembered until the client has answered for it,
+    /// which it has up to `answered`; but not an error that it may try again after, nor what only opened a file: there are
+    /// many, and they have large answers.
+    pub fn ended(&self, seq: u64, answered: u64, answer: &Result<MetaAnswer>) {
         let mut state = self.state.lock();
         state.hear(answered);
         let after = state.answered;
         state.idle = state.idle.split_off(&(after + 1));
         state.doubtful = state.doubtful.split_off(&(after + 1));
         let again = answer.as_ref().is_err_and(|error| error.advice() != Advice::GiveUp);
+        let opens = matches!(answer, Ok(MetaAnswer::Opened(_)));
         // What is stored is answered from there.
-        if !again && !state.stored.contains(&seq) && !state.is_over(seq) {
-            if let Ok(MetaAnswer::Opened(_)) = answer {
-                state.opens.insert(seq, incarnation);
-            } else {
-                state.idle.insert(seq, Arc::new(answer.clone()));
-            }
+        if !again && !opens && !state.stored.contains(&seq) && !state.is_over(seq) {
+            state.idle.insert(seq, Arc::new(answer.clone()));
         }
         while state.idle.len() > IDLE_MAX {
             state.idle.pop_first();
-        }
-        while state.opens.len() > OPENS_MAX
-            || state.opens.first_key_value().is_some_and(|(seq, _)| *seq <= after)
-        {
-            state.opens.pop_first();
         }
     }
 
@@ -261,8 +245,8 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
     use strake_types::{Error, ErrorKind};
-    use strake_wire::message::meta::Opened;
 
     #[tokio::test]
     async fn a_repeat_waits_for_the_first_and_for_its_commit() {
@@ -277,12 +261,15 @@ mod tests {
             assert!(futures::poll!(second.as_mut()).is_pending());
             ledger.stored(1);
             drop(commit);
-            assert!(matches!(second.await, Begin::Repeat));
+            assert!(matches!(second.await, Begin::Repeat(_)));
         }
         assert_eq!(ledger.forget(1, 1), [1]);
         assert!(matches!(ledger.begin(1).await, Begin::Late));
         ledger.keep(&[1]);
-        assert!(matches!(ledger.begin(1).await, Begin::Repeat));
+        let Begin::Repeat(repeat) = ledger.begin(1).await else { panic!("it is stored") };
+        assert!(ledger.begin(1).now_or_never().is_none(), "it is given again by one at a time");
+        drop(repeat);
+        assert!(matches!(ledger.begin(1).await, Begin::Repeat(_)));
     }
 
     #[tokio::test]
@@ -291,37 +278,20 @@ mod tests {
         let refused = Err(Error::new(ErrorKind::NotFound));
         for seq in [1, 2] {
             let Begin::New(running) = ledger.begin(seq).await else { panic!("new") };
-            ledger.ended(seq, 0, 1, &refused);
+            ledger.ended(seq, 0, &refused);
             drop(running);
         }
-        assert!(matches!(ledger.begin(1).await, Begin::Idle(answer) if *answer == refused));
+        assert!(matches!(ledger.begin(1).await, Begin::Idle(_, answer) if *answer == refused));
         ledger.forget(1, 1);
         assert!(matches!(ledger.begin(1).await, Begin::Late));
-        assert!(matches!(ledger.begin(2).await, Begin::Idle(answer) if answer.is_err()));
+        assert!(matches!(ledger.begin(2).await, Begin::Idle(_, answer) if answer.is_err()));
         for seq in 3..3 + 2 * IDLE_MAX as u64 {
-            ledger.ended(seq, 1, 1, &refused);
+            ledger.ended(seq, 1, &refused);
         }
         assert_eq!(ledger.state.lock().idle.len(), IDLE_MAX);
-        ledger.ended(5000, 4999, 1, &refused);
+        ledger.ended(5000, 4999, &refused);
         assert_eq!(ledger.state.lock().idle.len(), 1, "all others were answered");
         assert!(matches!(ledger.begin(9).await, Begin::Late));
-    }
-
-    #[test]
-    fn opens_are_remembered_apart_until_the_client_has_heard_of_them() {
-        let ledger = Ledger::default();
-        ledger.ended(1, 0, 1, &Err(Error::new(ErrorKind::NotFound)));
-        let opened = Ok(MetaAnswer::Opened(Opened::default()));
-        let last = OPENS_MAX as u64 + 2;
-        for seq in 2..=last {
-            ledger.ended(seq, 0, 1, &opened);
-        }
-        assert_eq!(ledger.state.lock().idle.len(), 1);
-        assert!(!ledger.has_opened(2, 1), "there is a bound to them");
-        assert!(ledger.has_opened(3, 1) && ledger.has_opened(last, 1));
-        assert!(!ledger.has_opened(last, 2), "it does not count there");
-        ledger.ended(last + 1, last, 1, &opened);
-        assert_eq!(ledger.state.lock().opens.len(), 1, "all others were answered");
     }
 
     #[test]
@@ -341,7 +311,7 @@ mod tests {
         assert!([2, 4, 7].into_iter().all(|seq| !ledger.is_over(seq)));
         assert!(matches!(ledger.begin(3).await, Begin::Late));
         assert!(matches!(ledger.begin(4).await, Begin::New(_)));
-        assert!(matches!(ledger.begin(5).await, Begin::Repeat), "it was done before");
+        assert!(matches!(ledger.begin(5).await, Begin::Repeat(_)), "it was done before");
         ledger.heard(4, &[]);
         assert!(ledger.is_over(6) && !ledger.is_over(7));
         let many: Vec<u64> = (10..10 + 2 * GIVEN_UP_MAX as u64).collect();
@@ -368,9 +338,9 @@ mod tests {
     async fn a_failed_mutation_may_be_tried_again() {
         let ledger = Arc::new(Ledger::with([5]));
         let Begin::New(running) = ledger.begin(6).await else { panic!("new") };
-        ledger.ended(6, 0, 1, &Err(Error::new(ErrorKind::Unavailable)));
+        ledger.ended(6, 0, &Err(Error::new(ErrorKind::Unavailable)));
         drop(running);
         assert!(matches!(ledger.begin(6).await, Begin::New(_)));
-        assert!(matches!(ledger.begin(5).await, Begin::Repeat));
+        assert!(matches!(ledger.begin(5).await, Begin::Repeat(_)));
     }
 }

@@ -4,6 +4,7 @@
 //! get a grace time to come back and tell what they hold open; until each has come back or has
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
+mod opens;
 mod questions;
 mod rests;
 mod uses;
@@ -12,7 +13,7 @@ use crate::claims::{Claims, Minds};
 use crate::leases::Holder;
 use crate::ledger::Ledger;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -77,6 +78,8 @@ struct Opens {
     /// Counted in this incarnation of the session: what another one opens or closes is not among them.
     incarnation: u64,
     counts: HashMap<Ino, Open>,
+    /// Numbers of the requests that count among them, closed since or not, until their client has heard of them.
+    numbers: BTreeSet<u64>,
 }
 
 /// How a session holds a file open.
@@ -343,6 +346,8 @@ impl Sessions {
             return Vec::new();
         }
         own.incarnation = incarnation;
+        // Whoever waits for an answer to one of them counts once more than what is named.
+        own.numbers.clear();
         let writable: HashSet<_> = writable.iter().collect();
         let before = std::mem::take(&mut own.counts);
         before.keys().for_each(|ino| opens.writes_no_more(*ino, session.id));
@@ -363,41 +368,6 @@ impl Sessions {
         gone.for_each(|ino| self.claims.give_up(*ino, session.id));
         self.told.notify_waiters();
         before.into_iter().filter(|(ino, open)| opens.take(*ino, open.count)).map(|h| h.0).collect()
-    }
-
-    /// The session has opened a file in this incarnation, and may write to it.
-    pub fn open(&self, session: &Session, ino: Ino, writes: bool, incarnation: u64) {
-        let mut opens = self.opens.lock();
-        let mut own = session.opens.lock();
-        let ended = session.ended.load(Ordering::Acquire);
-        if own.incarnation == incarnation && !ended {
-            opens.add(ino, 1, writes.then_some(session.id));
-            let open = own.counts.entry(ino).or_default();
-            (open.count, open.writes) = (open.count + 1, open.writes | writes);
-            if writes {
-                open.wake();
-            }
-        }
-    }
-
-    /// The session has closed a file once that it opened in this incarnation. True if nobody has it open any
-    /// more.
-    pub fn close(&self, session: &Session, ino: Ino, incarnation: u64) -> bool {
-        let mut opens = self.opens.lock();
-        let mut own = session.opens.lock();
-        let then = own.incarnation;
-        let Some(open) = own.counts.get_mut(&ino) else { return false };
-        if then != incarnation {
-            return false;
-        }
-        open.count -= 1;
-        if open.count == 0 {
-            own.counts.remove(&ino);
-            opens.writes_no_more(ino, session.id);
-            self.claims.give_up(ino, session.id);
-            self.told.notify_waiters();
-        }
-        opens.take(ino, 1)
     }
 
     /// Grants a session a range of a file that it has open for writing in this incarnation ([`Claims::grant`]).
@@ -572,9 +542,9 @@ mod tests {
     fn a_file_is_free_when_the_last_session_has_closed_it() {
         let sessions = Sessions::default();
         let (a, b) = (session(&sessions, 1, false), session(&sessions, 2, false));
-        sessions.open(&a, Ino(9), true, 0);
-        sessions.open(&a, Ino(9), true, 0);
-        sessions.open(&b, Ino(9), true, 0);
+        sessions.open(&a, Ino(9), true, 0, 0);
+        sessions.open(&a, Ino(9), true, 0, 0);
+        sessions.open(&b, Ino(9), true, 0, 0);
         assert!(!sessions.close(&a, Ino(9), 0));
         assert!(!sessions.close(&a, Ino(9), 0));
         assert!(!sessions.close(&a, Ino(9), 0), "closed once too often");
@@ -590,7 +560,7 @@ mod tests {
         let a = session(&sessions, 1, false);
         sessions.end(&a);
         assert!(a.check().is_err());
-        sessions.open(&a, Ino(9), true, 0);
+        sessions.open(&a, Ino(9), true, 0, 0);
         assert!(sessions.resume(&a, &[9], &[], 0).is_empty());
         assert!(!sessions.may_hold(Ino(9)));
     }
@@ -609,8 +579,8 @@ mod tests {
     fn a_resumed_session_closes_what_it_does_not_name() {
         let sessions = Sessions::default();
         let a = session(&sessions, 1, false);
-        sessions.open(&a, Ino(4), true, 0);
-        sessions.open(&a, Ino(5), true, 0);
+        sessions.open(&a, Ino(4), true, 0, 0);
+        sessions.open(&a, Ino(5), true, 0, 0);
         assert_eq!(sessions.resume(&a, &[5], &[], 0), [Ino(4)]);
         assert!(!a.expired(99) && a.expired(100));
         a.renew(200);
@@ -626,9 +596,9 @@ mod tests {
         sessions.resume(&a, &[9], &[], 2);
         assert!(a.is_outdated(1) && !a.is_outdated(2));
         assert!(!sessions.close(&a, Ino(9), 1), "it is in the list that came later");
-        sessions.open(&a, Ino(8), true, 1);
+        sessions.open(&a, Ino(8), true, 1, 0);
         assert!(!sessions.may_hold(Ino(8)), "its client asks again");
-        sessions.open(&a, Ino(7), true, 2);
+        sessions.open(&a, Ino(7), true, 2, 0);
         for late in [1, 2] {
             assert!(sessions.resume(&a, &[9], &[], late).is_empty());
             assert!(sessions.may_hold(Ino(7)), "the request {late} came before");

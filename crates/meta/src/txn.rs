@@ -72,18 +72,17 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
         Some(ledger) => match ledger.begin(ctx.seq).await {
             Begin::New(running) if ledger.is_in_doubt(ctx.seq) => {
                 if was_carried_out(ctx).await? {
-                    drop(running);
                     return Box::pin(repeat(ctx, op)).await;
                 }
                 Some(running)
             }
             Begin::New(_) if ledger.is_full() => return Err(unheard()),
             Begin::New(running) => Some(running),
-            Begin::Repeat => {
+            Begin::Repeat(_running) => {
                 strake_base::count_case("answer-from-store");
                 return Box::pin(repeat(ctx, op)).await;
             }
-            Begin::Idle(answer) => {
+            Begin::Idle(_running, answer) => {
                 strake_base::count_case("answer-from-memory");
                 let mut answer = (*answer).clone()?;
                 // It may have been recalled since, and followed.
@@ -95,7 +94,7 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
     };
     let answer = until_carried_out(ctx, op).await;
     if let Some(ledger) = ledger {
-        ledger.ended(ctx.seq, ctx.answered, ctx.incarnation, &answer);
+        ledger.ended(ctx.seq, ctx.answered, &answer);
     }
     if answer.is_ok() {
         durable(ctx, op).await?;
@@ -172,6 +171,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
         return Err(late());
     }
     op.prepare(ctx, &held).await?;
+    let counted = ctx.has_opened();
     let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);
     let mut answer = op.run(&mut tx).await?;
     if op.takes_room() && tx.writes() {
@@ -181,7 +181,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     // What is left to do may wait for storage servers: others use the directory meanwhile.
     about(&answer).iter().for_each(|ino| held.keep_only(*ino));
     if let Err(error) = op.finish(ctx, &answer).await {
-        opened_by(&answer).iter().for_each(|ino| close(ctx, *ino));
+        opened_by(&answer).filter(|_| !counted).iter().for_each(|ino| take_back(ctx, *ino));
         return Err(error);
     }
     Ok(Some(answer))
@@ -221,8 +221,8 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
     give_again(ctx, op, answer).await
 }
 
-/// Gives an answer again, after what is still to be done. Where that fails its caller has not opened the file that the
-/// answer says is open.
+/// Gives an answer again, after what is still to be done; nobody else works on its number meanwhile. Where that fails its
+/// caller has not opened the file that the answer says is open.
 async fn give_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
     let opened = hold_open(ctx, &answer);
     let answer = as_it_lies(ctx, answer).await?;
@@ -230,32 +230,25 @@ async fn give_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result
         let scope: Vec<Ino> = about(&answer).into_iter().filter(|ino| ctx.is_here(*ino)).collect();
         let _held = borrow::lock_here(ctx, &scope).await?;
         if let Err(error) = op.finish(ctx, &answer).await {
-            opened.iter().for_each(|ino| close(ctx, *ino));
+            opened.iter().for_each(|ino| take_back(ctx, *ino));
             return Err(error);
         }
-        // The same may be given twice at a time, and the other one have closed it.
-        hold_open(ctx, &answer);
     }
     durable(ctx, op).await?;
     Ok(answer)
 }
 
-/// The file that an answer says is open is so. Which it is, if it was not.
+/// The file that an answer says is open counts as such, once for this request. Which it is, if it did not yet.
 fn hold_open(ctx: &Ctx, answer: &MetaAnswer) -> Option<Ino> {
     let (session, ino) = (ctx.session.as_ref()?, opened_by(answer)?);
     ctx.volume.recopies.touch(ino);
-    // Nobody remembers how it was opened: where another handle of the session only reads, this one may write.
-    if ctx.volume.sessions.wakes(session, ino, ctx.incarnation) {
-        return None;
-    }
-    ctx.volume.sessions.open(session, ino, true, ctx.incarnation);
-    Some(ino)
+    ctx.volume.sessions.open_again(session, ino, ctx.incarnation, ctx.seq).then_some(ino)
 }
 
 /// A file that was opened for an answer which is not given.
-fn close(ctx: &Ctx, ino: Ino) {
+fn take_back(ctx: &Ctx, ino: Ino) {
     if let Some(session) = &ctx.session
-        && ctx.volume.sessions.close(session, ino, ctx.incarnation)
+        && ctx.volume.sessions.take_back(session, ino, ctx.incarnation, ctx.seq)
     {
         ctx.core.has_work(&ctx.volume);
     }

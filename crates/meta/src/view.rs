@@ -516,8 +516,9 @@ impl<'a> Tx<'a> {
 
     /// The session opens a file, and may write to it, if the transaction commits.
     pub fn opens(&mut self, ino: Ino, writes: bool) {
-        if let Some(session) = &self.ctx.session {
-            self.effects.opens.push((session.clone(), ino, writes, self.ctx.incarnation));
+        let Ctx { session, incarnation, seq, .. } = self.ctx;
+        if let Some(session) = session {
+            self.effects.opens.push((session.clone(), ino, writes, *incarnation, *seq));
         }
     }
 

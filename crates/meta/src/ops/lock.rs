@@ -51,11 +51,11 @@ pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
     let Some(ledger) = ctx.ledger() else { return carry_out(ctx, op).await };
     let _running = match ledger.begin(ctx.seq).await {
         Begin::New(running) => running,
-        Begin::Idle(answer) => return (*answer).clone(),
-        Begin::Repeat | Begin::Late => return Err(late()),
+        Begin::Idle(_, answer) => return (*answer).clone(),
+        Begin::Repeat(_) | Begin::Late => return Err(late()),
     };
     let answer = carry_out(ctx, op).await;
-    ledger.ended(ctx.seq, ctx.answered, ctx.incarnation, &answer);
+    ledger.ended(ctx.seq, ctx.answered, &answer);
     answer
 }
 

@@ -1,6 +1,6 @@
 //! Opens a regular file.
 
-use super::open_file::{open_existing, view};
+use super::open_file::{open_existing, opened};
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
@@ -25,11 +25,9 @@ impl Mutation for Open {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let inode = tx.inode(Ino(self.ino)).await?;
-        let Ctx { seq, incarnation, .. } = *tx.ctx;
-        let counts = tx.ctx.ledger().is_some_and(|ledger| ledger.has_opened(seq, incarnation));
-        let opened = match counts {
+        let opened = match tx.ctx.has_opened() && !self.mode.truncate {
             // It is sent again, and was allowed.
-            true => view(tx, &inode, &self.mode).await?,
+            true => opened(tx, &inode, &self.mode).await?,
             false => open_existing(tx, &inode, &self.mode).await?,
         };
         Ok(MetaAnswer::Opened(opened))

@@ -117,21 +117,26 @@ mod tests {
     fn who_has_woken_does_not_rest_by_what_he_said_before() {
         let sessions = Sessions::default();
         let writer = session(&sessions, 1, true);
-        sessions.open(&writer, INO, true, 0);
+        sessions.open(&writer, INO, true, 0, 0);
         rest(&sessions, &writer, 0);
         assert_eq!(staying(&sessions), [1], "it was not asked");
         let by_asking = |sessions: &Sessions, writer: &Session| {
             assert!(sessions.wakes(writer, INO, 0));
         };
         let by_opening = |sessions: &Sessions, writer: &Session| {
-            sessions.open(writer, INO, true, 0);
+            sessions.open(writer, INO, true, 0, 0);
         };
-        for wakes in [by_asking as fn(&Sessions, &Session), by_opening] {
+        // The first answer was lost, and it has rested since.
+        let by_sending_again = |sessions: &Sessions, writer: &Session| {
+            sessions.open(writer, INO, true, 0, 5);
+        };
+        sessions.open(&writer, INO, true, 0, 5);
+        for wakes in [by_asking as fn(&Sessions, &Session), by_opening, by_sending_again] {
             sessions.ask_to_rest(&writer, INO, 7);
             let asked = number(&writer);
             rest(&sessions, &writer, asked);
             assert!(staying(&sessions).is_empty());
-            sessions.open(&writer, INO, false, 0);
+            sessions.open(&writer, INO, false, 0, 0);
             assert!(staying(&sessions).is_empty(), "to read it is no reason");
             wakes(&sessions, &writer);
             rest(&sessions, &writer, asked);
@@ -150,13 +155,13 @@ mod tests {
     fn a_file_stays_for_those_who_do_not_ask_where_it_lies() {
         let sessions = Sessions::default();
         let (reader, writer) = (session(&sessions, 1, true), session(&sessions, 2, true));
-        sessions.open(&reader, INO, false, 0);
-        sessions.open(&writer, INO, true, 0);
+        sessions.open(&reader, INO, false, 0, 0);
+        sessions.open(&writer, INO, true, 0, 0);
         let to_rest = || sessions.to_rest(INO).map(|busy| busy.len());
         assert_eq!((staying(&sessions), to_rest()), (vec![2], Some(1)));
         assert_eq!(sessions.staying(INO, true).len(), 2, "nobody is told of anything");
         let old = session(&sessions, 3, false);
-        sessions.open(&old, INO, false, 0);
+        sessions.open(&old, INO, false, 0, 0);
         assert_eq!((staying(&sessions).len(), to_rest()), (2, None), "it is of no use");
         sessions.close(&old, INO, 0);
         writer.lose();

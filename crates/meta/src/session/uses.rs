@@ -107,7 +107,10 @@ mod tests {
             110..120 => {
                 sessions.wakes(own, Ino(ino), *incarnation);
             }
-            _ => sessions.open(own, Ino(ino), random.percent(30), *incarnation),
+            _ => {
+                let (writes, seq) = (random.percent(30), random.below(50));
+                sessions.open(own, Ino(ino), writes, *incarnation, seq);
+            }
         }
     }
 

@@ -291,6 +291,25 @@ async fn what_several_clients_open_as_they_make_it_is_open_to_each_of_them_alone
     }
 }
 
+/// A copy of the message that came when the file was closed again opened it for as long as the session went on.
+#[tokio::test]
+async fn what_is_opened_as_it_is_made_with_others_counts_once_however_often_it_is_sent() {
+    let (_, world) = counting().await;
+    let root = world.root();
+    let ops = files(3).into_iter().map(|op| Create { open: Some(BOTH), ..op });
+    let ops: Vec<Create> = ops.collect();
+    let made = at_once(&world, &root, &ops).await;
+    for ((op, seq), made) in ops.iter().zip(1..).zip(&made) {
+        let ino = created(made).attr.ino;
+        let again = || root.call_seq(seq, 0, MetaOp::Create(op.clone()));
+        again().await.unwrap();
+        assert_eq!(world.opens(ino).await, 1);
+        root.close(ino).await.unwrap();
+        again().await.unwrap();
+        assert_eq!(world.opens(ino).await, 0);
+    }
+}
+
 /// Those of a transaction that was not carried out are deleted by the next of the same client.
 #[tokio::test]
 async fn replies_that_several_clients_have_are_deleted_though_the_commit_conflicts() {

@@ -23,7 +23,8 @@ use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result
 use strake_wire::member::MetaRole;
 use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{
-    Look, MetaAnswer, MetaOp, MetaRequest, OpenMode, OpenSession, Publish, Recalled, Recalls, Told,
+    Look, MetaAnswer, MetaOp, MetaRequest, Open, OpenMode, OpenSession, Publish, Recalled, Recalls,
+    Told,
 };
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
@@ -727,6 +728,29 @@ async fn who_is_answered_an_open_to_write_again_counts_as_one_who_may_beside_a_h
     assert_eq!(stay(), 0, "who reads asks where it lies");
     user.call_seq(1, 0, MetaOp::Create(open)).await.unwrap();
     assert_eq!(stay(), 1);
+}
+
+/// It had rested since it was sent first, and counted as resting: what it wrote then went to where the file had been.
+#[tokio::test]
+async fn who_sends_an_open_to_write_again_is_awake() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let core = world.server.core();
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    let stay = || volume.sessions.staying(Ino(ino), false).len();
+    let user = moving(&world).await;
+    recalls(&user, 0).await;
+    let open = || user.call_seq(1, 0, MetaOp::Open(Open { ino, mode: BOTH }));
+    open().await.unwrap();
+    assert_eq!(stay(), 1);
+    let session = volume.sessions.get(user.session).unwrap();
+    volume.sessions.ask_to_rest(&session, Ino(ino), 1);
+    tokio::select! {
+        () = world.until(async || stay() == 0) => {}
+        never = obey_recalls(&user) => match never {},
+    }
+    open().await.unwrap();
+    assert_eq!((stay(), world.opens(ino).await), (1, 1));
 }
 
 #[tokio::test]

@@ -15,8 +15,8 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Alone, Kv};
 use strake_types::layout::Placement;
 use strake_types::{
-    ChunkIndex, Credentials, Error, ErrorKind, FileKind, GroupId, Layout, Result, ServerId, Shares,
-    VolumeId,
+    ChunkIndex, Credentials, Error, ErrorKind, FileKind, GroupId, Ino, Layout, Result, ServerId,
+    Shares, VolumeId,
 };
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::{CapabilityKey, Rights};
@@ -621,6 +621,12 @@ impl World {
             }
         }
         inodes
+    }
+
+    /// How often a file of the first share counts as open.
+    pub async fn opens(&self, ino: u64) -> u32 {
+        let volume = self.server.core().volume(VolumeId(1)).await.unwrap();
+        volume.sessions.users_of(Ino(ino)).iter().map(|(_, count)| count).sum()
     }
 
     /// Number of keys whose first byte is `kind`.

@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::message::meta::{
-    MetaAnswer, MetaOp, MetaRequest, Open, OpenMode, OpenSession, RenewSession, Unlink,
+    Create, MetaAnswer, MetaOp, MetaRequest, Open, OpenMode, OpenSession, RenewSession, Unlink,
 };
 use strake_wire::service::MetaService;
 
@@ -23,6 +23,132 @@ async fn an_open_that_fails_again_when_it_is_repeated_leaves_the_file_closed() {
     world.storage.away.store(false, Ordering::SeqCst);
     root.unlink(1, "f").await.unwrap();
     world.until(async || root.getattr(ino).await.is_err()).await;
+}
+
+/// The one that failed took the count of the other away, or did not count when it was answered at last.
+#[tokio::test]
+async fn an_open_that_fails_again_beside_another_one_leaves_that_one_open() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"contents").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    world.storage.away.store(true, Ordering::SeqCst);
+    for _ in 0..2 {
+        assert_eq!(kind(root.call_seq(1, 0, cut(ino)).await), ErrorKind::Unavailable);
+        assert_eq!(world.opens(ino).await, 1);
+    }
+    world.storage.away.store(false, Ordering::SeqCst);
+    for _ in 0..2 {
+        root.call_seq(1, 0, cut(ino)).await.unwrap();
+        assert_eq!(world.opens(ino).await, 2);
+    }
+}
+
+fn cut(ino: u64) -> MetaOp {
+    MetaOp::Open(Open { ino, mode: OpenMode { truncate: true, ..BOTH } })
+}
+
+/// What makes a file and opens it, or opens the one that is there.
+fn make(name: &str, truncate: bool) -> MetaOp {
+    let open = Some(OpenMode { truncate, ..BOTH });
+    MetaOp::Create(Create { open, exclusive: false, ..new(1, name, FileKind::File, 0o644) })
+}
+
+/// Of those that were answered again one counted for all, and none beside a handle that the client had named: the first close
+/// took that away, and the file was deleted under the others.
+#[tokio::test]
+async fn opens_whose_answers_a_restart_has_lost_count_once_each() {
+    for named in [0, 1] {
+        let world = World::new().await;
+        let root = world.root();
+        let first = root.call_seq(1, 0, make("f", false)).await.unwrap();
+        let MetaAnswer::Created(first) = first else { panic!("not what was asked") };
+        let ino = first.attr.ino;
+        let op = |seq: u64| match seq {
+            1 => make("f", false),
+            2 => make("f", true),
+            _ => cut(ino),
+        };
+        for seq in [2, 3] {
+            root.call_seq(seq, 0, op(seq)).await.unwrap();
+        }
+        assert_eq!(world.opens(ino).await, 3);
+        let world = world.killed().await;
+        assert!(world.open_session(world.session, &vec![ino; named]).await.resumed);
+        let root = world.root();
+        for (seq, before) in [(3, 0), (1, 1), (3, 2), (2, 2), (1, 3), (2, 3)] {
+            assert_eq!(world.opens(ino).await, named as u32 + before, "before {seq}");
+            root.call_seq(seq, 0, op(seq)).await.unwrap();
+        }
+        root.unlink(1, "f").await.unwrap();
+        for left in (0..named as u32 + 3).rev() {
+            root.getattr(ino).await.unwrap();
+            root.close(ino).await.unwrap();
+            assert_eq!(world.opens(ino).await, left);
+        }
+        world.until(async || root.getattr(ino).await.is_err()).await;
+    }
+}
+
+/// A copy of the first one's message opened the file for ever when both were closed.
+#[tokio::test]
+async fn what_is_closed_before_another_open_is_answered_again_stays_so_and_the_other_counts() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    for seq in [1, 2] {
+        root.call_seq(seq, 0, cut(ino)).await.unwrap();
+    }
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[]).await.resumed);
+    let root = world.root();
+    root.call_seq(1, 0, cut(ino)).await.unwrap();
+    root.close(ino).await.unwrap();
+    assert_eq!(world.opens(ino).await, 0);
+    for seq in [2, 1] {
+        root.call_seq(seq, 0, cut(ino)).await.unwrap();
+        assert_eq!(world.opens(ino).await, 1);
+    }
+    root.close(ino).await.unwrap();
+    root.call_seq(1, 0, cut(ino)).await.unwrap();
+    assert_eq!(world.opens(ino).await, 0);
+}
+
+/// What changes nothing is not stored, and was answered from memory: without being counted, if another one was.
+#[tokio::test]
+async fn opens_that_change_nothing_count_once_each_when_their_client_has_come_back() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    for named in [0, 1] {
+        world.open_session(world.session, &vec![ino; named]).await;
+        for seq in [1, 2, 1, 2] {
+            root.call_seq(seq, 0, make("f", false)).await.unwrap();
+        }
+        assert_eq!(world.opens(ino).await, named as u32 + 2);
+    }
+    assert_eq!(world.keys(b'R').await, 0);
+}
+
+/// It counted for as long as the session went on: nobody closed it once more.
+#[tokio::test]
+async fn a_late_copy_of_an_open_that_was_answered_opens_nothing() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.call_seq(1, 0, cut(ino)).await.unwrap();
+    root.close(ino).await.unwrap();
+    for answered in [0, 1] {
+        // The next one has its client forget what was answered.
+        root.call_seq(2, answered, MetaOp::Open(Open { ino, mode: BOTH })).await.unwrap();
+        root.call_seq(1, answered, cut(ino)).await.unwrap();
+        assert_eq!(world.opens(ino).await, 1);
+    }
+    root.close(ino).await.unwrap();
+    root.call_seq(1, 1, cut(ino)).await.unwrap();
+    assert_eq!(world.opens(ino).await, 0);
 }
 
 /// Each try counted, and the client closed it once: the file was not deleted when its name was gone.

@@ -604,7 +604,7 @@ fn use_parts(player: &mut Player, noted: &mut Vec<Used>, all_held: &[Held]) {
 fn who_reads_or_looks_sees_what_several_mounts_have_written_to_parts_of_a_file() {
     Stage::new().perform("parts", |stage, seed| {
         let first = first_blocks(stage, seed, 4096, 1);
-        // All have it open before the first one writes: who writes alone claims nothing for a while.
+        // All have it open before the first one writes: who has it alone needs no claims.
         let held = stage.play(seed, hold_file);
         judged(&first, &stage.play(seed, |player, noted| use_parts(player, noted, &held)))
     });

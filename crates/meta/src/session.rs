@@ -392,16 +392,15 @@ impl Sessions {
         self.claims.grant(ino, session.id, needed, most, now_ms)
     }
 
-    /// True if a session may claim something of a file: others write to it as well, everybody who has it open may, and asks
-    /// before he reads or writes; and nobody may have it open of whom that is not known. Those who read now and then would
-    /// wait for all that one writer holds back.
-    pub fn may_be_claimed(&self, ino: Ino, own: &Session) -> bool {
+    /// True if those who write to a file may claim something of it: everybody who has it open may write, and asks before he
+    /// reads or writes; and nobody may have it open of whom that is not known. Who only reads would wait, each time, for all
+    /// that one writer holds back. Who is left alone by others goes on to claim.
+    pub fn may_be_claimed(&self, ino: Ino) -> bool {
         let may = |other: &Arc<Session>| match other.minds.is_so() {
             true => !other.has(ino, |open| !open.writes),
             false => !other.has(ino, |_| true),
         };
-        let all_may = || self.all.read().values().all(may);
-        self.others_write(own, ino) && !self.somebody_absent() && all_may()
+        !self.somebody_absent() && self.all.read().values().all(may)
     }
 
     /// The sessions that have claims on a file, or may have some of an earlier server: what one holds back by these that has

@@ -72,7 +72,7 @@ async fn grant(ctx: &Ctx, session: &Session, op: &Claim) -> Result<Outcome> {
     let _held = lock_here(ctx, &[ino]).await?;
     let inode = Tx::reader(ctx).inode(ino).await?;
     let fits = inode.consistency() == Consistency::Strict && !inode.inline && inode.nlink > 0;
-    if !fits || !sessions.writes(session, ino) || !sessions.may_be_claimed(ino, session) {
+    if !fits || !sessions.writes(session, ino) || !sessions.may_be_claimed(ino) {
         return Ok(Outcome::Never);
     }
     if claims.is_paused(ino, ctx.core.monotonic_ms()) {
@@ -97,7 +97,7 @@ async fn grant(ctx: &Ctx, session: &Session, op: &Claim) -> Result<Outcome> {
         return Ok(Outcome::NotNow);
     };
     // Whoever has opened the file since then is found here, or finds that something is claimed.
-    Ok(if sessions.may_be_claimed(ino, session) { Outcome::Granted(end) } else { Outcome::Never })
+    Ok(if sessions.may_be_claimed(ino) { Outcome::Granted(end) } else { Outcome::Never })
 }
 
 #[cfg(test)]

@@ -343,14 +343,22 @@ async fn claims_end_with_the_last_handle_and_with_the_session() {
     assert_eq!(refused.end, 0, "it has the file not open");
 }
 
-/// Who reads it now and then would wait for all that is held back, also for a server that is lost.
-#[tokio::test]
-async fn one_who_writes_alone_claims_nothing() {
+/// He told each write until he had closed the file, too.
+#[tokio::test(start_paused = true)]
+async fn who_is_left_alone_goes_on_to_claim_until_somebody_reads() {
     let world = World::new().await;
     let (a, b, ino) = two_writers(&world).await;
+    let all = [&a, &b];
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    assert_eq!(claim(&b, wish(ino, 20..30, 30)).await, granted(30));
     b.close(ino).await.unwrap();
-    let refused = while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await;
-    assert!(refused.end == 0 && refused.through_ms >= 1_000, "{refused:?}");
+    assert_eq!(while_heeding(&all, claim(&a, wish(ino, 10..30, 30))).await, granted(30));
+    assert!(b.open(ino, READ).await.unwrap().unsettled, "he waits for what is held back");
+    while_heeding(&all, b.call(MetaOp::Settle(Inode { ino }))).await.unwrap();
+    assert!(!is_claimed(&world, ino));
+    world.clock.advance_ms(PAUSE_MS);
+    let refused = while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await;
+    assert!(refused.end == 0 && refused.through_ms >= 1_000, "somebody reads: {refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

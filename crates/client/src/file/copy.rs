@@ -53,7 +53,7 @@ impl Volume {
         if same && source_offset.abs_diff(target_offset) < len {
             return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));
         }
-        let began = self.now();
+        let began = (source.state.life(), self.now());
         self.refresh_attr(&source.state, &(0..0)).await?;
         self.claim_nothing(&target.state).await?;
         // Before all is sent: it may be moved out meanwhile, unsent.
@@ -67,7 +67,7 @@ impl Volume {
         let ranges = (source_offset, target_offset, len.min(SERVER_BYTES_MAX));
         let on_servers = match is_inline {
             true => Ok(None),
-            false => self.copy_on_servers((&source.state, began), target, ranges).await,
+            false => self.copy_on_servers(began, target, ranges).await,
         };
         let copied = match on_servers {
             Ok(Some(copied)) => Ok(copied),
@@ -94,14 +94,15 @@ impl Volume {
         Ok(copied)
     }
 
-    /// None where it cannot or should not be done there. The source lay where it is known to lie after the copying `began`.
+    /// None where it cannot or should not be done there. The source lay where it is known to lie after the copying `began`, in
+    /// this life of it.
     async fn copy_on_servers(
         self: &Arc<Self>,
-        (source, mut began): (&Arc<FileState>, Duration),
+        (mut life_there, mut began): (Life<'_>, Duration),
         file: &Arc<OpenFile>,
         (from, to, len): (u64, u64, u64),
     ) -> Result<Option<u64>> {
-        let target = &file.state;
+        let (source, target) = (life_there.file(), &file.state);
         if target.core().is_inline() && to + len <= self.inline_bytes_max() {
             return Ok(None);
         }
@@ -129,11 +130,11 @@ impl Volume {
                 .buffer_unordered(REQUESTS_MAX)
                 .try_collect::<Vec<()>>()
                 .await;
-            let looked = self.now();
+            let (living, looked) = (source.life(), self.now());
             // Once in many minutes at most: so long nobody moves it again.
-            let moved = self.has_moved(source, Some(&source_at), began).await;
+            let moved = self.has_moved(life_there, Some(&source_at), began).await;
             match moved.and_then(|moved| moved.then(|| source.core().placement()).transpose()) {
-                Ok(Some(now_at)) => (source_at, began) = (now_at, looked),
+                Ok(Some(now_at)) => (source_at, life_there, began) = (now_at, living, looked),
                 Ok(None) => break copied,
                 Err(error) => break copied.and(Err(error)),
             }

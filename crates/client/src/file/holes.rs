@@ -32,10 +32,10 @@ impl Volume {
     ) -> Result<u64> {
         let _timer = self.count(Op::Seek);
         loop {
-            let (began, mut from) = (self.now(), None);
+            let (life, began, mut from) = (file.state.life(), self.now(), None);
             let found = self.seek_once(&file.state, (offset, to), &mut from).await;
             // Once in many minutes at most: so long nobody moves it again.
-            if !self.has_moved(&file.state, from.as_ref(), began).await? {
+            if !self.has_moved(life, from.as_ref(), began).await? {
                 return found;
             }
         }

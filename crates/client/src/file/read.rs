@@ -93,11 +93,11 @@ impl Volume {
         file.check_readable(self)?;
         let mut unleased = Some(unleased);
         loop {
-            let (began, mut from) = (self.now(), None);
+            let (life, began, mut from) = (file.state.life(), self.now(), None);
             let tell = || unleased.take().into_iter().for_each(|tell| tell());
             let read = self.read_once(file, &range, tells, tell, &mut from).await;
             // Once in many minutes at most: so long nobody moves it again.
-            if !self.has_moved(&file.state, from.as_ref(), began).await? {
+            if !self.has_moved(life, from.as_ref(), began).await? {
                 return read;
             }
         }

@@ -4,6 +4,7 @@
 //! is written must not go where the file was: who may write to it is asked whether he rests. A file of which nothing is
 //! unwritten or untold does, and its next write asks first. The metadata server counts nobody as resting who has asked.
 
+use super::Life;
 use super::state::{Core, FileState};
 use crate::ops::{done, unexpected};
 use crate::volume::Volume;
@@ -141,15 +142,19 @@ impl Volume {
         }
     }
 
-    /// True if a file may not have lain there any more when that was read which was begun then: what lies where it was is kept
-    /// for a while, so it is only looked at after a long time. `None`: nothing was read of where it lies.
+    /// True if a file may not have lain there any more when that was read which was begun then, in that life of it: what lies
+    /// where it was is kept for a while, so it is only looked at after a long time. Or in another life: the clock of a machine
+    /// that was held stands still, and after so long its session is over, and nothing is read before it knows. `None`: nothing
+    /// was read of where it lies.
     pub(crate) async fn has_moved(
         &self,
-        file: &FileState,
+        life: Life<'_>,
         from: Option<&Arc<Placement>>,
         began: Duration,
     ) -> Result<bool> {
-        let is_young = self.now().saturating_sub(began) < Duration::from_millis(OLD_PLACE_MS);
+        let file = life.file();
+        let took = self.now().saturating_sub(began);
+        let is_young = took < Duration::from_millis(OLD_PLACE_MS) && life.lasts();
         let Some(from) = from.filter(|_| !is_young) else { return Ok(false) };
         let _newest: Attr = self.fetch_attr(file.ino(), false).await?;
         let core = file.core();

@@ -231,15 +231,27 @@ async fn what_took_long_to_read_is_read_again_where_the_file_lies_now() {
     let file = create(&volume, "a").await;
     write(&volume, &file, 0, pattern(1, 100_000)).await;
     volume.fsync(&file, false).await.unwrap();
-    let began = volume.now();
+    let (life, began) = (file.state.life(), volume.now());
     let from = file.state.core().placement().unwrap();
     fake.lay_elsewhere(file.ino());
-    assert!(
-        !volume.has_moved(&file.state, Some(&from), began).await.unwrap(),
-        "it lies there still"
-    );
+    assert!(!volume.has_moved(life, Some(&from), began).await.unwrap(), "it lies there still");
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert!(volume.has_moved(&file.state, Some(&from), began).await.unwrap());
+    assert!(volume.has_moved(life, Some(&from), began).await.unwrap());
     let now = file.state.core().placement().unwrap();
-    assert!(!volume.has_moved(&file.state, Some(&now), began).await.unwrap());
+    assert!(!volume.has_moved(life, Some(&now), began).await.unwrap());
+}
+
+/// A virtual machine that its host has held does not know that time went by.
+#[tokio::test]
+async fn what_was_read_over_the_end_of_a_session_is_read_again_where_the_file_lies_now() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 100_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let (life, began) = (file.state.life(), volume.now());
+    let from = file.state.core().placement().unwrap();
+    fake.lay_elsewhere(file.ino());
+    fake.forget_session();
+    volume.tick_session(volume.share_of(Ino::ROOT), 5).await;
+    assert!(volume.has_moved(life, Some(&from), began).await.unwrap());
 }

@@ -40,10 +40,9 @@ pub(crate) async fn settle(
     patience: &Patience,
 ) -> Result<()> {
     let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
-    let Some(inode) = Tx::reader(ctx).find_inode(ino).await? else { return Ok(()) };
-    if inode.inline || !inode.is_file() || inode.nlink == 0 {
+    let Some(inode) = Tx::reader(ctx).find_inode(ino).await?.filter(|inode| matters(inode)) else {
         return Ok(());
-    }
+    };
     finish_cut_of(ctx, &inode).await?;
     // Its writer may have told of some bytes only. What it occupies is counted when no other one writes to it.
     ctx.volume.uncounted.note(ino);
@@ -77,6 +76,22 @@ pub(crate) async fn settle(
         set(ctx, ino, inode.occupied.max(1)).await?;
     }
     settled
+}
+
+/// As [`settle`], of a file to which the client may have written, and of which a group does not say in the end what it has: it
+/// has another version all the same. Who asks for that knows that the client is fenced, and so does a group before it answers him.
+pub(crate) async fn give_up(ctx: &Ctx, ino: Ino) -> Result<()> {
+    let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+    let inode = Tx::reader(ctx).find_inode(ino).await?.filter(|inode| matters(inode));
+    match inode.filter(|inode| inode.length > 0) {
+        Some(inode) => set(ctx, ino, inode.occupied.max(1)).await,
+        None => Ok(()),
+    }
+}
+
+/// True if a file has contents on targets that somebody may open.
+fn matters(inode: &Inode) -> bool {
+    inode.is_file() && !inode.inline && inode.nlink > 0
 }
 
 /// What one of its groups has of a file at its end and behind it, if its primary says so in time: chunks before that make it no

@@ -14,7 +14,7 @@ use crate::ops::sessions::end;
 use crate::recopy;
 use crate::session::Session;
 use crate::volume::Volume;
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -76,6 +76,9 @@ async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) ->
         }
         let client = &session.client;
         tracing::warn!("volume {}: lengths of files of {client} are not known: {error}", volume.id);
+        if let Err(error) = in_time("the metadata store", give_up(core, volume, session)).await {
+            tracing::warn!("volume {}: some may show what was before it: {error}", volume.id);
+        }
     }
     if session.holder.believes(core.monotonic_ms()) {
         // Who was evicted may not have heard of it yet. What is changed meanwhile is recalled from it as from others.
@@ -89,18 +92,9 @@ async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) ->
 /// the last call has ended.
 async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
     let (ctx, patience) = (&Ctx::own(core, volume), &lengths::patience());
-    let mut files: BTreeSet<Ino> = volume.sessions.held(session).into_iter().collect();
-    files.extend(volume.ranges.of_session(session.id).into_iter().map(|(_, ino)| ino));
-    {
-        let mut settling = session.settling.lock();
-        settling.since_ms.get_or_insert(core.monotonic_ms());
-        files.retain(|ino| !settling.done.contains(ino));
-    }
-    let settled = stream::iter(files).map(|ino| async move {
+    session.settling.lock().since_ms.get_or_insert(core.monotonic_ms());
+    let settled = stream::iter(unsettled(volume, session)).map(|(ino, may_write)| async move {
         let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));
-        let sessions = &volume.sessions;
-        // It may not have come back after a restart, and what is known of it is what it had locked.
-        let may_write = sessions.writes(session, ino) || !sessions.holds(session, ino);
         lengths::settle(ctx, ino, may_write, patience).await.map_err(about)?;
         session.settling.lock().done.insert(ino);
         Ok(())
@@ -108,6 +102,29 @@ async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Re
     // All that can be, whatever becomes of the others.
     let first_wins = |so_far: Result<()>, one| async move { so_far.and(one) };
     settled.buffer_unordered(PARALLEL).fold(Ok(()), first_wins).await
+}
+
+/// Files of a lost client that are not settled, and whether it may have written to them.
+fn unsettled(volume: &Volume, session: &Session) -> Vec<(Ino, bool)> {
+    let sessions = &volume.sessions;
+    let mut files: BTreeSet<Ino> = sessions.held(session).into_iter().collect();
+    files.extend(volume.ranges.of_session(session.id).into_iter().map(|(_, ino)| ino));
+    let settling = session.settling.lock();
+    let left = files.into_iter().filter(|ino| !settling.done.contains(ino));
+    // It may not have come back after a restart, and what is known of it is what it had locked.
+    left.map(|ino| (ino, sessions.writes(session, ino) || !sessions.holds(session, ino))).collect()
+}
+
+/// What storage servers do not say is not waited for any more. What it may have written over they have all the same.
+async fn give_up(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
+    let ctx = &Ctx::own(core, volume);
+    let files = unsettled(volume, session).into_iter().filter(|(_, may_write)| *may_write);
+    let given_up = |(ino, _): (Ino, bool)| async move {
+        lengths::give_up(ctx, ino).await?;
+        session.settling.lock().done.insert(ino);
+        Ok(())
+    };
+    stream::iter(files.map(Ok::<_, Error>)).try_for_each_concurrent(PARALLEL, given_up).await
 }
 
 async fn in_time(who: &str, work: impl Future<Output = Result<()>>) -> Result<()> {

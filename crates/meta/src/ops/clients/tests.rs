@@ -8,7 +8,7 @@ use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{ErrorKind, FileKind, SessionId, VolumeId};
-use strake_wire::message::common::Template;
+use strake_wire::message::common::{Attributes, Template};
 use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{
     Client, ClientRef, Create, Lock, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Recalls,
@@ -30,6 +30,11 @@ async fn evict_unsettled(world: &World, session: u64) {
     *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(_)));
     world.root().call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
     world.until(async || world.map.is_fenced(VolumeId(1), SessionId(session))).await;
+}
+
+/// It is asked how long its files are.
+fn is_settling(session: &Session) -> bool {
+    session.settling.lock().since_ms.is_some()
 }
 
 #[tokio::test]
@@ -197,6 +202,18 @@ async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {
     assert_eq!(root.getattr(ino).await.unwrap().length, length);
 }
 
+/// A file of ten bytes that are on targets, as its writer has told.
+async fn told_file(root: &User<'_>, name: &str) -> Attributes {
+    let ino = root.file(1, name).await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let (length_min, occupied_delta) = (10, 10);
+    let told = Publish { ino, length_min, occupied_delta, ..Publish::default() };
+    let told = root.publish(told).await.unwrap();
+    root.close(ino).await.unwrap();
+    told
+}
+
 /// Of what it had written over it had told nobody: others went on by what they had read ahead, or kept, of that.
 #[tokio::test]
 async fn what_a_lost_client_may_have_written_over_has_another_version() {
@@ -206,13 +223,8 @@ async fn what_a_lost_client_may_have_written_over_has_another_version() {
     let client = root.clone().at(session);
     let mut files = Vec::new();
     for (name, writes) in [("written", true), ("read", false)] {
-        let ino = root.file(1, name).await.unwrap();
-        root.open(ino, BOTH).await.unwrap();
-        root.move_out(ino).await.unwrap();
-        let (length_min, occupied_delta) = (10, 10);
-        let told = Publish { ino, length_min, occupied_delta, ..Publish::default() };
-        let before = root.publish(told).await.unwrap();
-        client.open(ino, OpenMode { write: writes, ..BOTH }).await.unwrap();
+        let before = told_file(&root, name).await;
+        client.open(before.ino, OpenMode { write: writes, ..BOTH }).await.unwrap();
         files.push((before, u64::from(writes)));
     }
     root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
@@ -223,6 +235,24 @@ async fn what_a_lost_client_may_have_written_over_has_another_version() {
         assert_eq!(after.version, before.version + steps);
         assert_eq!((after.length, after.mtime, after.occupied), (10, before.mtime, 10));
     }
+}
+
+/// It kept its version, and so did those who had kept what was before.
+#[tokio::test]
+async fn what_a_lost_client_may_have_written_over_has_another_version_in_the_end() {
+    let world = World::new().await;
+    let root = world.root();
+    let before = told_file(&root, "f").await;
+    let session = world.open_session(0, &[]).await.session;
+    root.clone().at(session).open(before.ino, BOTH).await.unwrap();
+    evict_unsettled(&world, session).await;
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    world.until(async || volume.sessions.get(session).is_some_and(|s| is_settling(&s))).await;
+    world.clock.advance_ms(70_000);
+    let again = world.open_session(0, &[]).await.session;
+    world.until(async || volume.sessions.get(session).is_none()).await;
+    let after = world.root().at(again).getattr(before.ino).await.unwrap();
+    assert_eq!((after.version, after.length), (before.version + 1, 10));
 }
 
 /// Groups were asked one after the other, and one that says nothing took all the time there was: what the others have came to
@@ -283,7 +313,6 @@ async fn what_a_lost_client_had_written_is_waited_for_where_a_group_has_no_membe
     world.set_groups(deserted.collect()).await;
     root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
     let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
-    let is_settling = |s: &Session| s.settling.lock().since_ms.is_some();
     world.until(async || volume.sessions.get(session).is_none_or(|s| is_settling(&s))).await;
     let mine = Lock { ino, owner: 2, ..WHOLE };
     assert_eq!(

@@ -75,11 +75,18 @@ impl Pages {
             return vec![(page, locks)];
         }
         locks.sort_unstable_by_key(place);
-        let mut filled = Vec::with_capacity(locks.len() / PAGE + 1);
-        for (nth, some) in locks.chunks(PAGE).enumerate() {
-            let page = if nth == 0 { page } else { some.first().map(place) };
-            self.add(page);
-            filled.push((page, some.to_vec()));
+        let mut filled = Filled::with_capacity(locks.len() / PAGE + 1);
+        // A change that was stored in part may have left several of one place: a page begins in front of all of them, by which
+        // they are found.
+        for alike in locks.chunk_by(|one, other| place(one) == place(other)) {
+            match filled.last_mut().filter(|(_, some)| some.len() < PAGE) {
+                Some((_, some)) => some.extend_from_slice(alike),
+                None => {
+                    let page = if filled.is_empty() { page } else { alike.first().map(place) };
+                    self.add(page);
+                    filled.push((page, alike.to_vec()));
+                }
+            }
         }
         filled
     }
@@ -110,6 +117,21 @@ mod tests {
         let contents = pages.contents(pages.all(), many.iter());
         assert_eq!(contents.len(), filled.len());
         assert_eq!(contents.values().map(Vec::len).sum::<usize>(), many.len());
+    }
+
+    /// One of them lay in a page in which nobody looked for it: it went when that was stored, or came back when it had been given
+    /// back.
+    #[test]
+    fn locks_of_an_owner_that_begin_at_the_same_byte_lie_in_one_page() {
+        let mut pages = Pages::default();
+        pages.add(Some((1, 0)));
+        let mut long: Vec<_> = (0..PAGE_MAX as u64).map(|nth| lock(1, nth)).collect();
+        long.push(HeldLock { end: 9_999, ..lock(1, PAGE as u64 - 1) });
+        let filled = pages.fill(Some((1, 0)), long.clone());
+        assert_eq!(filled.iter().map(|(_, locks)| locks.len()).sum::<usize>(), long.len());
+        for (page, locks) in &filled {
+            assert!(locks.iter().all(|lock| pages.of(lock) == *page), "{page:?}: {locks:?}");
+        }
     }
 
     #[test]

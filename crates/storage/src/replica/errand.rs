@@ -11,15 +11,6 @@ pub(super) struct Errand {
     pub member: TargetId,
 }
 
-/// How the last block of a chunk is sent.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pad {
-    /// As long as ours is.
-    No,
-    /// With zeros to its end: theirs may be longer, and what is damaged there is replaced only as a whole.
-    Block,
-}
-
 /// What has met damage, as metrics label it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetBy {

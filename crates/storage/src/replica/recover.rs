@@ -2,7 +2,7 @@
 //! the same at all.
 
 use super::digest::Digest;
-use super::errand::{Errand, MetBy, Pad};
+use super::errand::{Errand, MetBy};
 use super::failing::{Part, about};
 use super::follow::PROMISE;
 use super::holes::{Hole, hole_of};
@@ -268,7 +268,7 @@ impl Replica {
         if len != before {
             match self.mend(errand, cut(Some(len)), Bytes::new()).await {
                 Err(error) if error.kind == ErrorKind::Corrupt => {
-                    if !self.cut_within_damage(errand, chunk, len).await? {
+                    if !self.cut_within_damage(errand, chunk, (len, before)).await? {
                         return Ok(None);
                     }
                 }
@@ -283,16 +283,21 @@ impl Replica {
         self.send_difference(errand, chunk, difference(&ours, &theirs)).await.map(Some)
     }
 
-    /// Cuts a member's copy of a chunk to our length within a block that cannot be read there: ours takes its place. Where that cannot
-    /// be read either it is repaired, and only what nobody has is lost. False if it was, and all is to be compared again. The member
-    /// is not tried for long: it would take itself out.
-    async fn cut_within_damage(&self, errand: Errand, chunk: ChunkId, len: u64) -> Result<bool> {
+    /// Cuts a member's copy of a chunk, which was so long `before`, to our length within a block that cannot be read there: ours takes
+    /// its place. Where that cannot be read either it is repaired, and only what nobody has is lost. False if it was, and all is to
+    /// be compared again. The member is not tried for long: it would take itself out.
+    async fn cut_within_damage(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+        (len, before): (u64, u64),
+    ) -> Result<bool> {
         let nth = len / BLOCK_BYTES;
         let cut = |lose| {
             let cut = msg::Cut { chunk: chunk.into(), length: Some(len), lose };
             self.mend(errand, StorageOp::Cut(cut), Bytes::new())
         };
-        let sent = self.send_block(errand, chunk, nth as u32, Pad::Block).await;
+        let sent = self.send_block(errand, chunk, nth as u32, before).await;
         let made = match sent.map(drop) {
             Ok(()) => cut(false).await,
             failed => failed,
@@ -364,7 +369,7 @@ impl Replica {
             if !outcome.lost.contains(&block) {
                 match sum_of(&sums, block) {
                     Some(_) => {
-                        self.send_block(errand, chunk, block, Pad::No).await.map(drop)?;
+                        self.send_block(errand, chunk, block, sums.chunk_len()).await.map(drop)?;
                     }
                     None => self.mend(errand, hole_of(chunk, block), Bytes::new()).await?,
                 }

@@ -5,7 +5,7 @@
 //! member comes from here. Nothing is invented: a block that is damaged everywhere stays damaged. A member in
 //! sync that does not answer may have it: until it does, or is taken out, nothing is called lost.
 
-use super::errand::{Errand, MetBy, Outcome, Pad};
+use super::errand::{Errand, MetBy, Outcome};
 use super::holes::hole_of;
 use super::met::{REPAIR_WAIT, Tries};
 use super::ranges::Area;
@@ -240,10 +240,8 @@ impl Replica {
         let Some(copy) = patient.copies.get(nth) else { return Ok(()) };
         let chunk = patient.chunk;
         let errand = Errand { reign: patient.reign, epoch: patient.epoch, member: copy.member };
-        // A longer copy, as one may be in a recovery before it is cut, has more in the last block of ours: where that is damaged,
-        // only a whole block takes its place.
-        let is_longer = copy.sums.chunk_len() > patient.sums.chunk_len();
-        let pad = if is_longer { Pad::Block } else { Pad::No };
+        // A longer copy, as one may be in a recovery before it is cut, has more in the last block of ours.
+        let len = copy.sums.chunk_len();
         for (&block, &sum) in &patient.changed {
             let (theirs, before) = (sum_of(&copy.sums, block), sum_of(&patient.sums, block));
             // One that is joining and has something else than we had is sent it anyway.
@@ -251,7 +249,7 @@ impl Replica {
             if copy.damaged.contains(&block) || theirs == sum || is_to_come {
                 continue;
             }
-            match self.send_block(errand, chunk, block, pad).await {
+            match self.send_block(errand, chunk, block, len).await {
                 Err(error) if !copy.in_sync => {
                     self.begins_anew(errand.epoch, copy.member, chunk, &error).await;
                 }
@@ -265,7 +263,7 @@ impl Replica {
             if patient.outcome.lost.contains(&block) || is_to_come {
                 continue;
             }
-            if self.send_block(errand, chunk, block, pad).await? {
+            if self.send_block(errand, chunk, block, len).await? {
                 patient.tale.note(copy.member, self.me(), block);
                 patient.outcome.repaired += 1;
             } else if copy.in_sync && !patient.is_sound_elsewhere(block) {
@@ -341,20 +339,12 @@ impl Replica {
         len: u64,
         mut data: Bytes,
     ) -> Result<Bytes> {
-        let start = u64::from(block) * BLOCK_BYTES;
-        let of_ours = |len: u64| len.saturating_sub(start).min(BLOCK_BYTES) as usize;
-        if data.len() == of_ours(len) {
+        if data.len() == part_of(block, len) {
             return Ok(data);
         }
         let len = self.shelf.sums(chunk).await?.map_or(0, |sums| sums.chunk_len());
-        if data.len() >= of_ours(len) {
-            data.truncate(of_ours(len));
-            return Ok(data);
-        }
-        // It would be a change of a part of a block that is damaged. The checksum is the same with zeros behind it.
-        let mut padded = data.to_vec();
-        padded.resize(of_ours(len), 0);
-        Ok(padded.into())
+        data.truncate(part_of(block, len));
+        Ok(reaching(data, block, len))
     }
 
     /// Blocks that a member has and we have not come back from there. The caller holds the chunk. If it ends half-way, the
@@ -439,19 +429,19 @@ impl Replica {
         written
     }
 
-    /// Sends one of our blocks to a member; false if there is nothing of it here. The caller holds it.
+    /// Sends one of our blocks to a member whose copy has this `len`; false if there is nothing of it here. The caller holds it.
     pub(super) async fn send_block(
         &self,
         errand: Errand,
         chunk: ChunkId,
         block: u32,
-        pad: Pad,
+        len: u64,
     ) -> Result<bool> {
         let (data, _) = self.shelf.bytes(read_of(chunk, block)).await?;
         if data.is_empty() {
             return Ok(false);
         }
-        let data = if pad == Pad::Block { padded(&data) } else { data };
+        let data = reaching(data, block, len);
         self.mend(errand, write_of(chunk, block, &data), data).await?;
         Ok(true)
     }
@@ -469,23 +459,14 @@ impl Replica {
 
     /// Damage at a member is in the way of a change that is made here: the member gets our blocks.
     pub(super) async fn mend_member(&self, errand: Errand, message: &Message) -> Result<()> {
-        let pad = match message.op {
-            StorageOp::Truncate(_) | StorageOp::Cut(_) => Pad::Block,
-            _ => Pad::No,
-        };
         let (reign, epoch, member) = (errand.reign, errand.epoch, errand.member);
         for (chunk, blocks) in touched(&message.op, &message.payload) {
             let mut tale = Tale::new(self, chunk, MetBy::Change);
             let copy = self.copy_at(member, true, epoch, chunk, &blocks).await?;
             for &block in &copy.damaged {
-                self.send_block(Errand { reign, epoch, member }, chunk, block, pad).await?;
+                let (errand, len) = (Errand { reign, epoch, member }, copy.sums.chunk_len());
+                self.send_block(errand, chunk, block, len).await?;
                 tale.note(member, self.me(), block);
-            }
-            if pad == Pad::Block && !copy.damaged.is_empty() {
-                // What is sent up to the end of its block may have made the copy longer than it was.
-                let length = Some(copy.sums.chunk_len());
-                let cut = StorageOp::Cut(msg::Cut { chunk: chunk.into(), length, lose: false });
-                self.mend(Errand { reign, epoch, member }, cut, Bytes::new()).await?;
             }
         }
         Ok(())
@@ -515,6 +496,23 @@ fn read_of(chunk: ChunkId, block: u32) -> msg::Read {
 fn write_of(chunk: ChunkId, block: u32, data: &[u8]) -> StorageOp {
     let offset = u64::from(block) * BLOCK_BYTES;
     StorageOp::Write(msg::Write { chunk: chunk.into(), offset, crc: crc32c(data), durable: false })
+}
+
+/// How many bytes of a block a chunk of this length has.
+fn part_of(block: u32, len: u64) -> usize {
+    len.saturating_sub(u64::from(block) * BLOCK_BYTES).min(BLOCK_BYTES) as usize
+}
+
+/// The first bytes of a block, with zeros behind them where a copy of this length has more of it: what is damaged there is replaced
+/// as a whole, by bytes up to its end, and it gets no longer by that. The checksum is the same.
+fn reaching(data: Bytes, block: u32, len: u64) -> Bytes {
+    let part = part_of(block, len);
+    if data.len() >= part {
+        return data;
+    }
+    let mut longer = BytesMut::from(&data[..]);
+    longer.resize(part, 0);
+    longer.freeze()
 }
 
 /// A block with zeros to its end.

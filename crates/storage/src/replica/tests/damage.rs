@@ -174,21 +174,26 @@ async fn a_damaged_block_behind_the_end_of_the_primarys_copy_is_lost_unless_anot
     assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 0, lost: vec![2] });
 }
 
-/// What the primary has of the block was sent, and did not fill it: the member would have had to read the rest.
+/// What the primary has of the block was sent, and did not fill it: the member would have had to read the rest. Then it was sent with
+/// zeros to its end, and a copy that ends within it got as long as that.
 #[tokio::test]
 async fn a_damaged_block_at_the_end_of_the_primarys_copy_is_repaired_at_a_longer_one() {
-    let bench = Bench::start().await;
-    bench.write(0, 1).await;
-    bench.write_part(BLOCK as u64, 7).await.unwrap();
-    bench.write_value(1, 5).await;
-    let longer = |store: &ChunkStore, tag| store.set_len(file(tag), 3 * BLOCK as u64).unwrap();
-    bench.change_behind(2, longer).await;
-    assert!(bench.damage(2, |block| block[..10] == [7; 10]) > 0);
-    let repaired = async || bench.repair(0).await.ok().filter(|repaired| repaired.blocks > 0);
-    let repaired = bench.until(repaired).await;
-    assert_eq!(repaired, msg::Repaired { blocks: 1, lost: vec![] });
-    let bytes = bench.until(async || bench.bytes_at(2, BLOCK as u64, 10).await.ok()).await;
-    assert_eq!(bytes, vec![7; 10]);
+    for len in [3 * BLOCK, BLOCK + 100] {
+        let bench = Bench::start().await;
+        bench.write(0, 1).await;
+        bench.write_part(BLOCK as u64, 7).await.unwrap();
+        bench.write_value(1, 5).await;
+        let longer = |store: &ChunkStore, tag| store.set_len(file(tag), len as u64).unwrap();
+        bench.change_behind(2, longer).await;
+        assert!(bench.damage(2, |block| block[..10] == [7; 10]) > 0);
+        let repaired = async || bench.repair(0).await.ok().filter(|repaired| repaired.blocks > 0);
+        let repaired = bench.until(repaired).await;
+        assert_eq!(repaired, msg::Repaired { blocks: 1, lost: vec![] });
+        let read = async || bench.bytes_at(2, BLOCK as u64, 3 * BLOCK as u64).await.ok();
+        let bytes = bench.until(read).await;
+        assert_eq!(bytes.slice(..10), vec![7; 10]);
+        assert_eq!(bytes.len(), len - BLOCK, "it is as long as it was");
+    }
 }
 
 /// Who was told that it is still under way asked again, and each time one more stood in line for the chunk.

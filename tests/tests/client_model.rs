@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use strake_base::random::SplitMix64;
 use strake_client::{NewFile, OpenFile, OpenFlags, RenameFlags, Volume, VolumeOptions};
 use strake_engine::kv::memory::MemoryKv;
 use strake_tests::local::{LocalCluster, Names, bytes};
@@ -17,17 +18,6 @@ const TASKS: u64 = 6;
 const STEPS: u64 = 150;
 /// A shared file is divided into slots of this many bytes; slot n belongs to task n mod [`TASKS`].
 const SLOT_BYTES: u64 = 5_000;
-
-/// Numbers that look random and are the same each time.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
 
 fn options(remember: bool) -> VolumeOptions {
     VolumeOptions { memory_bytes: 32 << 20, remember, ..VolumeOptions::default() }
@@ -68,14 +58,14 @@ async fn read(volume: &Arc<Volume>, file: &Arc<OpenFile>, at: u64, len: u32) -> 
 
 /// A task with a file of its own: writes, reads, cuts, moves, closes and opens again.
 async fn own_file(volume: Arc<Volume>, task: u64) {
-    let mut dice = Dice(task + 1);
+    let mut random = SplitMix64::new(task + 1);
     let mut here = make_directory(&volume, format!("here {task}")).await;
     let mut there = make_directory(&volume, format!("there {task}")).await;
     let mut file = create_in(&volume, here, "own").await;
     let mut model: Vec<u8> = Vec::new();
     for step in 0..STEPS {
-        let at = dice.roll(300_000);
-        match dice.roll(11) {
+        let at = random.below(300_000);
+        match random.below(11) {
             0 => {
                 let change = SetAttr { length: Some(at), ..SetAttr::default() };
                 let cred = Credentials::root();
@@ -95,14 +85,14 @@ async fn own_file(volume: Arc<Volume>, task: u64) {
                 (here, there) = (there, here);
             }
             3..6 => {
-                let len = dice.roll(100_000) as u32 + 1;
+                let len = random.below(100_000) as u32 + 1;
                 let seen = read(&volume, &file, at, len).await;
                 let from = (at as usize).min(model.len());
                 let to = (from + len as usize).min(model.len());
                 assert!(seen == model[from..to], "task {task}, step {step}: bytes {at}+{len}");
             }
             _ => {
-                let data = vec![dice.roll(255) as u8 + 1; dice.roll(80_000) as usize + 1];
+                let data = vec![random.below(255) as u8 + 1; random.below(80_000) as usize + 1];
                 let end = at as usize + data.len();
                 model.resize(model.len().max(end), 0);
                 model[at as usize..end].copy_from_slice(&data);
@@ -122,16 +112,16 @@ async fn own_file(volume: Arc<Volume>, task: u64) {
 
 /// A task that writes to its slots of a file that all share, and reads them back.
 async fn shared_file(volume: Arc<Volume>, ino: Ino, task: u64) -> Vec<(u64, u8)> {
-    let mut dice = Dice(task + 100);
+    let mut random = SplitMix64::new(task + 100);
     let file = open(&volume, ino).await;
     let mut model = std::collections::BTreeMap::new();
     for step in 0..STEPS {
-        let slot = dice.roll(100) * TASKS + task;
-        let fill = dice.roll(255) as u8 + 1;
+        let slot = random.below(100) * TASKS + task;
+        let fill = random.below(255) as u8 + 1;
         let data = bytes(vec![fill; SLOT_BYTES as usize]);
         volume.write(&file, slot * SLOT_BYTES, data).await.expect("a write");
         model.insert(slot, fill);
-        let nth = dice.roll(model.len() as u64) as usize;
+        let nth = random.below(model.len() as u64) as usize;
         let (&slot, &fill) = model.iter().nth(nth).expect("one of those there are");
         let seen = read(&volume, &file, slot * SLOT_BYTES, SLOT_BYTES as u32).await;
         assert!(seen.len() as u64 == SLOT_BYTES && seen.iter().all(|&b| b == fill), "step {step}");

@@ -4,30 +4,25 @@ use crate::check::tests::fsck;
 use crate::tests::check::check;
 use crate::tests::world::*;
 use std::sync::Arc;
+use strake_base::random::SplitMix64;
 use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_types::FileKind;
 use strake_wire::message::meta::Create;
 
-/// The same numbers for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
+/// One of several.
+fn any<T: Copy>(random: &mut SplitMix64, of: &[T]) -> T {
+    of[random.below(of.len() as u64) as usize]
 }
 
 async fn client(root: User<'_>, dirs: &[u64], seed: u64, turns: usize) {
     let names = ["a", "b", "c", "d", "e"];
-    let mut dice = Dice(seed);
+    let mut random = SplitMix64::new(seed);
     let mut made = Vec::new();
     for _ in 0..turns {
-        let (d, e) = (dirs[dice.roll(dirs.len())], dirs[dice.roll(dirs.len())]);
-        let (n, m) = (names[dice.roll(5)], names[dice.roll(5)]);
+        let (d, e) = (any(&mut random, dirs), any(&mut random, dirs));
+        let (n, m) = (any(&mut random, &names), any(&mut random, &names));
         // Most of these fail in some way; only what is left behind counts.
-        let _ = match dice.roll(8) {
+        let _ = match random.below(8) {
             0 => root.file(d, n).await.map(|ino| made.push(ino)),
             1 => root.mkdir(d, n).await.map(|ino| made.push(ino)),
             2 => root.unlink(d, n).await.map(drop),
@@ -45,7 +40,7 @@ async fn client(root: User<'_>, dirs: &[u64], seed: u64, turns: usize) {
                     Err(error) => Err(error),
                 }
             }
-            _ => match made.get(dice.roll(made.len() + 1)) {
+            _ => match made.get(random.below(made.len() as u64 + 1) as usize) {
                 Some(&ino) => root.link(ino, d, n).await.map(drop),
                 None => root.lookup(d, n).await.map(drop),
             },

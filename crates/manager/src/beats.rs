@@ -6,11 +6,16 @@
 //!
 //! **The leases.** Whoever opens the store waits for no lease longer than the last beat said. So the manager gives a longer
 //! one only when a beat that allows it is stored, and says a shorter time only when it has given no longer lease for three
-//! seconds, which no lease outlasts. What its own server may do ends with its lead, which is over when another begins.
+//! seconds, which no lease outlasts. What its own server may do ends with its lead, which is over when another begins: so
+//! whoever follows says of it for how long it may do what others have allowed, and so do those after that one, until it is
+//! answered.
+//!
+//! **The beginning.** A manager that reads the control plane answers nothing, and its beats say so: whoever opens the store
+//! meanwhile goes on with what it has found there itself.
 
 mod recent;
 
-use crate::records::Beat;
+use crate::records::{Beat, PastLead};
 use parking_lot::Mutex;
 use recent::Recent;
 use std::sync::Arc;
@@ -42,13 +47,11 @@ const STEP_MS: u64 = 100;
 const LEAST_MS: u64 = 800;
 
 /// What the manager before may have given, as its last beat says, from when it leads no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bequest {
-    /// Its server; 0: that is not known.
-    pub leader: u32,
-    /// How long what that server may do lasts at most.
-    pub own: Duration,
-    /// The same of all others.
+    /// Servers whose managers have led, as far as that is known, and how long what each may do lasts at most.
+    pub led: Vec<(u32, Duration)>,
+    /// How long the lease of any server lasts at most.
     pub longest: Duration,
 }
 
@@ -56,13 +59,19 @@ impl Bequest {
     /// By the last beat, if there was one, where a whole lease is so long. Earlier releases do not say it.
     pub fn of(beat: Option<&Beat>, whole_ms: u64) -> Self {
         let whole = Duration::from_millis(whole_ms);
+        let Some(beat) = beat.filter(|beat| beat.lent_ms > 0) else {
+            return Self { led: Vec::new(), longest: whole };
+        };
         let ms = |ms: u64| Duration::from_millis(ms).min(whole);
-        match beat.filter(|beat| beat.lent_ms > 0) {
-            Some(beat) => {
-                Self { leader: beat.server, own: ms(beat.own_ms), longest: ms(beat.lent_ms) }
-            }
-            None => Self { leader: 0, own: whole, longest: whole },
-        }
+        // The server of one that has answered nothing is like any other.
+        let own = (!beat.loads).then_some((beat.server, ms(beat.own_ms)));
+        let past = beat.past.iter().map(|past| (past.server, ms(past.lasts_ms)));
+        Self { led: past.chain(own).collect(), longest: ms(beat.lent_ms) }
+    }
+
+    /// How long what a server may do lasts at most, if its manager has led.
+    pub fn lasts(&self, server: u32) -> Option<Duration> {
+        self.led.iter().find(|(led, _)| *led == server).map(|(_, lasts)| *lasts)
     }
 }
 
@@ -70,6 +79,14 @@ impl Bequest {
 pub(crate) fn lead_of(beat: &Beat) -> Duration {
     let said = if beat.lead_ms == 0 { LEAD_MAX_MS } else { beat.lead_ms };
     Duration::from_millis(said.clamp(LEAD_MIN_MS, LEAD_MAX_MS))
+}
+
+/// How long anybody may answer still after a beat that was just given: its manager, or the one for which that waits.
+pub(crate) fn answers_for(beat: &Beat) -> Duration {
+    match beat.loads {
+        true => Duration::from_millis(beat.waits_ms).min(LEAD_MAX),
+        false => lead_of(beat),
+    }
 }
 
 /// The pause between two beats, or two looks at them, where each lets its manager lead for so long.
@@ -86,7 +103,8 @@ pub(crate) struct Beats {
     /// When it leads.
     from: Duration,
     state: Mutex<State>,
-    /// The longest that the last stored beat allows, as long as none that allows less is under way, in ms.
+    /// The longest that the last stored beat allows, as long as none that allows less is under way, in ms; 0: it does not say
+    /// that this manager answers.
     allowed: watch::Sender<u64>,
     /// Somebody waits for a beat that allows more.
     short: Notify,
@@ -105,6 +123,19 @@ struct State {
     last_ms: u64,
     /// The last beat is stored.
     is_said: bool,
+    /// Servers whose managers have led, while a beat that names them may be the last one.
+    past: Vec<Past>,
+    /// It answers nothing yet.
+    loads: bool,
+}
+
+/// A server whose manager has led.
+struct Past {
+    server: u32,
+    /// When what it may do is over, unless this manager answers it.
+    until: Duration,
+    /// It has asked, and is to be answered: no beat names it any more.
+    asks: bool,
 }
 
 impl State {
@@ -117,10 +148,14 @@ impl State {
 
 impl Beats {
     /// Of a manager that leads from then on, after what the one before has left.
-    pub fn new(clock: Arc<dyn Clock>, whole_ms: u64, from: Duration, left: Bequest) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, whole_ms: u64, from: Duration, left: &Bequest) -> Self {
         let before_ms = u64::try_from(left.longest.as_millis()).unwrap_or(whole_ms);
         let whole = Duration::from_millis(whole_ms);
         let tenure = Duration::from_millis(tenure_ms(whole_ms));
+        let past = |&(server, lasts): &(u32, Duration)| {
+            let until = from + lasts;
+            Past { server, until, asks: false }
+        };
         Self {
             clock,
             whole_ms,
@@ -133,6 +168,8 @@ impl Beats {
                 leads_until: Duration::ZERO,
                 last_ms: LEAD_MAX_MS,
                 is_said: true,
+                past: left.led.iter().map(past).collect(),
+                loads: true,
             }),
             allowed: watch::Sender::new(0),
             short: Notify::new(),
@@ -162,11 +199,18 @@ impl Beats {
             u64::try_from(ms).map_or(self.whole_ms, |ms| ms.min(self.whole_ms))
         };
         let (own_ms, waits_ms) = (until(self.own_until), until(self.from));
+        // Later on this one has given them up itself.
+        let is_new = now < self.from + Duration::from_millis(self.whole_ms);
+        let past = state.past.iter().filter(|past| is_new && !past.asks);
+        let past = past
+            .map(|past| PastLead { server: past.server, lasts_ms: until(past.until) })
+            .collect();
+        let loads = state.loads;
         // Never over before what an earlier one said: who comes late has seen this one only.
         let lead_ms = state.lead_ms().max(until(state.leads_until)).min(LEAD_MAX_MS);
         state.last_ms = lead_ms;
         state.leads_until = state.leads_until.max(now + Duration::from_millis(lead_ms));
-        Beat { lent_ms, own_ms, waits_ms, lead_ms, ..Beat::default() }
+        Beat { lent_ms, own_ms, waits_ms, lead_ms, past, loads, ..Beat::default() }
     }
 
     /// A beat was stored so long after it was due; `None`: it was not. The pause from when that was until the next is due.
@@ -187,10 +231,12 @@ impl Beats {
         self.state.lock().stalls.note(LEAD_MAX_MS);
     }
 
-    /// A beat that said `lent_ms` is stored.
-    pub fn note_said(&self, lent_ms: u64) {
-        self.state.lock().is_said = true;
-        self.allowed.send_replace(lent_ms);
+    /// This beat is stored.
+    pub fn note_said(&self, beat: &Beat) {
+        let mut state = self.state.lock();
+        state.is_said = true;
+        state.past.retain(|past| beat.past.iter().any(|said| said.server == past.server));
+        self.allowed.send_replace(if beat.loads { 0 } else { beat.lent_ms });
     }
 
     /// Returns when a beat is to be given before its time.
@@ -198,13 +244,29 @@ impl Beats {
         self.short.notified().await;
     }
 
-    /// A lease is to be given for `asked_ms`; 0: a whole one. Returns when the store says that there may be such, or fails
-    /// if it does not for `limit`.
-    pub async fn lend(&self, asked_ms: u64, limit: Duration) -> Result<()> {
+    /// The manager is about to answer. Returns when the store says so: whoever opens it then waits for this lead.
+    pub async fn begin_to_answer(&self) -> Result<()> {
+        self.state.lock().loads = false;
+        let limit = Duration::from_millis(self.whole_ms);
+        self.until_said(limit, || *self.allowed.borrow() > 0).await
+    }
+
+    /// A lease is to be given to a server for `asked_ms`; 0: a whole one. Returns when the store says that it may have such,
+    /// or fails if it does not for `limit`.
+    pub async fn lend(&self, server: u32, asked_ms: u64, limit: Duration) -> Result<()> {
         let asked_ms = given_ms(asked_ms, self.whole_ms);
+        self.until_said(limit, || self.may_lend(server, asked_ms)).await
+    }
+
+    /// Has beats given until one is stored that says something, or fails if none is for `limit`.
+    async fn until_said(
+        &self,
+        limit: Duration,
+        is_said: impl Fn() -> bool + Send + Sync,
+    ) -> Result<()> {
         let mut allowed = self.allowed.subscribe();
         let waits = async {
-            while !self.may_lend(asked_ms) {
+            while !is_said() {
                 self.short.notify_one();
                 if allowed.changed().await.is_err() {
                     return;
@@ -217,14 +279,17 @@ impl Beats {
         })
     }
 
-    /// True if so long a lease may be given now; it is counted either way.
-    fn may_lend(&self, asked_ms: u64) -> bool {
-        if strake_base::is_broken("long-leases-are-said-first") {
-            return true;
-        }
+    /// True if a server may be given so long a lease now; it is counted either way.
+    fn may_lend(&self, server: u32, asked_ms: u64) -> bool {
         let mut state = self.state.lock();
         state.asked.note(asked_ms);
-        asked_ms <= *self.allowed.borrow()
+        let past = state.past.iter_mut().find(|past| past.server == server);
+        let is_named = past.is_some_and(|past| {
+            past.asks = true;
+            true
+        });
+        let is_short = asked_ms <= *self.allowed.borrow();
+        !is_named && (is_short || strake_base::is_broken("long-leases-are-said-first"))
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
 
-use crate::beats::{Beats, Bequest, LEAD_MAX, lead_of, pause_of};
+use crate::beats::{Beats, Bequest, LEAD_MAX, answers_for, lead_of, pause_of};
 use crate::records::{self, Beat, Cluster, Kind};
 use crate::service::{Beginning, Lead, Manager, ManagerOptions};
 use crate::state::stored;
@@ -274,13 +274,15 @@ impl Inner {
             Some(beats) => {
                 let begun = async {
                     let manager = begin.await?;
-                    manager.lead_as(self.number(), &self.store_id).await?;
+                    let led = manager.lead_as(self.number(), &self.store_id);
+                    tokio::try_join!(led, beats.begin_to_answer())?;
                     Ok::<_, Error>(manager)
                 };
+                let due = Instant::now() + pause_of(LEAD_MAX);
                 tokio::select! {
                     begun = begun => begun?,
                     // There may be much to read. It does not end before the store is another's.
-                    () = self.keep_beating(&**kv, beats) => return Err(taken_over()),
+                    () = self.keep_beating(&**kv, beats, due) => return Err(taken_over()),
                 }
             }
             None => {
@@ -307,16 +309,14 @@ impl Inner {
         let found = decoded::<Beat>(&key, Some(&value))?;
         let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
         self.last_number.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
-        let grace = found.as_ref().filter(|_| !is_over).map_or(Duration::ZERO, lead_of);
+        let grace = found.as_ref().filter(|_| !is_over).map_or(Duration::ZERO, answers_for);
         let clock = &self.options.clock;
         let from = clock.monotonic() + grace;
         let whole_ms = self.options.lease_ms;
         let mut left = Bequest::of(found.as_ref(), whole_ms);
-        if left.leader == self.number() {
-            // An earlier life of this very server, which is about to be heard.
-            left.leader = 0;
-        }
-        let beats = Arc::new(Beats::new(clock.clone(), whole_ms, from, left));
+        // An earlier lead of this very server, which is about to be heard.
+        left.led.retain(|(server, _)| *server != self.number());
+        let beats = Arc::new(Beats::new(clock.clone(), whole_ms, from, &left));
         let number = self.give_beat(kv, &beats).await?;
         Ok(Lead { lease: self.lease.clone(), from, number, left, beats })
     }
@@ -333,7 +333,7 @@ impl Inner {
         let (sent, beat) = (self.lease.now(), self.beat(beats));
         note(kv, &beat).await?;
         self.lease.renew(sent, beat.lead_ms);
-        beats.note_said(beat.lent_ms);
+        beats.note_said(&beat);
         Ok(beat.number)
     }
 
@@ -345,7 +345,7 @@ impl Inner {
                     Some(beats) => {
                         tokio::select! {
                             () = manager.clone().keep_watch() => {}
-                            () = self.keep_beating(&**manager.kv(), beats) => {}
+                            () = self.keep_beating(&**manager.kv(), beats, Instant::now()) => {}
                         }
                         tracing::warn!("this manager leads no more");
                         *self.seat.write() = Seat::Follows(Leader::default());
@@ -357,10 +357,17 @@ impl Inner {
         }
     }
 
-    /// Gives beats, until another has opened the store.
-    async fn keep_beating(&self, kv: &dyn Kv, beats: &Beats) {
-        let (mut heard, mut due) = (true, Instant::now());
-        while !kv.is_taken_over() {
+    /// Gives beats, the first of them then, until another has opened the store.
+    async fn keep_beating(&self, kv: &dyn Kv, beats: &Beats, mut due: Instant) {
+        let mut heard = true;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(due) => {}
+                () = beats.until_short(), if heard => due = Instant::now(),
+            }
+            if kv.is_taken_over() {
+                return;
+            }
             let given = self.give_beat(kv, beats).await;
             match &given {
                 Err(error) if heard => {
@@ -372,11 +379,7 @@ impl Inner {
             heard = given.is_ok();
             // However long it takes to store one, the next is due after the same time.
             due += beats.note_delay(heard.then(|| due.elapsed()));
-            let next = due.max(Instant::now() + Duration::from_millis(PAUSE_MS));
-            tokio::select! {
-                () = tokio::time::sleep_until(next) => due = next,
-                () = beats.until_short(), if heard => due = Instant::now(),
-            }
+            due = due.max(Instant::now() + Duration::from_millis(PAUSE_MS));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The forms of bytes that the control plane is read from, for those who test decoders.
 
 use crate::records::{
-    self, Beat, Cluster, Group, Item, Job, Kind, Recopy, Scrub, Server, Target, Volume,
+    self, Beat, Cluster, Group, Item, Job, Kind, PastLead, Recopy, Scrub, Server, Target, Volume,
 };
 use prost::Message;
 use strake_types::form::{Form, Outcome, again, unsealed};
@@ -56,8 +56,19 @@ fn clusters() -> Vec<Vec<u8>> {
 fn beats() -> Vec<Vec<u8>> {
     let address = "host:7440".into();
     let (number, lent_ms, own_ms, waits_ms, lead_ms) = (1 << 40, 900, 1_500, 300, 400);
-    let beat = Beat { server: 1, address, number, ended: true, lent_ms, own_ms, waits_ms, lead_ms };
-    vec![encoded(&beat)]
+    let past = vec![PastLead { server: 2, lasts_ms: 200 }];
+    vec![encoded(&Beat {
+        server: 1,
+        address,
+        number,
+        ended: true,
+        lent_ms,
+        own_ms,
+        waits_ms,
+        lead_ms,
+        past,
+        loads: true,
+    })]
 }
 
 fn servers() -> Vec<Vec<u8>> {

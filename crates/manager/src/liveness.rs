@@ -130,15 +130,15 @@ impl Liveness {
         now.saturating_sub(self.start) <= self.lease
     }
 
-    /// Nobody waits longer for what the manager before has given than it may last. Its own server may do nothing any more: it
-    /// is given a moment to be heard, since it may be well.
+    /// Nobody waits longer for what managers before have given than it may last. What they allowed their own servers is over:
+    /// those are given a moment to be heard, since they may be well.
     pub fn inherit(&mut self, left: &Bequest) {
         for (id, heard) in &mut self.servers {
-            let is_leader = *id == left.leader;
-            let lease = if is_leader { left.own } else { left.longest };
+            let led = left.lasts(*id);
+            let lease = led.map_or(left.longest, |lasts| lasts.min(left.longest));
             heard.lease_end = heard.lease_end.min(self.start + lease);
-            if is_leader {
-                let end = self.start + left.own.max(HEARD_WITHIN);
+            if let Some(lasts) = led {
+                let end = self.start + lasts.max(HEARD_WITHIN);
                 heard.tenure_end = heard.tenure_end.min(end);
             }
         }

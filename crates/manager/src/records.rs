@@ -104,6 +104,23 @@ pub(crate) struct Beat {
     /// It leads for so long after it gave this, in ms; 0: for 800.
     #[prost(uint64, tag = "8")]
     pub lead_ms: u64,
+    /// Of servers whose managers have led before it, and to which it has answered nothing yet: how long what they may do lasts.
+    #[prost(message, repeated, tag = "9")]
+    pub past: Vec<PastLead>,
+    /// It answers nothing yet, by this beat or an earlier one of the same lead.
+    #[prost(bool, tag = "10")]
+    pub loads: bool,
+}
+
+/// A server whose manager has led, and whose own leases have ended with that.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct PastLead {
+    /// The server.
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// For so long, in ms, it may still do what any manager has allowed.
+    #[prost(uint64, tag = "2")]
+    pub lasts_ms: u64,
 }
 
 /// `f`: a session that is over, and whose capabilities may not be.

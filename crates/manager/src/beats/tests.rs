@@ -4,36 +4,42 @@ use crate::testing::TestClock;
 const WHOLE: u64 = 3_000;
 const SOON: Duration = Duration::from_millis(50);
 
+/// Of a manager that answers.
 fn beats(left: Bequest) -> (Arc<TestClock>, Beats) {
     let clock = Arc::new(TestClock::default());
-    let beats = Beats::new(clock.clone(), WHOLE, Duration::ZERO, left);
+    let beats = Beats::new(clock.clone(), WHOLE, Duration::ZERO, &left);
+    beats.state.lock().loads = false;
     (clock, beats)
 }
 
 fn left(longest_ms: u64) -> Bequest {
-    let longest = Duration::from_millis(longest_ms);
-    Bequest { leader: 2, own: Duration::ZERO, longest }
+    Bequest { led: vec![(2, Duration::ZERO)], longest: Duration::from_millis(longest_ms) }
 }
 
 /// A beat that is stored; what it allows.
 fn beat(beats: &Beats) -> u64 {
-    let said = beats.say().lent_ms;
-    beats.note_said(said);
-    said
+    let said = beats.say();
+    beats.note_said(&said);
+    said.lent_ms
+}
+
+/// What a beat says of servers whose managers have led.
+fn past(beat: &Beat) -> Vec<(u32, u64)> {
+    beat.past.iter().map(|past| (past.server, past.lasts_ms)).collect()
 }
 
 #[tokio::test]
 async fn a_longer_lease_is_given_when_a_beat_that_allows_it_is_stored() {
     let (_, beats) = beats(left(700));
     assert_eq!(beat(&beats), 800);
-    beats.lend(720, SOON).await.unwrap();
-    assert_eq!(beats.lend(801, SOON).await.unwrap_err().kind, ErrorKind::Unavailable);
-    let said = beats.say().lent_ms;
-    assert_eq!(said, 900, "what was asked for is counted");
-    beats.lend(801, SOON).await.unwrap_err();
-    beats.note_said(said);
-    beats.lend(801, SOON).await.unwrap();
-    let (longer, said) = tokio::join!(beats.lend(0, SOON), async {
+    beats.lend(1, 720, SOON).await.unwrap();
+    assert_eq!(beats.lend(1, 801, SOON).await.unwrap_err().kind, ErrorKind::Unavailable);
+    let said = beats.say();
+    assert_eq!(said.lent_ms, 900, "what was asked for is counted");
+    beats.lend(1, 801, SOON).await.unwrap_err();
+    beats.note_said(&said);
+    beats.lend(1, 801, SOON).await.unwrap();
+    let (longer, said) = tokio::join!(beats.lend(1, 0, SOON), async {
         beats.until_short().await;
         beat(&beats)
     });
@@ -47,7 +53,7 @@ async fn a_beat_says_less_when_no_longer_lease_can_last() {
     beat(&beats);
     clock.pass(2_900);
     beat(&beats);
-    let (asked, said) = tokio::join!(beats.lend(2_000, SOON), async { beat(&beats) });
+    let (asked, said) = tokio::join!(beats.lend(1, 2_000, SOON), async { beat(&beats) });
     asked.unwrap();
     assert_eq!(said, 2_000);
     // One window ends at once, the next a whole lease later.
@@ -58,7 +64,7 @@ async fn a_beat_says_less_when_no_longer_lease_can_last() {
     clock.pass(100);
     assert_eq!(beats.say().lent_ms, 800);
     // It may be stored already.
-    beats.lend(900, SOON).await.unwrap_err();
+    beats.lend(1, 900, SOON).await.unwrap_err();
 }
 
 /// Else who follows soon after would not know of what the one before last has given.
@@ -87,20 +93,20 @@ fn beats_say_how_long_their_own_server_may_rely_on_others() {
 #[tokio::test]
 async fn what_is_allowed_stays_so_while_no_beat_is_stored() {
     let (clock, beats) = beats(left(700));
-    let (asked, said) = tokio::join!(beats.lend(0, SOON), async { beat(&beats) });
+    let (asked, said) = tokio::join!(beats.lend(1, 0, SOON), async { beat(&beats) });
     asked.unwrap();
     assert_eq!(said, WHOLE);
     for _ in 0..5 {
         clock.pass(WHOLE);
         assert_eq!(beats.say().lent_ms, WHOLE);
     }
-    beats.lend(0, SOON).await.unwrap();
+    beats.lend(1, 0, SOON).await.unwrap();
 }
 
 #[test]
 fn beats_say_how_long_the_one_before_may_lead() {
     let clock = Arc::new(TestClock::default());
-    let beats = Beats::new(clock.clone(), WHOLE, Duration::from_millis(800), left(700));
+    let beats = Beats::new(clock.clone(), WHOLE, Duration::from_millis(800), &left(700));
     clock.pass(500);
     let said = beats.say();
     assert_eq!((said.waits_ms, said.own_ms), (300, 1_800));
@@ -111,19 +117,85 @@ fn beats_say_how_long_the_one_before_may_lead() {
 #[test]
 fn a_beat_of_an_earlier_release_stands_for_whole_leases() {
     let whole = Duration::from_millis(WHOLE);
-    let unknown = Bequest { leader: 0, own: whole, longest: whole };
+    let unknown = Bequest { led: Vec::new(), longest: whole };
     assert_eq!(Bequest::of(None, WHOLE), unknown);
     let old = Beat { server: 2, number: 9, ..Beat::default() };
     assert_eq!(Bequest::of(Some(&old), WHOLE), unknown);
     let new = Beat { lent_ms: 800, own_ms: 90_000, ..old };
     let longest = Duration::from_millis(800);
-    assert_eq!(Bequest::of(Some(&new), WHOLE), Bequest { leader: 2, own: whole, longest });
+    assert_eq!(Bequest::of(Some(&new), WHOLE), Bequest { led: vec![(2, whole)], longest });
+}
+
+/// It was taken for one that has led, and of the one before it nothing was known any more.
+#[test]
+fn who_has_answered_nothing_leaves_what_it_has_found() {
+    let past = vec![PastLead { server: 1, lasts_ms: 200 }];
+    let beat = Beat { server: 2, lent_ms: 800, own_ms: 1_500, past, ..Beat::default() };
+    let [short, tenure, longest] = [200, 1_500, 800].map(Duration::from_millis);
+    let answers = Bequest { led: vec![(1, short), (2, tenure)], longest };
+    assert_eq!(Bequest::of(Some(&beat), WHOLE), answers);
+    assert_eq!(answers_for(&beat), Duration::from_millis(800));
+    let loads = Beat { loads: true, waits_ms: 300, ..beat };
+    assert_eq!(Bequest::of(Some(&loads), WHOLE), Bequest { led: vec![(1, short)], longest });
+    assert_eq!(answers_for(&loads), Duration::from_millis(300));
+}
+
+/// Whoever opens the store before that is known would answer beside it.
+#[tokio::test]
+async fn a_manager_answers_when_a_beat_is_stored_that_says_so() {
+    let clock = Arc::new(TestClock::default());
+    let beats = Beats::new(clock, WHOLE, Duration::ZERO, &left(700));
+    let said = beats.say();
+    assert!(said.loads);
+    let (begins, again) = tokio::join!(beats.begin_to_answer(), async {
+        beats.until_short().await;
+        // One that was on its way.
+        beats.note_said(&said);
+        beats.until_short().await;
+        let again = beats.say();
+        beats.note_said(&again);
+        again
+    });
+    begins.unwrap();
+    assert!(!again.loads);
+}
+
+#[test]
+fn beats_say_what_is_left_to_servers_whose_managers_have_led() {
+    let led = vec![(2, Duration::ZERO), (3, Duration::from_millis(900))];
+    let (clock, beats) = beats(Bequest { led, ..left(700) });
+    assert_eq!(past(&beats.say()), [(2, 0), (3, 900)]);
+    clock.pass(500);
+    assert_eq!(past(&beats.say()), [(2, 0), (3, 400)]);
+    clock.pass(2_400);
+    assert_eq!(past(&beats.say()), [(2, 0), (3, 0)]);
+    clock.pass(100);
+    assert!(past(&beats.say()).is_empty(), "this one has given them up by now");
+}
+
+/// Else whoever follows would take out a server whose lease runs.
+#[tokio::test]
+async fn a_server_that_is_said_to_be_over_is_answered_when_that_is_said_no_more() {
+    let (_, beats) = beats(left(700));
+    let first = beats.say();
+    beats.note_said(&first);
+    let under_way = beats.say();
+    assert_eq!((past(&first), past(&under_way)), (vec![(2, 0)], vec![(2, 0)]));
+    beats.lend(1, 700, SOON).await.unwrap();
+    beats.lend(2, 700, SOON).await.unwrap_err();
+    beats.note_said(&under_way);
+    beats.lend(2, 700, SOON).await.unwrap_err();
+    let next = beats.say();
+    assert!(past(&next).is_empty());
+    beats.lend(2, 700, SOON).await.unwrap_err();
+    beats.note_said(&next);
+    beats.lend(2, 700, SOON).await.unwrap();
 }
 
 /// A beat whose store took so long, and the pause after it.
 fn lead_after(clock: &TestClock, beats: &Beats, delay_ms: u64) -> u64 {
     let said = beats.say();
-    beats.note_said(said.lent_ms);
+    beats.note_said(&said);
     let pause = beats.note_delay(Some(Duration::from_millis(delay_ms)));
     clock.pass(u64::try_from(pause.as_millis()).unwrap());
     said.lead_ms

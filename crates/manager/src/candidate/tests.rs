@@ -403,6 +403,58 @@ async fn a_manager_that_resigns_while_it_waits_for_another_does_not_say_that_nob
     }
 }
 
+/// Servers of which the last beat says that their managers have led.
+async fn past(server: &Server) -> Vec<u32> {
+    let beat = server.candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
+    beat.past.iter().map(|past| past.server).collect()
+}
+
+/// All notice at the same time that the leader is gone. Who came second waited for the lead of the first, who had answered nothing
+/// yet, and then for leases of the lost leader's server that had ended with its lead: a read took 3.1 s.
+#[tokio::test(start_paused = true)]
+async fn who_opens_the_store_while_another_loads_waits_for_nothing_of_that_one() {
+    let mut servers = cluster(3).await;
+    pass(&servers, 12_000).await;
+    drop(servers.remove(0));
+    // The first beat of the second server is stored before the third has opened the store, and not the one that it answers by.
+    servers[0].store.commit_ms.store(300, Ordering::Relaxed);
+    servers[1].store.opening_ms.store(350, Ordering::Relaxed);
+    let (mut loaded, began) = (false, Instant::now());
+    while !servers[1].candidate.leads() {
+        let beat = servers[1].candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
+        loaded |= beat.server == 2 && beat.loads;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert!(began.elapsed() < Duration::from_secs(3));
+    }
+    assert!(loaded, "the second was first");
+    assert!(map_of(&servers[1].candidate).await.is_ok(), "it waits for nobody");
+    assert!(began.elapsed() < Duration::from_millis(1_200), "{:?}", began.elapsed());
+    assert_eq!(past(&servers[1]).await, [1], "and not the server of the second");
+    assert_eq!(pass(&servers, 3_000).await.0, Some(3));
+}
+
+/// Whoever followed second knew nothing of what had ended before.
+#[tokio::test(start_paused = true)]
+async fn what_has_ended_with_a_lead_is_known_until_its_server_is_answered() {
+    for (answered, over) in [(false, vec![1, 2]), (true, vec![2])] {
+        let mut servers = cluster(3).await;
+        pass(&servers, 12_000).await;
+        drop(servers.remove(0));
+        assert_eq!(pass(&servers, 1_000).await.0, Some(2));
+        assert_eq!(past(&servers[0]).await, [1]);
+        if answered {
+            // Its manager alone is gone.
+            let beat = Heartbeat { server: 1, lease_ms: 700, ..Heartbeat::default() };
+            let answer = ask(&servers[0].candidate, ManagerOp::Heartbeat(beat)).await;
+            assert!(matches!(answer, ManagerAnswer::Epoch(_)), "{answer:?}");
+            assert!(past(&servers[0]).await.is_empty());
+        }
+        drop(servers.remove(0));
+        assert_eq!(pass(&servers, 1_500).await.0, Some(3));
+        assert_eq!(past(&servers[0]).await, over);
+    }
+}
+
 /// Beats get late and early again, and some of them too late.
 #[tokio::test(start_paused = true)]
 async fn one_manager_answers_however_slow_the_store_is() {

@@ -81,7 +81,7 @@ impl Manager {
     /// answer is to say as `lead` when whoever follows would know of the lease.
     pub(super) async fn grant(&self, server: u32, lease_ms: u64) -> Result<u64> {
         let Some(lead) = &self.lead else { return Ok(0) };
-        if server == lead.left.leader
+        if lead.left.lasts(server).is_some()
             && self.inner.lock().live.is_new(self.options.clock.monotonic())
         {
             lead.beats.note_stall();
@@ -91,7 +91,7 @@ impl Manager {
         }
         // Nobody follows one that is alone. So it allows the longest, as long as it can say so.
         let asked_ms = if self.is_alone() { 0 } else { lease_ms };
-        lead.beats.lend(asked_ms, GRANT_MAX).await?;
+        lead.beats.lend(server, asked_ms, GRANT_MAX).await?;
         Ok(0)
     }
 

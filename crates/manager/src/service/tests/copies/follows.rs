@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::beats::{Beats, Bequest};
+use crate::records::Beat;
 use strake_wire::lease::Lease;
 
 /// The manager is followed by one that finds this; its lease, which does not hold yet.
 pub(in crate::service::tests) async fn follow(bench: &mut Bench, left: Bequest) -> Arc<Lease> {
     let options = ManagerOptions { clock: bench.clock.clone(), ..ManagerOptions::default() };
     let from = bench.clock.monotonic();
-    let beats = Arc::new(Beats::new(bench.clock.clone(), options.lease_ms, from, left));
-    beats.note_said(options.lease_ms);
+    let beats = Arc::new(Beats::new(bench.clock.clone(), options.lease_ms, from, &left));
+    beats.note_said(&Beat { lent_ms: options.lease_ms, ..Beat::default() });
     let lease = Arc::new(Lease::new(bench.clock.clone()));
     let lead = Lead { lease: lease.clone(), from, number: 7, left, beats };
     let begun = Manager::begin(bench.kv.clone(), options, Some(lead), Beginning::default()).await;
@@ -19,7 +20,7 @@ pub(in crate::service::tests) async fn follow(bench: &mut Bench, left: Bequest) 
 
 pub(in crate::service::tests) fn left(leader: u32, own_ms: u64, longest_ms: u64) -> Bequest {
     let (own, longest) = (Duration::from_millis(own_ms), Duration::from_millis(longest_ms));
-    Bequest { leader, own, longest }
+    Bequest { led: vec![(leader, own)], longest }
 }
 
 /// It waited for a whole lease, whatever had been given.
@@ -32,11 +33,15 @@ async fn others_are_waited_for_no_longer_than_their_leases_last() {
         (left(9, 0, 1_200), 1_200),
         (left(2, 0, 1_200), 0),
         (left(2, 900, 1_200), 900),
+        // A tenure may last longer than any lease.
+        (left(2, 1_500, 800), 800),
+        // The leader before the last one.
+        (Bequest { led: vec![(2, Duration::ZERO), (1, Duration::ZERO)], ..left(1, 0, 800) }, 0),
         // Whose leader it was does not matter to others.
         (left(1, 0, 800), 800),
     ] {
         let (mut bench, servers) = Bench::with_two_copies(2).await;
-        follow(&mut bench, left).await;
+        follow(&mut bench, left.clone()).await;
         let before = bench.group().await;
         let stalled = async || {
             bench.beat_of(&servers[0].0, &servers[0].1).await;

@@ -158,7 +158,7 @@ pub enum Action {
     },
     /// A heartbeat asks for a long lease.
     Ask(usize),
-    /// The manager of this member's server leads from now on.
+    /// The manager of this server leads from now on.
     Follow(usize),
 }
 
@@ -201,8 +201,8 @@ impl Protocol {
 
     /// Every step of managers that has to do with one member.
     fn of_manager(&self, state: &State, at: usize, actions: &mut Vec<Action>) {
-        if self.0.managers && !state.manager.followed {
-            actions.extend([Action::Ask(at), Action::Follow(at)]);
+        if manager::may_be_followed(&self.0, state) {
+            actions.push(Action::Ask(at));
         }
         // All others make an epoch.
         if state.manager.epoch == self.0.epochs {
@@ -316,14 +316,13 @@ impl Model for Protocol {
 
     fn init_states(&self) -> Vec<State> {
         // Where one manager alone is makes no difference.
-        let managers = if self.0.managers { self.0.members } else { 1 };
         let first = |at: usize| {
             let mut state = State::new(&self.0);
             state.manager.at = at as u8;
             manager::allow(&self.0, &mut state);
             state
         };
-        (0..managers).map(first).collect()
+        (0..self.0.managers).map(first).collect()
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -337,6 +336,9 @@ impl Model for Protocol {
                 Phase::Writing => {}
                 Phase::Answered => actions.push(Action::Answer(client)),
             }
+        }
+        if manager::may_be_followed(&self.0, state) {
+            actions.extend((0..self.0.managers).map(Action::Follow));
         }
         for member in 0..self.0.members {
             self.of_manager(state, member, actions);
@@ -393,7 +395,12 @@ impl Model for Protocol {
             Property::sometimes("power takes writes away", |_, state: &State| {
                 state.newest().losses > 0
             }),
-            Property::sometimes("another manager leads", |_, state: &State| state.manager.followed),
+            Property::sometimes("another manager leads", |_, state: &State| {
+                state.manager.followed > 0
+            }),
+            Property::sometimes("a third manager leads", |_, state: &State| {
+                state.manager.followed > 1
+            }),
         ]
     }
 }

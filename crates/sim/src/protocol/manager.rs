@@ -1,9 +1,9 @@
 //! What the manager does: grant leases, and make epochs.
 //!
 //! Left out: its own restart, in whose first lease time it takes nobody out and lets Joins wait that
-//! it cannot judge; members that leave in good order, which are stops as all others here. Another manager
-//! may come to lead once ([`Rules::managers`]): what the one before it has decided is stored, and of the
-//! leases that it gave the next one knows as much as it was told.
+//! it cannot judge; members that leave in good order, which are stops as all others here. Other managers
+//! may come to lead ([`Rules::managers`]): what the one before has decided is stored, and of the leases
+//! that it gave the next one knows as much as it was told. That no two answer at once is taken for granted.
 
 use super::ids::{Epoch, Members};
 use super::member;
@@ -48,16 +48,26 @@ fn grant(rules: &Rules, state: &mut State, member: usize) {
     if !knows || !serves || holder.lease != Lease::No {
         return;
     }
-    let own = rules.managers && usize::from(state.manager.at) == member;
+    let manager = &mut state.manager;
+    let own = rules.managers > 1 && usize::from(manager.at) == member;
     state.members[member].lease = if own { Lease::Led } else { Lease::Short };
+    manager.ended = manager.ended.without(member);
+    if !rules.without(Broken::AnsweredHaveNotEnded) {
+        manager.says_ended = manager.ended;
+    }
+}
+
+/// Whether another manager may come to lead.
+pub fn may_be_followed(rules: &Rules, state: &State) -> bool {
+    usize::from(state.manager.followed) + 1 < rules.managers
 }
 
 /// A heartbeat asks for a long lease. Those that follow are told before it is given.
 pub fn ask(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     let holder = state.members[member];
     let asks = holder.epoch == state.manager.epoch && holder.lease == Lease::Short;
-    // Whoever follows is followed by nobody here, and knows what it gives itself.
-    if !asks || !rules.managers || state.manager.followed {
+    // One that is followed by nobody knows what it gives itself.
+    if !asks || !may_be_followed(rules, state) {
         return None;
     }
     state.members[member].lease = Lease::Long;
@@ -65,18 +75,26 @@ pub fn ask(rules: &Rules, state: &mut State, member: usize) -> Option<()> {
     Some(())
 }
 
-/// The manager of another member's server leads. What the one before it has allowed its own server is over
-/// by then.
+/// The manager of another server leads. What the one before it has allowed its own server is over by then,
+/// which those that follow are told, unless others have allowed that server something that lasts.
 pub fn follow(rules: &Rules, state: &mut State, next: usize) -> Option<()> {
     let before = usize::from(state.manager.at);
-    if !rules.managers || state.manager.followed || next == before {
+    if !may_be_followed(rules, state) || next == before {
         return None;
     }
     let own = &mut state.members[before];
     if own.lease == Lease::Led && !rules.without(Broken::OwnLeasesEndWithLead) {
         own.lease = Lease::No;
     }
-    (state.manager.at, state.manager.followed) = (next as u8, true);
+    let has_none = own.lease == Lease::No;
+    let manager = &mut state.manager;
+    manager.at = next as u8;
+    manager.followed += 1;
+    if has_none {
+        manager.says_ended = manager.says_ended.with(before);
+    }
+    manager.says_ended = manager.says_ended.without(next);
+    manager.ended = manager.says_ended;
     Some(())
 }
 
@@ -84,8 +102,9 @@ pub fn follow(rules: &Rules, state: &mut State, next: usize) -> Option<()> {
 fn end_lease(state: &mut State, member: usize) {
     let manager = &state.manager;
     let knows = match state.members[member].lease {
+        _ if manager.ended.has(member) => false,
         Lease::No | Lease::Short => true,
-        Lease::Long => !manager.followed || manager.says_long,
+        Lease::Long => manager.followed == 0 || manager.says_long,
         Lease::Led => usize::from(manager.at) == member,
     };
     if knows {

@@ -15,8 +15,8 @@ pub struct Rules {
     pub syncs: bool,
     /// Whether leases are given by promises, too.
     pub promises: bool,
-    /// Whether each member's server has a manager, and another may come to lead (0064).
-    pub managers: bool,
+    /// How many servers have a manager, those of the members first: one after the other, each may come to lead (0064).
+    pub managers: usize,
     /// The last epoch that the manager may make. The first is 1.
     pub epochs: Epoch,
     /// How many times a server may stop without notice. Page caches and disks keep what they had.
@@ -98,4 +98,6 @@ pub enum Broken {
     OwnLeasesEndWithLead,
     /// A manager gives long leases of which the next one is told nothing.
     LongLeasesAreSaidFirst,
+    /// A manager gives leases to servers of which it says that theirs have ended with their leads.
+    AnsweredHaveNotEnded,
 }

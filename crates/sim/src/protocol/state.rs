@@ -50,12 +50,16 @@ pub struct Manager {
     pub groups: [Group; EPOCHS],
     /// Members that the primary of the newest epoch has reported as equal.
     pub reports: Members,
-    /// The member on whose server it runs.
+    /// The member on whose server it runs, or a server without one.
     pub at: u8,
-    /// Whether another one led before it.
-    pub followed: bool,
+    /// How many others led before it.
+    pub followed: u8,
     /// Whether those that follow are told that there are long leases.
     pub says_long: bool,
+    /// Members of whose leases it believes that they have ended with the leads of their managers,
+    pub ended: Members,
+    /// and those of which it says so to those that follow.
+    pub says_ended: Members,
 }
 
 /// A member's lease from a manager, by what the next manager has to know of it.
@@ -293,8 +297,10 @@ impl State {
                 groups,
                 reports: Members::default(),
                 at: 0,
-                followed: false,
+                followed: 0,
                 says_long: false,
+                ended: Members::default(),
+                says_ended: Members::default(),
             },
             members,
             clients: [Client::default(); CLIENTS],

@@ -392,9 +392,17 @@ impl Sessions {
         self.claims.grant(ino, session.id, needed, most, now_ms)
     }
 
+    /// True if a session may be granted something of a file that [may be claimed](Self::may_be_claimed): others write to it as
+    /// well, or did when it was granted what it still has. Beside one who was alone from the beginning, or whom somebody who
+    /// reads has called back, those who read now and then would wait for all that he holds back.
+    pub fn may_claim(&self, session: &Session, ino: Ino) -> bool {
+        let goes_on = || self.claims.has(ino, session.id);
+        (self.others_write(session, ino) || goes_on()) && self.may_be_claimed(ino)
+    }
+
     /// True if those who write to a file may claim something of it: everybody who has it open may write, and asks before he
     /// reads or writes; and nobody may have it open of whom that is not known. Who only reads would wait, each time, for all
-    /// that one writer holds back. Who is left alone by others goes on to claim.
+    /// that they hold back.
     pub fn may_be_claimed(&self, ino: Ino) -> bool {
         let may = |other: &Arc<Session>| match other.minds.is_so() {
             true => !other.has(ino, |open| !open.writes),

@@ -72,7 +72,7 @@ async fn grant(ctx: &Ctx, session: &Session, op: &Claim) -> Result<Outcome> {
     let _held = lock_here(ctx, &[ino]).await?;
     let inode = Tx::reader(ctx).inode(ino).await?;
     let fits = inode.consistency() == Consistency::Strict && !inode.inline && inode.nlink > 0;
-    if !fits || !sessions.writes(session, ino) || !sessions.may_be_claimed(ino) {
+    if !fits || !sessions.writes(session, ino) || !sessions.may_claim(session, ino) {
         return Ok(Outcome::Never);
     }
     if claims.is_paused(ino, ctx.core.monotonic_ms()) {

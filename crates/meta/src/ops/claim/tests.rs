@@ -359,6 +359,10 @@ async fn who_is_left_alone_goes_on_to_claim_until_somebody_reads() {
     world.clock.advance_ms(PAUSE_MS);
     let refused = while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await;
     assert!(refused.end == 0 && refused.through_ms >= 1_000, "somebody reads: {refused:?}");
+    b.close(ino).await.unwrap();
+    world.clock.advance_ms(PAUSE_MS);
+    let refused = while_heeding(&all, claim(&a, wish(ino, 0..10, 10))).await;
+    assert!(refused.end == 0 && refused.through_ms >= 1_000, "he may read again: {refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

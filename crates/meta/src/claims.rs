@@ -135,6 +135,12 @@ impl Claims {
         table.files.get(&ino).is_some_and(|file| file.counts.contains_key(&session))
     }
 
+    /// True if a session may have been granted anything of a file by an earlier server, and has not given that up.
+    pub fn may_have(&self, ino: Ino, session: u64) -> bool {
+        let table = self.table.lock();
+        table.files.get(&ino).is_some_and(|file| file.unknown.contains(&session))
+    }
+
     /// A session may have been granted anything of a file by an earlier server, until it gives that up.
     pub fn may_have_been_granted(&self, ino: Ino, session: u64) {
         let mut table = self.table.lock();

@@ -34,9 +34,11 @@ pub(crate) async fn claim(ctx: &Ctx, op: &Claim) -> Result<MetaAnswer> {
     check_writer(ctx, &inode)?;
     // Who has not said yet that he tells each write may hold it back without a claim.
     settle(ctx, &inode, HeldBack::UnaskedSince).await?;
-    if ctx.volume.sessions.is_asked(session, ino) {
-        // The question may have been lost, and who asked have given up.
-        ctx.volume.sessions.ask_to_tell(session, ino);
+    let sessions = &ctx.volume.sessions;
+    if sessions.is_asked(session, ino) || sessions.claims.may_have(ino, session.id) {
+        // The question may have been lost, and who asked have given up. What an earlier server has granted to one who has the
+        // file alone nobody else asks for, and nothing is granted before it is given up.
+        sessions.ask_to_tell(session, ino);
         let detail = "what the caller has written before is still to be told";
         return Err(Error::with(ErrorKind::HeldBack, detail));
     }
@@ -53,7 +55,7 @@ pub(crate) async fn claim(ctx: &Ctx, op: &Claim) -> Result<MetaAnswer> {
     for _ in 0..TRIES {
         settle_around(ctx, &inode, &range).await?;
         let now_ms = ctx.core.monotonic_ms();
-        if let Some(through_ms) = ctx.volume.sessions.claims.pause(ino, least_ms, now_ms) {
+        if let Some(through_ms) = sessions.claims.pause(ino, least_ms, now_ms) {
             return Ok(MetaAnswer::Claimed(Claimed { through_ms, ..Claimed::default() }));
         }
         if are_elsewhere(ctx, ino, &range) {

@@ -403,6 +403,30 @@ async fn after_a_restart_who_reads_waits_for_those_who_had_claims_and_for_no_oth
     }
 }
 
+/// Nobody asked for what he might have held back by what an earlier server had granted, and before he had told it he was granted
+/// nothing, nor let through: each write failed after two minutes.
+#[tokio::test(start_paused = true)]
+async fn who_has_a_file_alone_after_a_restart_is_asked_what_he_holds_back_and_then_answered() {
+    let world = World::new().await;
+    let (a, b, ino) = {
+        let (a, b, ino) = two_writers(&world).await;
+        assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+        b.close(ino).await.unwrap();
+        (a.session, b.session, ino)
+    };
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    world.open_session_of(b, &[], true).await;
+    world.open_session_of(a, &[ino], true).await;
+    let a = world.root().at(a).leasing();
+    a.call(MetaOp::Recalls(Recalls::default())).await.unwrap();
+    assert_eq!(kind(a.call(wish(ino, 0..10, 10)).await), ErrorKind::HeldBack);
+    assert_eq!(heed(&a).await.len(), 1);
+    assert!(!is_claimed(&world, ino));
+    let through = claim(&a, wish(ino, 0..10, 10)).await;
+    assert!(through.end == 0 && through.through_ms > 0, "nobody else writes: {through:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_has_the_file_not_open_is_granted_nothing() {
     let world = World::new().await;

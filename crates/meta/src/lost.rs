@@ -14,7 +14,7 @@ use crate::ops::sessions::end;
 use crate::recopy;
 use crate::session::Session;
 use crate::volume::Volume;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use tokio::time::timeout;
 const TRY_WAIT: Duration = Duration::from_secs(10);
 /// Sessions given back, and files of each settled, at the same time.
 const PARALLEL: usize = 16;
-/// How long lengths that cannot be settled hold up what is given back.
+/// How long lengths that cannot be settled hold up what is given back; and once more for so long, at most, giving that up does.
 const SETTLE_MS_MAX: u64 = 60_000;
 
 /// Ends the sessions of a volume that are over. What fails is tried again at the next call.
@@ -71,12 +71,19 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
 async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
     if let Err(error) = in_time("the storage servers", settle(core, volume, session)).await {
         let since_ms = session.settling.lock().since_ms.unwrap_or_default();
-        if core.monotonic_ms().saturating_sub(since_ms) < SETTLE_MS_MAX {
+        let waited_ms = core.monotonic_ms().saturating_sub(since_ms);
+        if waited_ms < SETTLE_MS_MAX {
             return Err(error);
         }
         let client = &session.client;
         tracing::warn!("volume {}: lengths of files of {client} are not known: {error}", volume.id);
+        let given_up = || session.settling.lock().given_up.len();
+        let before = given_up();
         if let Err(error) = in_time("the metadata store", give_up(core, volume, session)).await {
+            // There may be thousands, and what the store did not take it may take the next time.
+            if given_up() > before && waited_ms < 2 * SETTLE_MS_MAX {
+                return Err(error);
+            }
             tracing::warn!("volume {}: some may show what was before it: {error}", volume.id);
         }
     }
@@ -99,9 +106,12 @@ async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Re
         session.settling.lock().done.insert(ino);
         Ok(())
     });
-    // All that can be, whatever becomes of the others.
-    let first_wins = |so_far: Result<()>, one| async move { so_far.and(one) };
     settled.buffer_unordered(PARALLEL).fold(Ok(()), first_wins).await
+}
+
+/// All is done that can be, whatever becomes of the others: the first error of those that there are.
+async fn first_wins(so_far: Result<()>, one: Result<()>) -> Result<()> {
+    so_far.and(one)
 }
 
 /// Files of a lost client that are not settled, and whether it may have written to them.
@@ -115,16 +125,21 @@ fn unsettled(volume: &Volume, session: &Session) -> Vec<(Ino, bool)> {
     left.map(|ino| (ino, sessions.writes(session, ino) || !sessions.holds(session, ino))).collect()
 }
 
-/// What storage servers do not say is not waited for any more. What it may have written over they have all the same.
+/// What storage servers do not say is not waited for any more. What it may have written over they have all the same. Goes on
+/// where the last call has ended.
 async fn give_up(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
     let ctx = &Ctx::own(core, volume);
-    let files = unsettled(volume, session).into_iter().filter(|(_, may_write)| *may_write);
-    let given_up = |(ino, _): (Ino, bool)| async move {
+    let mut files = unsettled(volume, session);
+    {
+        let settling = session.settling.lock();
+        files.retain(|(ino, may_write)| *may_write && !settling.given_up.contains(ino));
+    }
+    let given_up = stream::iter(files).map(|(ino, _)| async move {
         lengths::give_up(ctx, ino).await?;
-        session.settling.lock().done.insert(ino);
+        session.settling.lock().given_up.insert(ino);
         Ok(())
-    };
-    stream::iter(files.map(Ok::<_, Error>)).try_for_each_concurrent(PARALLEL, given_up).await
+    });
+    given_up.buffer_unordered(PARALLEL).fold(Ok(()), first_wins).await
 }
 
 async fn in_time(who: &str, work: impl Future<Output = Result<()>>) -> Result<()> {

@@ -70,6 +70,8 @@ pub(crate) struct Settling {
     pub since_ms: Option<u64>,
     /// Files of which nothing more is to be done.
     pub done: HashSet<Ino>,
+    /// Files that have another version though nobody said how long they are. They are asked for that as long as anything is.
+    pub given_up: HashSet<Ino>,
 }
 
 /// The files that a session holds open, and how often.

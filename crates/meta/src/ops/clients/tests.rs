@@ -2,10 +2,13 @@ use crate::MetaOptions;
 use crate::ops::orphan::REPLACED_STAYS_MS;
 use crate::session::Session;
 use crate::tests::world::*;
+use async_trait::async_trait;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{ErrorKind, FileKind, SessionId, VolumeId};
 use strake_wire::message::common::{Attributes, Template};
@@ -253,6 +256,80 @@ async fn what_a_lost_client_may_have_written_over_has_another_version_in_the_end
     world.until(async || volume.sessions.get(session).is_none()).await;
     let after = world.root().at(again).getattr(before.ino).await.unwrap();
     assert_eq!((after.version, after.length), (before.version + 1, 10));
+}
+
+/// Done when the next change of an inode comes, which is refused.
+type Instead = Box<dyn FnOnce() + Send>;
+
+/// A store that refuses a change of an inode once.
+struct Refusing {
+    kv: MemoryKv,
+    next: Arc<Mutex<Option<Instead>>>,
+}
+
+#[async_trait]
+impl Kv for Refusing {
+    fn name(&self) -> &'static str {
+        "refusing"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        if writes.keys().any(|key| key[0] == b'I') {
+            let instead = self.next.lock().take();
+            if let Some(instead) = instead {
+                instead();
+                return Err(KvError::Full { store: "refusing".into(), next: "make room" });
+            }
+        }
+        self.kv.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.kv.sync().await
+    }
+}
+
+/// That file kept its version, and others that had not begun; and nobody asked again how long those were that had another one.
+#[tokio::test]
+async fn what_a_store_refuses_once_of_a_lost_client_is_done_in_the_next_turn() {
+    for heals in [false, true] {
+        let next = Arc::<Mutex<Option<Instead>>>::default();
+        let kv = Refusing { kv: MemoryKv::new(), next: next.clone() };
+        let world = World::on(Arc::new(kv)).await;
+        let root = world.root();
+        let session = world.open_session(0, &[]).await.session;
+        let client = root.clone().at(session);
+        let mut files = Vec::new();
+        // More than are looked at at the same time.
+        for number in 0..20 {
+            let before = told_file(&root, &format!("f{number}")).await;
+            client.open(before.ino, BOTH).await.unwrap();
+            world.put_chunk(before.ino, 1, 100).await;
+            files.push(before);
+        }
+        evict_unsettled(&world, session).await;
+        let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+        world.until(async || volume.sessions.get(session).is_some_and(|s| is_settling(&s))).await;
+        let storage = world.storage.clone();
+        *next.lock() = Some(Box::new(move || {
+            if heals {
+                *storage.refuses.lock() = None;
+            }
+        }));
+        world.clock.advance_ms(70_000);
+        let again = world.open_session(0, &[]).await.session;
+        world.until(async || volume.sessions.get(session).is_none()).await;
+        let root = world.root().at(again);
+        let length = if heals { 65_536 + 100 } else { 10 };
+        for before in files {
+            let after = root.getattr(before.ino).await.unwrap();
+            assert!(after.version > before.version && after.length == length, "{after:?}");
+        }
+    }
 }
 
 /// Groups were asked one after the other, and one that says nothing took all the time there was: what the others have came to

@@ -79,13 +79,18 @@ pub(crate) async fn settle(
 }
 
 /// As [`settle`], of a file to which the client may have written, and of which a group does not say in the end what it has: it
-/// has another version all the same. Who asks for that knows that the client is fenced, and so does a group before it answers him.
+/// has another version all the same. Who asks for that knows that the client is fenced, and so does whoever he reads from before
+/// he is answered. The primary need not, if that is another member (docs/design/0051-fencing.md, "What is left open").
 pub(crate) async fn give_up(ctx: &Ctx, ino: Ino) -> Result<()> {
     let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
-    let inode = Tx::reader(ctx).find_inode(ino).await?.filter(|inode| matters(inode));
-    match inode.filter(|inode| inode.length > 0) {
-        Some(inode) => set(ctx, ino, inode.occupied.max(1)).await,
-        None => Ok(()),
+    let Some(inode) = Tx::reader(ctx).find_inode(ino).await?.filter(|inode| matters(inode)) else {
+        return Ok(());
+    };
+    // As there, where nobody need have come to it.
+    ctx.volume.uncounted.note(ino);
+    match inode.length {
+        0 => Ok(()),
+        _ => set(ctx, ino, inode.occupied.max(1)).await,
     }
 }
 

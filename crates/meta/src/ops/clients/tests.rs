@@ -1,4 +1,6 @@
 use crate::MetaOptions;
+use crate::ctx::Ctx;
+use crate::lengths;
 use crate::ops::orphan::REPLACED_STAYS_MS;
 use crate::session::Session;
 use crate::tests::world::*;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::limits::LEASE_MS_AT_SERVER;
-use strake_types::{ErrorKind, FileKind, SessionId, VolumeId};
+use strake_types::{ErrorKind, FileKind, Ino, SessionId, VolumeId};
 use strake_wire::message::common::{Attributes, Template};
 use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{
@@ -256,6 +258,21 @@ async fn what_a_lost_client_may_have_written_over_has_another_version_in_the_end
     world.until(async || volume.sessions.get(session).is_none()).await;
     let after = world.root().at(again).getattr(before.ino).await.unwrap();
     assert_eq!((after.version, after.length), (before.version + 1, 10));
+}
+
+/// It is asked for what it has of a file only if there is time for that.
+#[tokio::test]
+async fn a_file_of_a_lost_client_is_counted_also_where_nobody_was_asked_how_long_it_is() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = told_file(&root, "f").await.ino;
+    // It is counted when nobody may write to it any more.
+    root.open(ino, BOTH).await.unwrap();
+    let core = world.server.core();
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    assert!(!volume.uncounted.has(Ino(ino)));
+    lengths::give_up(&Ctx::own(&core, &volume), Ino(ino)).await.unwrap();
+    assert!(volume.uncounted.has(Ino(ino)));
 }
 
 /// Done when the next change of an inode comes, which is refused.

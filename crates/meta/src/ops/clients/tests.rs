@@ -260,7 +260,7 @@ async fn what_a_lost_client_may_have_written_over_has_another_version_in_the_end
     assert_eq!((after.version, after.length), (before.version + 1, 10));
 }
 
-/// It is asked for what it has of a file only if there is time for that.
+/// Only who asked how long it is noted that, and of thousands of files nobody may come to the last in time.
 #[tokio::test]
 async fn a_file_of_a_lost_client_is_counted_also_where_nobody_was_asked_how_long_it_is() {
     let world = World::new().await;

@@ -125,7 +125,7 @@ pub fn show_distribution(distribution: &Distribution) -> String {
         Distribution::TwodStripe { groups, factor } => format!("twod_stripe={groups}:{factor}"),
         Distribution::Varstrip(strips) => {
             let strips: Vec<_> =
-                strips.iter().map(|s| format!("{}:{}", s.slot, size::short(s.bytes))).collect();
+                strips.iter().map(|s| format!("{}:{}", s.slot, size::exact(s.bytes))).collect();
             format!("varstrip={}", strips.join(","))
         }
     }
@@ -137,8 +137,15 @@ mod tests {
 
     #[test]
     fn a_distribution_is_read_as_it_is_shown() {
-        let texts =
-            ["simple_stripe", "basic", "progressive", "varstrip=0:32K,1:64K", "twod_stripe=2:4"];
+        let texts = [
+            "simple_stripe",
+            "basic",
+            "progressive",
+            "varstrip=0:32K,1:64K",
+            // It was shown as 1.0M, which is another size.
+            "varstrip=0:1028K,1:64K",
+            "twod_stripe=2:4",
+        ];
         for text in texts {
             assert_eq!(show_distribution(&parse_distribution(text).unwrap()), text);
         }

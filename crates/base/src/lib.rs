@@ -4,7 +4,7 @@
 //! be run from one seed. Other crates do not call the operating system for these. What measures file
 //! systems finds here, behind safe calls, the ways to a file that need care with memory:
 //! [`aligned`] buffers, files [`mapped`] into memory, and the [`uring`] of the kernel; and files without paths ([`file_handle`]). Who encrypts finds here how certificates and keys
-//! are read ([`pem`]).
+//! are read ([`pem`]), and who looks for mounts how the kernel writes them ([`mount_table`]).
 //!
 //! What this crate never does: know a word of what Strake is for.
 
@@ -14,6 +14,7 @@ pub mod descriptor;
 pub mod disk;
 pub mod file_handle;
 pub mod mapped;
+pub mod mount_table;
 pub mod pem;
 pub mod process;
 pub mod random;

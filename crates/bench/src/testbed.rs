@@ -31,6 +31,7 @@ use plan::namespace_prefix;
 use rustix::mount::{UnmountFlags, unmount};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use strake_base::mount_table::unescape;
 
 /// How often mounts below the directory are looked for: one may lie on another.
 const UNMOUNT_ROUNDS_MAX: u32 = 1000;
@@ -199,7 +200,7 @@ pub fn down(name: &str) -> Result<Removed> {
 /// Takes away every mount below a directory, the last one first; how many there were.
 fn unmount_below(data: &Path) -> Result<usize> {
     for round in 0..UNMOUNT_ROUNDS_MAX {
-        let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let table = std::fs::read("/proc/self/mounts").unwrap_or_default();
         let Some(last) = mounts_below(&table, data).pop() else { return Ok(round as usize) };
         unmount(&last, UnmountFlags::DETACH)
             .context(|| format!("unmounting {}", last.display()))
@@ -210,11 +211,10 @@ fn unmount_below(data: &Path) -> Result<usize> {
 }
 
 /// The mounts below a directory, in the order of a mount table.
-fn mounts_below(table: &str, data: &Path) -> Vec<PathBuf> {
-    let plain =
-        |text: &str| text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
-    let points = table.lines().filter_map(|line| line.split(' ').nth(1));
-    let points = points.map(|point| PathBuf::from(plain(point)));
+fn mounts_below(table: &[u8], data: &Path) -> Vec<PathBuf> {
+    let lines = table.split(|&byte| byte == b'\n');
+    let points = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(1));
+    let points = points.map(|point| PathBuf::from(unescape(point)));
     points.filter(|point| point != data && point.starts_with(data)).collect()
 }
 
@@ -249,11 +249,11 @@ mod tests {
 
     #[test]
     fn only_mounts_below_the_directory_are_its_own() {
-        let table = "/dev/vda / ext4 rw 0 0\nx /t fuse.strake rw 0 0\n\
-                     x /t/mnt/c1 fuse.strake rw 0 0\nx /tt/mnt fuse rw 0 0\n\
-                     x /t/mnt/c1/a\\040b tmpfs rw 0 0\n";
+        let table = b"/dev/vda / ext4 rw 0 0\nx /t fuse.strake rw 0 0\n\
+                      x /t/mnt/c1 fuse.strake rw 0 0\nx /tt/mnt fuse rw 0 0\n\
+                      x /t/mnt/c1/a\\040b tmpfs rw 0 0\nx /t/mnt/a\\012b tmpfs rw 0 0\n";
         let found = mounts_below(table, Path::new("/t"));
-        assert_eq!(found, [PathBuf::from("/t/mnt/c1"), PathBuf::from("/t/mnt/c1/a b")]);
+        assert_eq!(found, ["/t/mnt/c1", "/t/mnt/c1/a b", "/t/mnt/a\nb"].map(PathBuf::from));
     }
 
     #[test]

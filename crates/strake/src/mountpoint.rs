@@ -4,6 +4,7 @@ use crate::failure::{Context, Outcome};
 use crate::made::Made;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use strake_base::mount_table::unescape;
 use strake_fuse::Unmount;
 use strake_types::FILE_SYSTEM_TYPE;
 
@@ -19,15 +20,16 @@ pub struct Mount {
 /// Mounts of ours that this process can see, in the order of mounting.
 pub fn ours() -> Vec<Mount> {
     let table = std::fs::read("/proc/self/mounts").unwrap_or_default();
-    String::from_utf8_lossy(&table).lines().filter_map(parse).collect()
+    table.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
-fn parse(line: &str) -> Option<Mount> {
-    let mut fields = line.split(' ');
+fn parse(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&byte| byte == b' ');
     let (source, path, kind) = (fields.next()?, fields.next()?, fields.next()?);
-    let plain =
-        |text: &str| text.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
-    (kind == FILE_SYSTEM_TYPE).then(|| Mount { path: plain(path).into(), source: plain(source) })
+    (kind == FILE_SYSTEM_TYPE.as_bytes()).then(|| Mount {
+        path: unescape(path).into(),
+        source: unescape(source).to_string_lossy().into_owned(),
+    })
 }
 
 /// True if nobody answers at this mount any more: its process has died.
@@ -66,9 +68,12 @@ mod tests {
 
     #[test]
     fn only_our_mounts_are_listed() {
-        let ours = parse("main /mnt/a\\040b fuse.strake rw,user_id=0 0 0").unwrap();
+        let ours = parse(b"main /mnt/a\\040b fuse.strake rw,user_id=0 0 0").unwrap();
         assert_eq!(ours, Mount { path: "/mnt/a b".into(), source: "main".into() });
-        assert_eq!(parse("tmpfs /tmp tmpfs rw 0 0"), None);
+        assert_eq!(parse(b"tmpfs /tmp tmpfs rw 0 0"), None);
+        // Behind a `#` no socket was found.
+        let ours = parse(b"unix:/srv/a\\0431/s:/main /mnt fuse.strake rw 0 0").unwrap();
+        assert_eq!(ours, Mount { path: "/mnt".into(), source: "unix:/srv/a#1/s:/main".into() });
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub use workspace::Workspace;
 use crate::error::{Error, Result};
 use crate::result::Side;
 use std::path::{Path, PathBuf};
+use strake_base::mount_table::unescape;
 
 /// Most directories compared in one run.
 const SIDES_MAX: usize = 16;
@@ -68,7 +69,7 @@ fn file_system(path: &Path) -> String {
 fn kind_of(mounts: &str, path: &Path) -> Option<String> {
     let seen = mounts.lines().filter_map(|line| {
         let (before, after) = line.split_once(" - ")?;
-        let point = PathBuf::from(before.split(' ').nth(4)?.replace("\\040", " "));
+        let point = PathBuf::from(unescape(before.split(' ').nth(4)?.as_bytes()));
         let depth = path.starts_with(&point).then(|| point.components().count())?;
         Some((depth, after.split(' ').next()?.to_owned()))
     });

@@ -3,10 +3,10 @@
 use crate::options::MountOptions;
 use rustix::io::Errno as OsError;
 use rustix::mount::{MountFlags, UnmountFlags};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use strake_base::mount_table::unescape;
 use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, Result};
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
@@ -81,30 +81,9 @@ fn topmost_type(table: &[u8], path: &Path) -> Option<Vec<u8>> {
         let mut fields = line.split(|&b| b == b' ');
         let point = unescape(fields.nth(4)?);
         let kind = fields.skip_while(|f| *f != b"-").nth(1)?;
-        (point == path.as_os_str().as_bytes()).then(|| kind.to_vec())
+        (point == *path).then(|| kind.to_vec())
     };
     table.rsplit(|&b| b == b'\n').find_map(of_line)
-}
-
-/// The table writes blanks and backslashes of a path as `\040` and the like.
-fn unescape(field: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((&first, after)) = rest.split_first() {
-        let octal = after.get(..3).filter(|_| first == b'\\');
-        let code = octal.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                plain.push(first);
-                rest = after;
-            }
-        }
-    }
-    plain
 }
 
 /// Takes the mount at `path` away, also one whose process has died.

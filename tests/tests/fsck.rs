@@ -187,7 +187,7 @@ fn what_was_found_before_an_error_is_told_with_it() {
     servers.start_again();
 
     let (code, report) = fsck(&address, &["--repair"]);
-    assert_eq!((code, &report["complete"]), (Some(8), &false.into()), "{report}");
+    assert_eq!((code, &report["complete"]), (Some(4), &false.into()), "{report}");
     for what in [("entry-without-inode", ":/main/dir"), ("inode-without-name", "-")] {
         let what = (what.0.to_owned(), what.1.to_owned());
         assert!(found(&report).contains(&what), "{what:?}: {report}");

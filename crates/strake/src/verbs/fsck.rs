@@ -79,6 +79,17 @@ impl Report {
     fn says_more(&self) -> bool {
         self.looked_at > 0 || self.skipped.len() > 1
     }
+
+    /// The exit code, also of what was found before a failure, which is itself something that was not looked at.
+    fn ended(&self, looked: Outcome) -> Outcome<u8> {
+        let code = match (self.left, self.complete, self.mended) {
+            (0, true, 0) => 0,
+            (0, true, _) => MENDED,
+            (0, false, _) => FAILED,
+            _ => LEFT,
+        };
+        looked.map(|()| code).map_err(|failure| Failure { code, ..failure })
+    }
 }
 
 #[derive(Serialize)]
@@ -103,13 +114,7 @@ pub async fn run(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<u8> {
             false => show(&report),
         }
     }
-    looked.map_err(failed)?;
-    Ok(match (report.left, report.complete, report.mended) {
-        (0, true, 0) => 0,
-        (0, true, _) => MENDED,
-        (0, false, _) => FAILED,
-        _ => LEFT,
-    })
+    report.ended(looked)
 }
 
 /// A run, and the volumes that it is to look at.
@@ -397,5 +402,16 @@ mod tests {
         assert!(report(0, &["copies of group 1", "the rest"]).says_more());
         assert!(report(1, &["the rest"]).says_more());
         assert!(!report(0, &["the rest"]).says_more(), "the failure says that");
+    }
+
+    /// With a failure it was 8, which says that nothing is known to be broken.
+    #[test]
+    fn what_is_broken_still_is_the_exit_code_also_where_the_rest_could_not_be_looked_at() {
+        let report = |left| Report { left, mended: 1, ..Report::default() };
+        let with_failure = |left| report(left).ended(Err(Failure::new("away"))).unwrap_err().code;
+        assert_eq!((with_failure(1), with_failure(0)), (LEFT, FAILED));
+        assert_eq!(report(1).ended(Ok(())).unwrap(), LEFT);
+        let whole = Report { complete: true, ..report(0) };
+        assert_eq!(whole.ended(Ok(())).unwrap(), MENDED);
     }
 }

@@ -6,6 +6,7 @@
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
 //! * [`applications`] — processes that use what is mounted, and tell what came of it.
 //! * [`servers`] — a witness and storage servers that come and go.
+//! * [`stores`] — a metadata store, changed while its server is stopped.
 //! * [`records`] — a file that shows whether something that was acknowledged is old or torn.
 //! * [`decoders`] — the rule that every decoder is held to, by tests and by fuzz targets.
 //! * [`network`] — hosts as network namespaces, which can be cut off.
@@ -32,6 +33,7 @@ pub mod postgres;
 pub mod property;
 pub mod records;
 pub mod servers;
+pub mod stores;
 pub mod suites;
 pub mod system;
 pub mod way;

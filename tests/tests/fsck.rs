@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::random::SplitMix64;
 use strake_engine::chunk::{ChunkOptions, ChunkStore};
-use strake_engine::kv::{EngineKind, Outcome, Transaction};
 use strake_tests::cluster::{Servers, run};
 use strake_tests::servers::Cluster;
+use strake_tests::stores;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 use strake_wire::frame::crc32c;
 
@@ -91,20 +91,9 @@ fn a_volume_in_use_is_clean_however_often_it_is_looked_at() {
     assert_eq!(code, Some(0), "{report}");
 }
 
-/// Changes or deletes a key of the metadata store of a server that is stopped.
+/// Changes or deletes a key that is there.
 fn edit(store: &Path, key: Vec<u8>, value: Option<Vec<u8>>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let kv = strake_engine::kv::open(EngineKind::default(), store).unwrap();
-    runtime.block_on(async {
-        let mut tx = Transaction::begin(&*kv).await.unwrap();
-        assert!(tx.get(&key).await.unwrap().is_some());
-        match value {
-            Some(value) => tx.put(key, value),
-            None => tx.delete(key),
-        }
-        assert_eq!(tx.commit(&*kv).await.unwrap(), Outcome::Committed);
-        kv.sync().await.unwrap();
-    });
+    assert!(stores::edit(store, key, value));
 }
 
 /// Key of an inode, or of an entry: docs/FORMATS.md.

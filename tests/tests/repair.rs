@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{Servers, Up, run, signal, strake};
+use strake_tests::cluster::{Servers, Up, eventually, run, signal, strake, succeed};
 use strake_tests::servers::{Cluster, WAIT};
+use strake_tests::stores::restart_without;
 
 /// Unit of checksums.
 const BLOCK: usize = 4096;
@@ -353,4 +354,31 @@ fn servers_verify_their_targets_by_themselves_and_status_tells_what_they_found()
         assert!(Instant::now() < end, "{status}");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// It kept the files of all other volumes from being named.
+#[test]
+fn files_with_damage_are_named_also_where_another_volume_is_not_served() {
+    let mut servers = Servers::start();
+    let (address, root) = (servers.address().to_owned(), servers.directory().to_owned());
+    succeed(["volume", "create", "other", "--cluster", &address]);
+    let local = root.join("numbered");
+    fs::write(&local, numbered(300)).unwrap();
+    for volume in ["main", "other"] {
+        let to = format!("{address}:/{volume}/file");
+        succeed(["cp", "--sync", local.to_str().unwrap(), &to]);
+    }
+    let targets = (0..4).map(|nth| root.join(format!("target{nth}/target")));
+    let with_data = targets.filter(|target| target.join("data-00000").exists());
+    assert_eq!(with_data.map(|target| rot(&target, |nth| nth == 7)).sum::<usize>(), 2);
+    restart_without(&mut servers, 2);
+    let (code, report) = scrub(&address, &[]);
+    let lost = |path: &str| (path.to_owned(), "lost".to_owned());
+    assert_eq!((code, fates(&report)), (Some(1), vec![lost("-"), lost(":/main/file")]), "{report}");
+    eventually(WAIT, "status names the file", || {
+        let output = run(["status", "--json", "--cluster", &address]);
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let damaged = status["damaged_files"].as_array().cloned().unwrap_or_default();
+        damaged.iter().any(|one| one["files"] == serde_json::json!([":/main/file"]))
+    });
 }

@@ -130,8 +130,8 @@ async fn damaged(view: &Arc<MapView>, map: &ClusterMap, jobs: &[Job]) -> Vec<Dam
         let Ok(job) = jobs::fetch_one(view, id).await else { continue };
         let told = job.scrubs.iter().flat_map(|one| &one.findings).map(Finding::from_told);
         let mut findings = one_of_each_file(target, told);
-        if soundness::name_files(view, &mut findings).await.is_err() {
-            continue;
+        if let Err(failure) = soundness::name_files(view, &mut findings).await {
+            tracing::debug!("not all damaged files of target {target} are named: {failure}");
         }
         let mut sample = Sample::of(findings.iter().filter_map(|one| one.paths.first().cloned()));
         sample.more |= findings.iter().any(|one| one.paths.is_empty());

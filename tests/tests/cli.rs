@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use strake_tests::cluster::{
-    Process, eventually, free_port, is_mounted, run, signal, strake, succeed,
+    Process, Servers, eventually, free_port, is_mounted, run, signal, strake, succeed,
 };
+use strake_tests::stores::restart_without;
 use tempfile::TempDir;
 
 /// Files that a refused command may touch: its log, and the lock of a directory.
@@ -220,6 +221,27 @@ fn of_several_paths_those_that_are_there_are_shown_and_the_others_named() {
         assert!(error.contains("nofile") && error.contains("nothing"), "{verb}: {error}");
         assert!(shown.contains("file") || shown == "hello\n", "{verb}: {shown}");
     }
+}
+
+/// A volume that was not served hid all others, and the targets.
+#[test]
+fn df_shows_what_answers_and_names_the_volume_that_does_not() {
+    let mut servers = Servers::start();
+    let address = servers.address().to_owned();
+    succeed(["volume", "create", "other", "--cluster", &address]);
+    restart_without(&mut servers, 2);
+    let output = run(["df", "--cluster", &address]);
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("strake: volume other: "), "{error}");
+    let firsts: Vec<_> = shown.lines().filter_map(|l| l.split_whitespace().next()).collect();
+    assert_eq!(firsts, ["VOLUME", "main", "TARGET", "1", "2", "3", "4", "all"], "{shown}");
+    let output = run(["df", "--json", "--cluster", &address]);
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = rows.as_array().unwrap();
+    assert_eq!((output.status.code(), rows.len()), (Some(1), 1), "{rows:?}");
+    assert_eq!(rows[0]["volume"], "main");
 }
 
 /// It died by the signal: what was unsent was lost, and nothing said how to go on.

@@ -48,6 +48,12 @@ impl Failure {
         Self { code: BROKEN, ..self }
     }
 
+    /// Puts what it is about before the cause.
+    #[must_use]
+    pub fn about(self, what: &str) -> Self {
+        Self { cause: format!("{what}: {}", self.cause), ..self }
+    }
+
     /// Adds what to try next.
     #[must_use]
     pub fn next(mut self, next: impl Into<String>) -> Self {

@@ -1,7 +1,7 @@
 //! What is damaged, told by the names of files.
 
 use crate::cluster;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::output;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,9 +37,7 @@ async fn find_paths(
     let name = map.current().living_with(id).map(|volume| volume.spec.name.clone());
     let Some(name) = name else { return Ok(()) };
     let opened = cluster::open_volume(map.clone(), &name, "scrub").await;
-    let volume = opened.map_err(|failure| {
-        Failure { cause: format!("volume {name}: {}", failure.cause), ..failure }
-    })?;
+    let volume = opened.map_err(|failure| failure.about(&format!("volume {name}")))?;
     for (ino, paths) in inodes {
         match volume.describe(&Credentials::root(), *ino).await {
             Ok(about) => paths.extend(about.paths.iter().map(|path| path_in(&name, path))),

@@ -108,10 +108,10 @@ async fn open_each(map: &Arc<MapView>, named: &[String]) -> (Vec<Arc<Volume>>, O
         match cluster::open_volume(map.clone(), &name, "client").await {
             Ok(volume) => volumes.push(volume),
             Err(failure) => {
-                let cause = format!("volume {name}: {}", failure.cause);
+                let mut failure = failure.about(&format!("volume {name}"));
                 let next = || "strake status shows which servers are away".to_owned();
-                let next = Some(failure.next.unwrap_or_else(next));
-                away.get_or_insert(Failure { cause, next, code: failure.code });
+                failure.next.get_or_insert_with(next);
+                away.get_or_insert(failure);
             }
         }
     }

@@ -1,16 +1,25 @@
 //! `strake df`: what volumes hold, and the room of targets.
 
 use crate::cluster::{self, ClusterFlags};
-use crate::failure::Outcome;
+use crate::failure::{self, Outcome};
 use crate::verbs::target::state_of;
 use crate::{output, servers, size};
 use clap::Args;
+use futures::{StreamExt, stream};
 use serde::Serialize;
+use std::sync::Arc;
 use strake_client::VolumeSpace;
+use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Target};
+
+/// Volumes that are asked at once: one that does not answer is waited for.
+const ASKED_AT_ONCE: usize = 16;
 
 /// Flags of `strake df`.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Exit code: 0 all is shown; 1 some of the volumes are not, each named with the reason."
+)]
 pub struct DfFlags {
     /// Only these volumes. CONTENTS is what their files occupy, one copy counted; all share the room of the targets below
     #[arg(value_name = "VOLUME")]
@@ -52,24 +61,50 @@ impl Row {
 pub async fn run(flags: &DfFlags, cluster: &ClusterFlags) -> Outcome {
     let view = cluster.connect().await?;
     let names = cluster::named_or_all(&view.current(), &flags.volumes);
-    let mut rows = Vec::new();
-    for name in names {
-        let volume = cluster::open_volume(view.clone(), &name, "df").await?;
-        let space = volume.statfs().await?;
-        volume.close().await?;
-        rows.push(Row::new(name, &space));
+    let asked = stream::iter(names.iter().map(|name| row(&view, name))).buffered(ASKED_AT_ONCE);
+    let (mut rows, mut failed) = (Vec::new(), Ok(()));
+    for answer in asked.collect::<Vec<_>>().await {
+        match answer {
+            Ok(row) => rows.push(row),
+            Err(failure) => failure::note(&mut failed, failure),
+        }
     }
     if flags.json {
-        return output::json(&rows);
+        output::json(&rows)?;
+        return failed;
     }
+    if !rows.is_empty() {
+        show_volumes(rows);
+        output::line("");
+    }
+    // Those the manager knows, whichever volumes answer.
+    match cluster::fresh_map(&view).await {
+        Ok(map) => show_targets(&map),
+        Err(error) => failure::note(&mut failed, error.into()),
+    }
+    failed
+}
+
+async fn row(view: &Arc<MapView>, name: &str) -> Outcome<Row> {
+    cluster::volume_named(view, name)?;
+    let space = space_of(view, name).await;
+    let space = space.map_err(|failure| failure.about(&format!("volume {name}")))?;
+    Ok(Row::new(name.to_owned(), &space))
+}
+
+async fn space_of(view: &Arc<MapView>, name: &str) -> Outcome<VolumeSpace> {
+    let volume = cluster::open_volume(view.clone(), name, "df").await?;
+    let space = volume.statfs().await;
+    cluster::leave_volume(&volume).await;
+    Ok(space?)
+}
+
+fn show_volumes(rows: Vec<Row>) {
     let mut table = output::table(&["VOLUME", ">CONTENTS", ">FILES"]);
     for row in rows {
         table.add_row([row.volume, size::short(row.contents_bytes), row.inodes.to_string()]);
     }
     output::show(&table);
-    output::line("");
-    show_targets(&cluster::fresh_map(&view).await?);
-    Ok(())
 }
 
 /// The room of each target, and of all.

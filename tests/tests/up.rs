@@ -303,6 +303,61 @@ fn the_top_of_a_mounted_directory_is_that_directory_to_the_verbs() {
     drop(mount);
 }
 
+/// A file or directory that is bound from a mount to another place, until this is dropped.
+struct Bound(PathBuf);
+
+impl Bound {
+    fn new(from: &Path, to: PathBuf) -> Self {
+        match from.is_dir() {
+            true => std::fs::create_dir(&to).unwrap(),
+            false => std::fs::write(&to, "").unwrap(),
+        }
+        rustix::mount::mount_bind(from, &to).expect("root binds");
+        Self(to)
+    }
+
+    fn path(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        take_away(&self.0);
+    }
+}
+
+/// It was taken for the root of what is mounted, whose layout was set.
+#[test]
+fn what_is_bound_from_a_mount_is_itself_to_the_verbs() {
+    let home = Home::new();
+    home.up(&[]);
+    std::fs::create_dir_all(home.at("a/b")).unwrap();
+    std::fs::write(home.at("a/f"), "x").unwrap();
+    let at = |name: &str| home.directory.path().join(name);
+    std::fs::create_dir(at("top")).unwrap();
+    let chunk_size = |path: &Path| {
+        let shown = succeed(["layout", "get", "--json", &path.display().to_string()]);
+        let layout: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        layout["chunk_size"].as_u64()
+    };
+    let mount = mount_volume(&home.address(), "main/a", &at("top"), "");
+    let bound = Bound::new(&home.at("a/b"), at("bound"));
+    succeed(["layout", "set", "--chunk-size", "64K", &bound.path()]);
+    assert_eq!((chunk_size(&home.at("a/b")), chunk_size(&home.mount())), (Some(64 << 10), None));
+    let further = Bound::new(&mount.at("b"), at("further"));
+    succeed(["layout", "set", "--chunk-size", "128K", &further.path()]);
+    assert_eq!((chunk_size(&home.at("a/b")), chunk_size(&home.at("a"))), (Some(128 << 10), None));
+    let root = Bound::new(mount.path(), at("root"));
+    succeed(["layout", "set", "--chunk-size", "256K", &root.path()]);
+    assert_eq!((chunk_size(&home.at("a")), chunk_size(&home.mount())), (Some(256 << 10), None));
+    let file = Bound::new(&home.at("a/f"), at("file"));
+    let inode = std::fs::metadata(home.at("a/f")).unwrap().ino();
+    let shown = succeed(["why", "--json", &file.path()]);
+    let report: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(report["inode"].as_u64(), Some(inode), "{report}");
+}
+
 #[test]
 fn the_verbs_without_a_mount_see_what_the_mount_sees() {
     let home = Home::new();

@@ -68,10 +68,11 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
         .next("give a path of the Strake mount itself, or ADDR:/VOLUME/PATH"));
     }
     let place = open(&source, cluster, verb).await?;
-    // The kernel calls the root of every mount inode 1, also where that is a directory of the volume.
-    let attr = match full == mount.path {
-        true => place.volume.resolve(&cred, source.path.as_bytes()).await,
-        false => place.volume.getattr(Ino(metadata.ino())).await,
+    // The kernel calls the root of every mount inode 1, also where that is a directory of the volume. The top of what is
+    // bound from a mount is no root: it has its own number.
+    let attr = match Ino(metadata.ino()) {
+        Ino::ROOT => place.volume.resolve(&cred, source.path.as_bytes()).await,
+        ino => place.volume.getattr(ino).await,
     };
     let attr = attr.context(|| path.into())?;
     Ok(Found { place, attr })

@@ -237,6 +237,20 @@ fn a_file_from_when_its_volume_had_one_copy_makes_the_cluster_broken_while_it_ca
     cluster.until_whole();
 }
 
+/// Its probe lay in the group of one copy that each target has, which counted as lost with the target from then on.
+#[test]
+fn a_target_that_doctor_has_written_to_is_given_up_without_a_question() {
+    let mut cluster = Cluster::with_copies(3, 2);
+    // The metadata server may not have heard of the new groups yet.
+    cluster.until("doctor has written to every target", |c| {
+        c.run(&["doctor"]).1.matches("wrote, synced, read, removed").count() == 3
+    });
+    cluster.kill(2);
+    cluster.until("it is down", |c| c.targets().iter().any(|target| target["state"] == "down"));
+    let (code, said) = cluster.run(&["server", "remove", "storage2", "--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// While the server is away to which waits are told nobody can be told of them.
 #[test]
 fn status_says_who_has_waited_for_the_metadata_server_when_it_is_back() {

@@ -81,7 +81,7 @@ pub struct Trouble {
 }
 
 /// True if files of some volume get one copy.
-fn single_in_use(map: &ClusterMap) -> bool {
+pub fn single_in_use(map: &ClusterMap) -> bool {
     volumes_of(map, 1).next().is_some()
 }
 

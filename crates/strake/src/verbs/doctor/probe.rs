@@ -1,7 +1,7 @@
 //! The probes of `strake doctor`: every metadata server and every target is really used.
 
 use super::{ANSWER_SECONDS_MAX, Report, millis};
-use crate::{cluster, output};
+use crate::{cluster, groups, output};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use strake_client::{OpenFlags, Volume};
 use strake_types::layout::LayoutTemplate;
 use strake_types::{Credentials, Error, ErrorKind, GroupId, Ino, Result};
 use strake_wire::map::MapView;
-use strake_wire::message::manager::ClusterMap;
+use strake_wire::message::manager::{ClusterMap, Group};
 
 /// Bytes written to each target: more than may lie inside an inode.
 const PROBE_BYTES: usize = 128 << 10;
@@ -153,11 +153,13 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
             report.warn("target", format!("{subject} is down"), "start its server again");
             continue;
         }
-        let Some(group) = map.groups.iter().find(|g| g.members.contains(&target.id)) else {
+        let Some(group) = group_to_probe(map, target.id) else {
+            let why = "no group in which files are, or would be now, has it in sync";
+            report.ok("target", format!("{subject}: not written to, as {why}"));
             continue;
         };
         let began = Instant::now();
-        match probe_target(view, &name, GroupId(group.id)).await {
+        match probe_target(view, &name, group).await {
             Ok(true) => {
                 let about =
                     format!("{subject}: wrote, synced, read, removed ({:.1} ms)", millis(began));
@@ -179,12 +181,24 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
     }
 }
 
-/// True if what was read is what was written. Two clients, so that the bytes come from the target.
+/// The group in which a target is written to. One of one copy into which nothing was ever put stays so, unless files of some
+/// volume get one copy: with the first byte it counts as something that is lost with its target, and for good.
+fn group_to_probe(map: &ClusterMap, target: u32) -> Option<GroupId> {
+    let may_be_used = |group: &&Group| !group.never_used || groups::single_in_use(map);
+    let with_it = map.groups.iter().filter(|group| group.in_sync().contains(&target));
+    let leads = |group: &Group| group.in_sync().first() == Some(&target);
+    let best = with_it.filter(may_be_used).min_by_key(|g| (g.never_used, !leads(g), g.id));
+    best.map(|group| GroupId(group.id))
+}
+
+/// True if what was read is what was written. Two clients, so that the bytes come from a member of the group.
 async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result<bool> {
     let (writer, reader) = (open(view, name).await?, open(view, name).await?);
     let cred = Credentials::root();
     let (attr, file) = writer.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
-    let template = LayoutTemplate { groups: Some(vec![group]), ..LayoutTemplate::default() };
+    // Of a copy that is away is told elsewhere.
+    let (groups, min_copies) = (Some(vec![group]), Some(1));
+    let template = LayoutTemplate { groups, min_copies, ..LayoutTemplate::default() };
     writer.set_template(&cred, attr.ino, &template).await?;
     // The handle of before knows the layout of before. It is closed last: nothing else keeps a file without a name.
     let (before, file) = (file, writer.open(&cred, attr.ino, OpenFlags::READ_WRITE).await?);
@@ -200,4 +214,45 @@ async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result
     writer.close().await?;
     reader.close().await?;
     Ok(data == pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::common::Template;
+    use strake_wire::message::manager::{Volume, VolumeSpec};
+
+    /// A group of one copy was probed first, and what had been nothing counted as lost with its target.
+    #[test]
+    fn what_was_never_used_is_probed_only_where_files_get_one_copy() {
+        let group = |id: GroupId, members: &[u32], never_used| Group {
+            id: id.0,
+            members: members.to_vec(),
+            never_used,
+            ..Group::default()
+        };
+        let (first, second) = (GroupId::of_class(2, 0), GroupId::of_class(2, 1));
+        let single = |ordinal| GroupId::of_class(1, ordinal);
+        let template = Some(Template { copies: Some(2), ..Template::default() });
+        let spec = VolumeSpec { name: "safe".into(), template, ..VolumeSpec::default() };
+        let mut map = ClusterMap {
+            groups: vec![
+                group(single(0), &[1], true),
+                group(single(1), &[2], true),
+                group(single(2), &[3], true),
+                group(first, &[1, 2], false),
+                group(second, &[2, 1], false),
+            ],
+            volumes: vec![Volume { id: 1, spec, ..Volume::default() }],
+            ..ClusterMap::default()
+        };
+        let probed = |map: &ClusterMap| [1, 2, 3, 4].map(|target| group_to_probe(map, target));
+        assert_eq!(probed(&map), [Some(first), Some(second), None, None]);
+        map.volumes[0].spec.template = None;
+        assert_eq!(probed(&map), [Some(first), Some(second), Some(single(2)), None]);
+        map.groups[1].never_used = false;
+        assert_eq!(group_to_probe(&map, 2), Some(single(1)), "only it can give that back");
+        map.groups[3].in_sync = vec![2];
+        assert_eq!(group_to_probe(&map, 1), Some(second));
+    }
 }

@@ -244,6 +244,38 @@ fn df_shows_what_answers_and_names_the_volume_that_does_not() {
     assert_eq!(rows[0]["volume"], "main");
 }
 
+/// A volume that is not there was the end: the error before it was never told, and what came after it stayed.
+#[test]
+fn of_several_paths_those_that_can_be_are_removed_and_the_others_named() {
+    let server = Server::start();
+    let file = server.directory.path().join("file");
+    std::fs::write(&file, "hello\n").unwrap();
+    succeed(["cp", &text(&file), &server.source("main/z")]);
+    let [x, y, z] = ["main/x", "typo/y", "main/z"].map(|path| server.source(path));
+    let output = run(["rm", "--verbose", &x, &y, &z]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("main/x") && error.contains("typo"), "{error}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1 removed\n");
+    assert_eq!(succeed(["ls", &server.source("main")]), "");
+}
+
+/// The first that was in use was the end.
+#[test]
+fn of_several_mounts_those_that_are_idle_are_taken_away() {
+    let servers = Servers::start();
+    let mounts = ["a", "b", "c"].map(|name| servers.mount(name, ""));
+    let [a, b, c] = [0, 1, 2].map(|nth: usize| text(mounts[nth].path()));
+    let in_use = std::fs::File::create(mounts[0].at("f")).unwrap();
+    let output = run(["umount", &a, &b, &c]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains(&a) && !error.contains(&b), "{error}");
+    let mounted = [0, 1, 2].map(|nth: usize| is_mounted(mounts[nth].path()));
+    assert_eq!(mounted, [true, false, false]);
+    drop(in_use);
+}
+
 /// It died by the signal: what was unsent was lost, and nothing said how to go on.
 #[test]
 fn a_copy_that_is_interrupted_ends_in_order_and_says_how_to_go_on() {

@@ -33,10 +33,9 @@ pub async fn run(flags: &RmFlags, cluster: &ClusterFlags) -> Outcome {
     let options = RemoveOptions { recursive: flags.recursive, force: flags.force };
     let (mut removed, mut failed) = (0, Ok(()));
     for path in &flags.paths {
-        let location = paths.locate_remote(path).await?;
-        match tree::remove(&paths.clients, &location, options).await {
+        match remove(&paths, path, options).await {
             Ok(count) => removed += count,
-            Err(error) => failure::note(&mut failed, error.into()),
+            Err(failure) => failure::note(&mut failed, failure),
         }
     }
     let closed = paths.close().await;
@@ -45,4 +44,9 @@ pub async fn run(flags: &RmFlags, cluster: &ClusterFlags) -> Outcome {
     }
     failed?;
     closed
+}
+
+async fn remove(paths: &Paths<'_>, path: &str, options: RemoveOptions) -> Outcome<u64> {
+    let location = paths.locate_remote(path).await?;
+    Ok(tree::remove(&paths.clients, &location, options).await?)
 }

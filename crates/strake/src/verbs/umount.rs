@@ -1,6 +1,6 @@
 //! `strake umount`: takes a mount away.
 
-use crate::failure::Outcome;
+use crate::failure::{self, Outcome};
 use clap::Args;
 use std::path::PathBuf;
 use strake_fuse::Unmount;
@@ -20,8 +20,11 @@ pub struct UmountFlags {
 /// Runs the verb.
 pub fn run(flags: &UmountFlags) -> Outcome {
     let how = if flags.lazy { Unmount::Lazy } else { Unmount::WhenIdle };
+    let mut failed = Ok(());
     for mountpoint in &flags.mountpoints {
-        strake_fuse::unmount(mountpoint, how)?;
+        if let Err(error) = strake_fuse::unmount(mountpoint, how) {
+            failure::note(&mut failed, error.into());
+        }
     }
-    Ok(())
+    failed
 }

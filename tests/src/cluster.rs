@@ -10,6 +10,7 @@ use std::net::TcpListener;
 use std::ops::Range;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -56,6 +57,11 @@ pub fn strake<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
 /// Runs the program to its end.
 pub fn run<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
     strake(arguments).output().expect("the program starts")
+}
+
+/// As [`run`], as a user who may not read and write everything.
+pub fn run_as_nobody<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
+    strake(arguments).uid(65_534).gid(65_534).output().expect("the program starts")
 }
 
 /// Runs the program, which must succeed; its standard output.

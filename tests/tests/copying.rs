@@ -12,7 +12,7 @@ use strake_engine::kv::memory::SyncedKv;
 use strake_fuse::MountOptions;
 use strake_native::tree::walk;
 use strake_native::{Clients, CopyOptions, Location, NotKept, Summary, copy};
-use strake_tests::cluster::{Servers, mount_of, mount_volume, run, succeed};
+use strake_tests::cluster::{Servers, mount_of, mount_volume, run, run_as_nobody, succeed};
 use strake_tests::local::{LocalCluster, Names};
 use strake_tests::mounted::Mounted;
 use strake_types::FileKind;
@@ -433,6 +433,36 @@ fn a_copy_that_would_meet_itself_through_a_mount_is_refused() {
     succeed(["cp", "-r", &here(b.at("d")), &remote("/copy")]);
     assert_eq!(fs::read(sub.join("g")).unwrap(), bytes);
     assert_eq!(fs::read(a.at("copy/f")).unwrap(), bytes);
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// It was emptied; and of several names one was gone.
+#[test]
+fn a_file_stays_as_it_was_where_what_was_to_replace_it_may_not_be_read() {
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    let source = servers.directory().join("source");
+    fs::write(&source, "new").unwrap();
+    set_mode(&source, 0o600);
+    fs::create_dir(mount.at("d")).unwrap();
+    fs::write(mount.at("d/f"), "old").unwrap();
+    set_mode(&mount.at("d"), 0o777);
+    set_mode(&mount.at("d/f"), 0o666);
+    let to = format!("{}:/main/d/f", servers.address());
+    for (flags, nlink) in [("-q", 1), ("-aq", 2)] {
+        if nlink > 1 {
+            fs::hard_link(mount.at("d/f"), mount.at("d/g")).unwrap();
+        }
+        let output = run_as_nobody(["cp", flags, source.to_str().unwrap(), &to]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("source") && error.contains("denied"), "{error}");
+        assert_eq!(fs::read(mount.at("d/f")).unwrap(), b"old");
+        assert_eq!(fs::metadata(mount.at("d/f")).unwrap().nlink(), nlink);
+    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use super::partial::{PARTIAL_BYTES_MIN, partial_name, reliable};
 use super::{Job, Task, onto_itself};
 use crate::attributes::Inode;
-use crate::contents::{Contents, read_small};
+use crate::contents::{Contents, Pool, read_small};
 use crate::info::Info;
 use crate::place::Name;
+use bytes::Bytes;
 use futures::stream::FuturesOrdered;
 use futures::{Stream, StreamExt};
 use std::sync::Arc;
@@ -27,6 +28,37 @@ const HOLES_BYTES_MAX: u64 = 64 << 20;
 /// True if a file was copied from another one, by its length and times.
 fn is_copy(there: &Info, info: &Info) -> bool {
     (there.kind, there.length, there.mtime) == (info.kind, info.length, info.mtime)
+}
+
+/// A source that was opened before anything at its target is touched: what cannot be read takes nothing away.
+enum Source {
+    /// All of a small file of this machine.
+    Whole(Bytes),
+    Open(Contents),
+}
+
+impl Source {
+    async fn open(task: &Task, pool: &Arc<Pool>) -> Result<Self> {
+        let (name, info) = (&task.from, &task.info);
+        if info.length <= SMALL_BYTES_MAX
+            && let Some(bytes) = read_small(name).await?
+        {
+            if (bytes.len() as u64) < info.length {
+                // What the kernel shows as files may have less than their length.
+                let from = Contents::open(name, info, pool).await?;
+                was_cut(task, from.length().await.map_err(|error| name.about(error))?)?;
+            }
+            return Ok(Source::Whole(bytes));
+        }
+        Contents::open(name, info, pool).await.map(Source::Open)
+    }
+
+    async fn close(&self) -> Result<()> {
+        match self {
+            Source::Whole(_) => Ok(()),
+            Source::Open(from) => from.close().await,
+        }
+    }
 }
 
 impl Job {
@@ -62,23 +94,37 @@ impl Job {
             if self.options.resume && is_copy(there, &task.info) {
                 return self.keep(task, there).await;
             }
-            let is_small = task.info.length < PARTIAL_BYTES_MIN;
-            if self.options.archive && is_small && there.kind == FileKind::File && there.nlink > 1 {
-                // Its other names are those of other copies, which are not to change with it. (A large one is replaced.)
-                task.to.remove(false).await?;
-            }
         }
+        let from = Source::open(task, &self.pool).await?;
+        let copied = self.copy_opened(task, &from, there).await;
+        copied.and(from.close().await.map_err(|error| task.from.about(error)))
+    }
+
+    /// Copies a regular file in place of what is there.
+    async fn copy_opened(
+        self: &Arc<Self>,
+        task: &Task,
+        from: &Source,
+        there: Option<Info>,
+    ) -> Result<()> {
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
-        let is_link = there.is_some_and(|there| there.kind == FileKind::Symlink);
-        if is_link || task.info.length < PARTIAL_BYTES_MIN {
-            return self.copy_whole(task, is_link).await;
+        let is_link = there.as_ref().is_some_and(|there| there.kind == FileKind::Symlink);
+        if let Source::Open(from) = from
+            && !is_link
+            && task.info.length >= PARTIAL_BYTES_MIN
+        {
+            let partial = task.to.directory.name(partial_name(&task.to.name, &task.info));
+            self.copy_large(task, from, &partial).await?;
+            partial.rename(&task.to.name).await?;
+            self.place(&task.to);
+            return Ok(());
         }
-        let name = partial_name(&task.to.name, &task.info);
-        let partial = task.to.directory.name(name);
-        self.copy_large(task, &partial).await?;
-        partial.rename(&task.to.name).await?;
-        self.place(&task.to);
-        Ok(())
+        let has_names = |there: Info| there.kind == FileKind::File && there.nlink > 1;
+        if self.options.archive && there.is_some_and(has_names) {
+            // Its other names are those of other copies, which are not to change with it. (A large one is replaced.)
+            task.to.remove(false).await?;
+        }
+        self.copy_whole(task, from, is_link).await
     }
 
     /// Mode of a new file before [`Job::finish`].
@@ -87,12 +133,12 @@ impl Job {
         if self.options.preserve { 0o600 } else { info.mode & 0o777 }
     }
 
-    async fn copy_whole(self: &Arc<Self>, task: &Task, to_link: bool) -> Result<()> {
+    async fn copy_whole(self: &Arc<Self>, task: &Task, from: &Source, to_link: bool) -> Result<()> {
         let mode = self.mode(&task.info);
         let to = Contents::create(&task.to, mode, true, to_link, &self.pool).await?;
-        let copied = match task.info.length <= SMALL_BYTES_MAX {
-            true => self.copy_small(task, &to).await,
-            false => match self.copy_from(task, &to, 0).await {
+        let copied = match from {
+            Source::Whole(bytes) => self.write_whole(task, bytes, &to).await,
+            Source::Open(from) => match self.copy_from(task, from, &to, 0).await {
                 Ok(end) if end < task.info.length => Err(ErrorKind::Interrupted.into()),
                 copied => copied.map(drop),
             },
@@ -109,32 +155,28 @@ impl Job {
         }
     }
 
-    async fn copy_small(self: &Arc<Self>, task: &Task, to: &Contents) -> Result<()> {
-        let Some(bytes) = read_small(&task.from).await? else {
-            return self.copy_from(task, to, 0).await.map(drop);
-        };
-        let len = bytes.len() as u64;
-        if len < task.info.length {
-            // What the kernel shows as files may have less than their length.
-            let from = Contents::open(&task.from, &task.info, &self.pool).await?;
-            was_cut(task, from.length().await?)?;
+    async fn write_whole(&self, task: &Task, bytes: &Bytes, to: &Contents) -> Result<()> {
+        if !bytes.is_empty() {
+            to.write(0, vec![bytes.clone()]).await.map_err(|error| task.to.about(error))?;
         }
-        if len > 0 {
-            to.write(0, vec![bytes]).await.map_err(|error| task.to.about(error))?;
-        }
-        self.counters.bytes_done.fetch_add(len, Ordering::Relaxed);
+        self.counters.bytes_done.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    async fn copy_large(self: &Arc<Self>, task: &Task, partial: &Name) -> Result<()> {
+    async fn copy_large(
+        self: &Arc<Self>,
+        task: &Task,
+        from: &Contents,
+        partial: &Name,
+    ) -> Result<()> {
         let fresh = !self.options.resume;
         let there = partial.info().await?;
         let in_order = there.is_some_and(|there| there.mtime == task.info.mtime);
         let to = Contents::create(partial, self.mode(&task.info), fresh, false, &self.pool).await?;
-        let copied = match self.good_part(task, &to, in_order).await {
+        let copied = match self.good_part(task, from, &to, in_order).await {
             Ok(start) => {
                 self.counters.keep(start);
-                self.copy_from(task, &to, start).await
+                self.copy_from(task, from, &to, start).await
             }
             Err(error) => Err(error),
         };
@@ -158,7 +200,13 @@ impl Job {
 
     /// Bytes at the start of a partial copy that need not be copied again; where there are none, it is emptied: what is a hole
     /// in the source is not copied. `in_order`: it was closed when all of it was written, and has the source's time of change.
-    async fn good_part(&self, task: &Task, to: &Contents, in_order: bool) -> Result<u64> {
+    async fn good_part(
+        &self,
+        task: &Task,
+        from: &Contents,
+        to: &Contents,
+        in_order: bool,
+    ) -> Result<u64> {
         let length = to.length().await?;
         let block = self.options.block_bytes as u64;
         let window = match in_order {
@@ -166,7 +214,7 @@ impl Job {
             false => UNSENT_BYTES_MAX + HOLES_BYTES_MAX + block * BLOCKS_MAX as u64,
         };
         let start = reliable(length.min(task.info.length), window, block);
-        let mut good = self.compare_part(task, to, start).await?;
+        let mut good = self.compare_part(from, to, start).await?;
         if in_order {
             // It is to have another time of change before more is written, and gets that by being cut.
             good = good.saturating_sub(block);
@@ -178,30 +226,28 @@ impl Job {
     }
 
     /// The same number of bytes if the last block of so many is that of the source, or else 0.
-    async fn compare_part(&self, task: &Task, to: &Contents, start: u64) -> Result<u64> {
+    async fn compare_part(&self, from: &Contents, to: &Contents, start: u64) -> Result<u64> {
         if start == 0 {
             return Ok(0);
         }
         let block = self.options.block_bytes as u64;
-        let from = Contents::open(&task.from, &task.info, &self.pool).await?;
         let last = (start - block, self.options.block_bytes);
         let (ours, theirs) =
             futures::try_join!(to.read(last.0, last.1), from.read(last.0, last.1))?;
-        from.close().await?;
         Ok(if ours.concat() == theirs.concat() { start } else { 0 })
     }
 
     /// Copies everything from an offset on, several blocks at once, begun in order. Where it ends, which is before the end of the
     /// source if the copy is stopped.
-    async fn copy_from(self: &Arc<Self>, task: &Task, to: &Contents, start: u64) -> Result<u64> {
-        let from = Contents::open(&task.from, &task.info, &self.pool).await?;
-        let copied = match self.copy_blocks(task, &from, to, start).await {
-            Ok(end) => from.length().await.and_then(|length| was_cut(task, length)).map(|()| end),
-            failed => failed,
-        };
-        let closed = from.close().await;
-        let end = copied?;
-        closed?;
+    async fn copy_from(
+        self: &Arc<Self>,
+        task: &Task,
+        from: &Contents,
+        to: &Contents,
+        start: u64,
+    ) -> Result<u64> {
+        let end = self.copy_blocks(task, from, to, start).await?;
+        was_cut(task, from.length().await?)?;
         // Shorter where the source ends with a hole, longer where an older copy was.
         if to.length().await? != end {
             to.set_length(end).await.map_err(|error| task.to.about(error))?;

@@ -124,17 +124,7 @@ pub async fn copy(
     options.preserve |= options.archive;
     let planning = plan(clients, sources, target, &options);
     let tasks = unless_stopped(options.stop.clone(), planning).await?;
-    let job = Arc::new(Job {
-        counters: Counters::default(),
-        pool: Arc::default(),
-        room: Arc::new(Semaphore::new((options.window_bytes >> 10).max(1 << 10))),
-        mounts: clients.mounts(),
-        targets: Mutex::default(),
-        not_kept: Mutex::default(),
-        placed: Mutex::default(),
-        is_root: clients.cred().uid == 0,
-        options,
-    });
+    let job = Job::new(options, clients.mounts(), clients.cred().uid == 0);
     let copying = tree::copy_all(&job, tasks);
     let result = progress::report(&job.counters, copying, &progress).await;
     progress(&job.counters.now());
@@ -146,6 +136,20 @@ pub async fn copy(
 }
 
 impl Job {
+    fn new(options: CopyOptions, mounts: Mounts, is_root: bool) -> Arc<Self> {
+        Arc::new(Self {
+            counters: Counters::default(),
+            pool: Arc::default(),
+            room: Arc::new(Semaphore::new((options.window_bytes >> 10).max(1 << 10))),
+            mounts,
+            targets: Mutex::default(),
+            not_kept: Mutex::default(),
+            placed: Mutex::default(),
+            is_root,
+            options,
+        })
+    }
+
     /// True if the copy is to end early.
     fn is_stopped(&self) -> bool {
         self.options.stop.as_ref().is_some_and(|stop| *stop.borrow())
@@ -269,3 +273,6 @@ fn into_itself(shown: &str) -> Error {
         format!("{shown} would be copied into itself; choose a target that does not lie in it");
     Error::with(ErrorKind::Invalid, detail)
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::{Entry, Volume};
-use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Attr, Credentials, FileKind, Ino, Result};
 use strake_wire::message::jobs::{Job, JobKind, Plan};
 use strake_wire::message::recopies::RecopyWish;
 
@@ -162,7 +162,7 @@ async fn count(volume: &Arc<Volume>, attr: &Attr, copies: u32) -> Result<Count> 
         while !end {
             let page = match volume.readdir(&Credentials::root(), dir, after, PAGE, true).await {
                 Ok(page) => page,
-                Err(error) if is_gone(error.kind) => break,
+                Err(error) if error.kind.is_gone() => break,
                 Err(error) => return Err(error),
             };
             end = page.end;
@@ -185,13 +185,8 @@ async fn attr_of(volume: &Arc<Volume>, entry: Entry) -> Result<Option<Attr>> {
         Some(attr) => Ok(Some(attr)),
         None => match volume.getattr(entry.ino).await {
             Ok(attr) => Ok(Some(attr)),
-            Err(error) if is_gone(error.kind) => Ok(None),
+            Err(error) if error.kind.is_gone() => Ok(None),
             Err(error) => Err(error),
         },
     }
-}
-
-/// True if a file or directory has been deleted meanwhile.
-fn is_gone(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::Stale)
 }

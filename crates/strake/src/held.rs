@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_client::Volume;
 use strake_types::layout::Placement;
-use strake_types::{Attr, ChunkIndex, Credentials, Error, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Attr, ChunkIndex, Credentials, ErrorKind, FileKind, Ino, Result};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::{ClusterMap, Group};
@@ -316,7 +316,7 @@ async fn walk(
         let (entries, next) = match page {
             Ok(page) => page,
             // Removed meanwhile.
-            Err(error) if is_gone(&error) => continue,
+            Err(error) if error.kind.is_gone() => continue,
             Err(error) => {
                 unread.push(format!("{}: {error}", path_in(volume.name(), &piece.path)));
                 match error.kind {
@@ -343,10 +343,6 @@ async fn walk(
         }
         left.extend(next.map(|after| Piece { after, ..piece }));
     }
-}
-
-fn is_gone(error: &Error) -> bool {
-    matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale)
 }
 
 type Entry = (Bytes, Result<Attr>);

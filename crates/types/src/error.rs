@@ -142,6 +142,11 @@ impl ErrorKind {
             _ => Advice::GiveUp,
         }
     }
+
+    /// Whether the file or directory is not there any more: by its name, or by its number.
+    pub fn is_gone(self) -> bool {
+        matches!(self, ErrorKind::NotFound | ErrorKind::Stale)
+    }
 }
 
 /// A failed operation: the kind, and (where it helps) the object and the next command to try.

@@ -37,7 +37,7 @@ fn gone_elsewhere() -> Error {
 /// Attributes by an inode's own share; none if it is gone by now.
 fn still_there(asked: Result<Attr>) -> Result<Option<Attr>> {
     match asked {
-        Err(error) if matches!(error.kind, ErrorKind::Stale | ErrorKind::NotFound) => Ok(None),
+        Err(error) if error.kind.is_gone() => Ok(None),
         asked => asked.map(Some),
     }
 }

@@ -25,7 +25,7 @@ impl FuseDoor {
         self.recalls.dropping.wait(ino).await;
         let attr = match found {
             // The last name is gone, but somebody holds the file open.
-            Err(error) if is_gone(error.kind) => match handle {
+            Err(error) if error.kind.is_gone() => match handle {
                 Some(handle) => handle.file.attr(),
                 None => return Err(error.into()),
             },
@@ -144,10 +144,6 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         sized(self.volume.listxattr(cred, ino).await?, size)
     }
-}
-
-fn is_gone(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::Stale)
 }
 
 /// A value for a buffer of `size` bytes; 0 asks for the length only.

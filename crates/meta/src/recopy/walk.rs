@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Error, ErrorKind, Ino, Result, VolumeId};
+use strake_types::{Error, Ino, Result, VolumeId};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::recopies::{
     RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally,
@@ -456,7 +456,7 @@ impl Walk {
                 self.shown.note_nothing(ino);
                 return false;
             }
-            Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::Stale) => {
+            Err(error) if error.kind.is_gone() => {
                 self.shown.note_nothing(ino);
                 return false;
             }

@@ -219,13 +219,12 @@ impl Synced {
 
     /// Changes files until the workload ends.
     pub async fn work_on(&self, mount: &Mount, mut random: SplitMix64, is_over: impl Fn() -> bool) {
-        use ErrorKind::{NotFound, Stale};
         let mut own = Vec::new();
         while self.any && !is_over() {
             let failed = self.use_once(mount, &mut own, &mut random).await.err();
             // What was not synced may have gone.
             let kind = failed.map(|error| error.kind);
-            consider(&self.world, kind.filter(|kind| !matches!(kind, NotFound | Stale)));
+            consider(&self.world, kind.filter(|kind| !kind.is_gone()));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }
@@ -482,9 +481,9 @@ async fn read(mount: &Mount, ino: Ino, len: usize) -> Result<Bytes> {
 
 /// Something may be missing; any other error is one.
 fn is_gone(error: Error) -> Result<()> {
-    match error.kind {
-        ErrorKind::NotFound | ErrorKind::Stale => Ok(()),
-        _ => Err(error),
+    match error.kind.is_gone() {
+        true => Ok(()),
+        false => Err(error),
     }
 }
 

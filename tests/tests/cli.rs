@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use strake_tests::cluster::{
-    Process, Servers, eventually, free_port, is_mounted, run, signal, strake, succeed,
+    Process, Servers, eventually, free_port, is_mounted, run, run_as_nobody, signal, strake,
+    succeed,
 };
 use strake_tests::stores::restart_without;
 use tempfile::TempDir;
@@ -258,6 +260,35 @@ fn of_several_paths_those_that_can_be_are_removed_and_the_others_named() {
     assert!(error.contains("main/x") && error.contains("typo"), "{error}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "1 removed\n");
     assert_eq!(succeed(["ls", &server.source("main")]), "");
+}
+
+/// It was the end: nothing else was counted, and the rest stayed.
+#[test]
+fn what_may_not_be_looked_into_keeps_du_and_rm_from_nothing_else() {
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    for (name, mode) in [("t", 0o777), ("t/locked", 0o711), ("t/own", 0o777)] {
+        std::fs::create_dir(mount.at(name)).unwrap();
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(mount.at(name), mode).unwrap();
+    }
+    for name in ["t/locked/x", "t/own/y", "t/z"] {
+        std::fs::write(mount.at(name), "x").unwrap();
+    }
+    let tree = format!("{}:/main/t", servers.address());
+    let tried = |arguments: &[&str]| {
+        let output = run_as_nobody(arguments.iter().copied().chain([&tree[..]]));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("locked") && error.contains("denied"), "{error}");
+        assert_eq!(error.lines().filter(|line| line.starts_with("strake: ")).count(), 1, "{error}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let used: serde_json::Value = serde_json::from_str(&tried(&["du", "--json"])).unwrap();
+    assert_eq!(used[0]["entries"], 5, "{used}");
+    assert_eq!(tried(&["rm", "-rv"]), "3 removed\n");
+    assert!(mount.at("t/locked/x").exists());
+    assert!(!mount.at("t/own").exists() && !mount.at("t/z").exists());
 }
 
 /// The first that was in use was the end.

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::kv::memory::MemoryKv;
-use strake_native::tree::{RemoveOptions, cat, list, make_directory, remove, space, usage, walk};
+use strake_native::tree::{
+    RemoveOptions, Removed, cat, list, make_directory, remove, space, usage, walk,
+};
 use strake_native::{Clients, CopyOptions, Location, Summary, copy};
 use strake_tests::local::{LocalCluster, Names};
 use strake_types::{ErrorKind, FileKind};
@@ -407,12 +409,12 @@ async fn trees_are_made_listed_and_removed() {
     let refused = remove(clients, &remote("/x"), RemoveOptions::default()).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::IsDirectory);
     let all = RemoveOptions { recursive: true, force: false };
-    assert_eq!(remove(clients, &remote("/x"), all).await.unwrap(), 6);
+    assert_eq!(remove(clients, &remote("/x"), all).await.unwrap().entries, 6);
     assert!(list(clients, &remote("/"), true).await.unwrap().is_empty());
     let missing = remove(clients, &remote("/x"), all).await.unwrap_err();
     assert_eq!(missing.kind, ErrorKind::NotFound);
     let forced = RemoveOptions { recursive: true, force: true };
-    assert_eq!(remove(clients, &remote("/x"), forced).await.unwrap(), 0);
+    assert_eq!(remove(clients, &remote("/x"), forced).await.unwrap(), Removed::default());
     let Location::Remote(root) = remote("/") else { unreachable!("a remote path") };
     assert!(space(clients, &root).await.unwrap().total_bytes > 0);
 }
@@ -501,7 +503,8 @@ async fn what_two_dots_name_is_not_removed_and_not_written_beside_the_target() {
     setup.copy(&remote("/p/a/.."), &Location::Local(out.clone()), &recursive()).await;
     assert_eq!(fs::read(out.join("f")).unwrap(), b"f");
     assert!(out.join("a").is_dir() && !setup.directory.path().join("a").exists());
-    assert_eq!(remove(clients, &remote("/none/f"), all).await.unwrap(), 0, "nothing is there");
+    let nothing = remove(clients, &remote("/none/f"), all).await.unwrap();
+    assert_eq!(nothing, Removed::default(), "nothing is there");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -533,7 +536,8 @@ async fn links_in_a_volume_lead_where_they_lead() {
     assert_eq!(fs::read(at("back/f")).unwrap(), b"new");
     // Where one leads does not matter to who removes it.
     for link in ["/t/round", "/t/nowhere", "/t/link"] {
-        assert_eq!(remove(clients, &remote(link), RemoveOptions::default()).await.unwrap(), 1);
+        let removed = remove(clients, &remote(link), RemoveOptions::default()).await.unwrap();
+        assert_eq!(removed.entries, 1);
     }
     assert_eq!((names("/t").await, names("/t/d").await), (2, 2));
 }

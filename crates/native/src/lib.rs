@@ -12,6 +12,7 @@
 //! * `mounts` — which file something is, also where a volume is mounted here.
 //! * [`copy`](mod@copy) — planning, workers, blocks under way, partial files, progress.
 //! * [`tree`] — ls, walk, du, df, rm, mkdir, cat.
+//! * `failures` — entries of a tree that fail, where the others go on.
 //!
 //! What this crate never does: talk to a server by itself, or print.
 
@@ -19,6 +20,7 @@ mod attributes;
 pub mod clients;
 mod contents;
 pub mod copy;
+mod failures;
 pub mod info;
 mod local;
 pub mod location;
@@ -28,4 +30,5 @@ pub mod tree;
 
 pub use clients::Clients;
 pub use copy::{CopyOptions, NotKept, Progress, Stopped, Summary, copy};
+pub use failures::{Failures, FirstOf};
 pub use location::{Location, RemotePath};

@@ -2,6 +2,7 @@
 
 use crate::clients::{Clients, Spot};
 use crate::contents::{Contents, Pool};
+use crate::failures::Failures;
 use crate::info::Info;
 use crate::location::{Location, RemotePath};
 use crate::place::{Directory, Name};
@@ -48,21 +49,21 @@ pub async fn list(clients: &Clients, location: &Location, hidden: bool) -> Resul
 }
 
 /// Visits everything below a path and the thing itself, a directory before what is in it; several
-/// directories are listed at once.
+/// directories are listed at once. The failures are of those that cannot be listed; what is gone by then is none.
 pub async fn walk(
     clients: &Clients,
     location: &Location,
     mut visit: impl FnMut(&Found),
-) -> Result<()> {
+) -> Result<Failures> {
     let (spot, info) = clients.existing(location).await?;
     let start = Found { name: spot.name, info, path: Vec::new() };
     walk_from(start, &mut visit).await
 }
 
-async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Result<()> {
+async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Result<Failures> {
     visit(&start);
     let mut left = vec![start];
-    let mut listing = FuturesOrdered::new();
+    let (mut listing, mut failures) = (FuturesOrdered::new(), Failures::default());
     loop {
         while listing.len() < WIDTH {
             let Some(next) = left.pop() else { break };
@@ -70,16 +71,23 @@ async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Result<()> {
                 listing.push_back(entries_of(next));
             }
         }
-        let Some(entries) = listing.next().await else { return Ok(()) };
-        let entries = entries?;
-        entries.iter().for_each(&mut *visit);
-        left.extend(entries);
+        match listing.next().await {
+            Some(Ok(entries)) => {
+                entries.iter().for_each(&mut *visit);
+                left.extend(entries);
+            }
+            Some(Err(error)) => failures.note(error)?,
+            None => return Ok(failures),
+        }
     }
 }
 
 async fn entries_of(directory: Found) -> Result<Vec<Found>> {
-    let entries = directory.name.enter().await?.list().await;
-    let entries = entries.map_err(|error| directory.name.about(error))?;
+    let entries = match listed(&directory.name).await {
+        // Removed meanwhile, and nobody has named it.
+        Err(error) if error.kind.is_gone() && !directory.path.is_empty() => return Ok(Vec::new()),
+        entries => entries?,
+    };
     let found = |(name, info): (Name, Info)| {
         let mut path = directory.path.clone();
         if !path.is_empty() {
@@ -91,8 +99,12 @@ async fn entries_of(directory: Found) -> Result<Vec<Found>> {
     Ok(entries.into_iter().map(found).collect())
 }
 
+async fn listed(directory: &Name) -> Result<Vec<(Name, Info)>> {
+    directory.enter().await?.list().await.map_err(|error| directory.about(error))
+}
+
 /// What a tree takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Files, directories and other entries; a file with several names counts once.
     pub entries: u64,
@@ -100,6 +112,8 @@ pub struct Usage {
     pub bytes: u64,
     /// Bytes they occupy.
     pub occupied: u64,
+    /// Directories of which what is in them is not counted.
+    pub unread: Failures,
 }
 
 /// What a tree takes.
@@ -116,8 +130,8 @@ pub async fn usage(clients: &Clients, location: &Location) -> Result<Usage> {
             usage.bytes += info.length;
         }
     };
-    walk(clients, location, count).await?;
-    Ok(usage)
+    let unread = walk(clients, location, count).await?;
+    Ok(Usage { unread, ..usage })
 }
 
 /// Room in the cluster and counts of the volume.
@@ -134,14 +148,34 @@ pub struct RemoveOptions {
     pub force: bool,
 }
 
-/// Removes a file or a tree; the number of things removed. What is meant is never found by `.` or `..`, and the root of a volume
+/// What a removal has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Files, directories and other entries that went.
+    pub entries: u64,
+    /// Why others did not. That a directory is not empty because of them is no failure of its own.
+    pub failures: Failures,
+}
+
+impl Removed {
+    fn add(&mut self, other: Self) {
+        self.entries += other.entries;
+        self.failures.append(other.failures);
+    }
+}
+
+/// Removes a file or a tree. What is meant is never found by `.` or `..`, and the root of a volume
 /// stays, with what is in it.
-pub async fn remove(clients: &Clients, location: &Location, options: RemoveOptions) -> Result<u64> {
+pub async fn remove(
+    clients: &Clients,
+    location: &Location,
+    options: RemoveOptions,
+) -> Result<Removed> {
     // A link is removed, not what it leads to.
     let (name, info) = match clients.find_itself(location).await {
         Ok(Spot { name, info: Some(info), .. }) => (name, info),
         Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
-        _ if options.force => return Ok(0),
+        _ if options.force => return Ok(Removed::default()),
         _ => return Err(Error::with(ErrorKind::NotFound, location.to_string())),
     };
     if info.kind == FileKind::Directory && !options.recursive {
@@ -166,22 +200,35 @@ fn remove_tree(
     (name, info): (Name, Info),
     beside: Beside,
     spare: Arc<Semaphore>,
-) -> BoxFuture<'static, Result<u64>> {
+) -> BoxFuture<'static, Result<Removed>> {
     Box::pin(async move {
         let _beside = beside;
+        let mut removed = Removed::default();
         let directory = info.kind == FileKind::Directory;
-        let below = if directory { empty(&name, &spare).await? } else { 0 };
-        match name.remove(directory).await {
-            // Somebody else was faster.
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(below),
-            removed => removed.map(|()| below + 1),
+        if directory {
+            match empty(&name, &spare).await {
+                Ok(below) => removed = below,
+                Err(error) if error.kind.is_gone() => {}
+                Err(error) => removed.failures.note(error)?,
+            }
         }
+        // What is still in it has been told.
+        if removed.failures.count() > 0 {
+            return Ok(removed);
+        }
+        match name.remove(directory).await {
+            Ok(()) => removed.entries += 1,
+            // Somebody else was faster.
+            Err(error) if error.kind.is_gone() => {}
+            Err(error) => removed.failures.note(error)?,
+        }
+        Ok(removed)
     })
 }
 
 /// Removes everything in a directory.
-async fn empty(name: &Name, spare: &Arc<Semaphore>) -> Result<u64> {
-    let entries = name.enter().await?.list().await.map_err(|error| name.about(error))?;
+async fn empty(name: &Name, spare: &Arc<Semaphore>) -> Result<Removed> {
+    let entries = listed(name).await?;
     let remove = |entry, beside| remove_tree(entry, beside, Arc::clone(spare));
     side_by_side(entries, spare, remove).await
 }
@@ -190,15 +237,15 @@ async fn empty(name: &Name, spare: &Arc<Semaphore>) -> Result<u64> {
 async fn side_by_side<T>(
     all: Vec<T>,
     spare: &Arc<Semaphore>,
-    each: impl Fn(T, Beside) -> BoxFuture<'static, Result<u64>>,
-) -> Result<u64> {
-    let (mut under_way, mut sum) = (FuturesUnordered::new(), 0);
+    each: impl Fn(T, Beside) -> BoxFuture<'static, Result<Removed>>,
+) -> Result<Removed> {
+    let (mut under_way, mut sum) = (FuturesUnordered::new(), Removed::default());
     for one in all {
         let beside = loop {
             match Arc::clone(spare).try_acquire_owned() {
                 Ok(permit) => break Some(permit),
                 Err(_) => match under_way.next().await {
-                    Some(done) => sum += done?,
+                    Some(done) => sum.add(done?),
                     None => break None,
                 },
             }
@@ -206,7 +253,7 @@ async fn side_by_side<T>(
         under_way.push(each(one, beside));
     }
     while let Some(done) = under_way.next().await {
-        sum += done?;
+        sum.add(done?);
     }
     Ok(sum)
 }
@@ -271,7 +318,48 @@ pub async fn cat(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use strake_client::VolumeOptions;
+
+    /// It was the end, and nothing was told of all that was there.
+    #[tokio::test]
+    async fn a_directory_that_vanishes_or_cannot_be_listed_hides_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["gone/x", "kept/x", "odd"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let clients = Clients::new(VolumeOptions::default());
+        let mut seen = Vec::new();
+        let visit = |found: &Found| {
+            match &found.path[..] {
+                b"gone" => fs::remove_dir_all(at("gone")).unwrap(),
+                b"odd" => {
+                    fs::remove_dir(at("odd")).unwrap();
+                    fs::write(at("odd"), "").unwrap();
+                }
+                _ => {}
+            }
+            seen.push(String::from_utf8(found.path.clone()).unwrap());
+        };
+        let top = Location::Local(directory.path().to_path_buf());
+        let failures = walk(&clients, &top, visit).await.unwrap();
+        seen.sort();
+        assert_eq!(seen, ["", "gone", "kept", "kept/x", "odd"]);
+        assert_eq!(failures.count(), 1, "{failures:?}");
+        assert_eq!(failures.first[0].kind, ErrorKind::NotDirectory);
+        assert!(failures.first[0].to_string().contains("odd"), "{failures:?}");
+        // What was named is to be there.
+        let named = Location::Local(at("kept"));
+        let visit = |found: &Found| {
+            if found.path.is_empty() {
+                fs::remove_dir_all(at("kept")).unwrap();
+            }
+        };
+        let failures = walk(&clients, &named, visit).await.unwrap();
+        assert_eq!(failures.first[0].kind, ErrorKind::NotFound);
+    }
 
     /// Ends of branches that are under way, and the most that were at once.
     type Busy = Arc<[AtomicUsize; 2]>;
@@ -280,7 +368,7 @@ mod tests {
         levels: u32,
         beside: Beside,
         (spare, busy): (Arc<Semaphore>, Busy),
-    ) -> BoxFuture<'static, Result<u64>> {
+    ) -> BoxFuture<'static, Result<Removed>> {
         Box::pin(async move {
             let _beside = beside;
             if levels == 0 {
@@ -288,7 +376,7 @@ mod tests {
                 busy[1].fetch_max(now, Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 busy[0].fetch_sub(1, Ordering::Relaxed);
-                return Ok(1);
+                return Ok(Removed { entries: 1, ..Removed::default() });
             }
             let below = |(), beside| branch(levels - 1, beside, (spare.clone(), busy.clone()));
             side_by_side(vec![(); 2 * WIDTH], &spare, below).await
@@ -301,7 +389,7 @@ mod tests {
         for levels in [1, 3] {
             let (spare, busy) = (Arc::new(Semaphore::new(WIDTH - 1)), Busy::default());
             let ends = branch(levels, None, (spare, busy.clone())).await.unwrap();
-            assert_eq!(ends, (2 * WIDTH as u64).pow(levels));
+            assert_eq!(ends.entries, (2 * WIDTH as u64).pow(levels));
             let most = busy[1].load(Ordering::Relaxed);
             assert!((WIDTH / 2..=WIDTH).contains(&most), "{levels} levels: {most}");
         }

@@ -1,6 +1,7 @@
 //! Why a verb failed, as a person reads it: the cause with its object, and the next command.
 
 use std::fmt;
+use strake_native::Failures;
 
 /// Exit code of a verb that failed.
 pub const FAILED: u8 = 1;
@@ -68,6 +69,15 @@ pub fn note(failed: &mut Outcome, failure: Failure) {
     match failed.is_ok() {
         true => *failed = Err(failure),
         false => eprintln!("strake: {failure}"),
+    }
+}
+
+/// Notes the failures of entries of a tree, as [`note`] does.
+pub fn note_all(failed: &mut Outcome, failures: Failures) {
+    let Failures { first, more } = failures;
+    first.into_iter().for_each(|error| note(failed, error.into()));
+    if more > 0 {
+        note(failed, Failure::new(format!("further entries that failed: {more}")));
     }
 }
 

@@ -6,7 +6,7 @@ use crate::place::Paths;
 use crate::{output, size};
 use clap::Args;
 use serde::Serialize;
-use strake_native::tree;
+use strake_native::{Failures, tree};
 
 /// Flags of `strake du`.
 #[derive(Args, Debug)]
@@ -34,7 +34,10 @@ pub async fn run(flags: &DuFlags, cluster: &ClusterFlags) -> Outcome {
     let (mut rows, mut failed) = (Vec::new(), Ok(()));
     for path in &flags.paths {
         match row(&paths, path).await {
-            Ok(row) => rows.push(row),
+            Ok((row, unread)) => {
+                rows.push(row);
+                failure::note_all(&mut failed, unread);
+            }
             Err(failure) => failure::note(&mut failed, failure),
         }
     }
@@ -47,10 +50,11 @@ pub async fn run(flags: &DuFlags, cluster: &ClusterFlags) -> Outcome {
     failed.and(closed)
 }
 
-async fn row(paths: &Paths<'_>, path: &str) -> Outcome<Row> {
+async fn row(paths: &Paths<'_>, path: &str) -> Outcome<(Row, Failures)> {
     let location = paths.locate_remote(path).await?;
-    let tree::Usage { entries, bytes, occupied } = tree::usage(&paths.clients, &location).await?;
-    Ok(Row { path: path.to_owned(), entries, bytes, occupied })
+    let used = tree::usage(&paths.clients, &location).await?;
+    let tree::Usage { entries, bytes, occupied, unread } = used;
+    Ok((Row { path: path.to_owned(), entries, bytes, occupied }, unread))
 }
 
 fn show(rows: Vec<Row>) {

@@ -5,7 +5,7 @@ use crate::failure::{self, Outcome};
 use crate::output;
 use crate::place::Paths;
 use clap::Args;
-use strake_native::tree::{self, RemoveOptions};
+use strake_native::tree::{self, RemoveOptions, Removed};
 
 /// Flags of `strake rm`.
 #[derive(Args, Debug)]
@@ -34,7 +34,10 @@ pub async fn run(flags: &RmFlags, cluster: &ClusterFlags) -> Outcome {
     let (mut removed, mut failed) = (0, Ok(()));
     for path in &flags.paths {
         match remove(&paths, path, options).await {
-            Ok(count) => removed += count,
+            Ok(Removed { entries, failures }) => {
+                removed += entries;
+                failure::note_all(&mut failed, failures);
+            }
             Err(failure) => failure::note(&mut failed, failure),
         }
     }
@@ -46,7 +49,7 @@ pub async fn run(flags: &RmFlags, cluster: &ClusterFlags) -> Outcome {
     closed
 }
 
-async fn remove(paths: &Paths<'_>, path: &str, options: RemoveOptions) -> Outcome<u64> {
+async fn remove(paths: &Paths<'_>, path: &str, options: RemoveOptions) -> Outcome<Removed> {
     let location = paths.locate_remote(path).await?;
     Ok(tree::remove(&paths.clients, &location, options).await?)
 }

@@ -339,14 +339,14 @@ fn what_an_archive_cannot_keep_is_named_once_for_each_file() {
         mounted.block_on(copied(&clients, &local(source.clone()), &to, &archive())).not_kept
     };
     let lacks = go("first");
-    let line = lacks.lines[0].clone();
-    assert_eq!((lacks.lines.len(), lacks.failed), (1, false), "{lacks:?}");
+    let line = lacks.lines.first[0].clone();
+    assert_eq!((lacks.lines.count(), lacks.failed), (1, false), "{lacks:?}");
     for word in ["first/one", "user.colour", "user.shape"] {
         assert!(line.contains(word), "{word} is not in: {line}");
     }
     set(&source.join("two"), "system.posix_acl_access", &acl());
     let lacks = go("second");
-    assert_eq!((lacks.lines.len(), lacks.failed), (2, true), "{lacks:?}");
+    assert_eq!((lacks.lines.count(), lacks.failed), (2, true), "{lacks:?}");
     assert_eq!(fs::read(mounted.path("second/two")).unwrap(), b"two", "all else is there");
 }
 
@@ -366,11 +366,11 @@ fn what_could_not_be_kept_before_an_error_is_told_with_it() {
     // What is named last is copied first, and the other one, where a directory lies, after it.
     let sources = ["bad", "good"].map(|name| local(source.join(name)));
     let one = CopyOptions { streams: 1, ..archive() };
-    let stopped = mounted
+    let incomplete = mounted
         .block_on(copy(&clients, &sources, &local(target.clone()), &one, |_| {}))
         .unwrap_err();
-    let lines = &stopped.not_kept.lines;
-    assert_eq!(lines.len(), 1, "{stopped:?}");
+    let lines = &incomplete.not_kept.lines.first;
+    assert_eq!(lines.len(), 1, "{incomplete:?}");
     assert!(lines[0].contains("target/good") && lines[0].contains("user.colour"), "{lines:?}");
     assert_eq!(fs::read(target.join("good")).unwrap(), b"good");
 }
@@ -463,6 +463,40 @@ fn a_file_stays_as_it_was_where_what_was_to_replace_it_may_not_be_read() {
         assert_eq!(fs::read(mount.at("d/f")).unwrap(), b"old");
         assert_eq!(fs::metadata(mount.at("d/f")).unwrap().nlink(), nlink);
     }
+}
+
+/// The first one was the end of the copy: the rest was missing, and no directory got its time.
+#[test]
+fn a_tree_is_copied_but_for_what_may_not_be_read() {
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    let source = servers.directory().join("source");
+    fs::create_dir_all(source.join("sub/locked")).unwrap();
+    for name in ["a", "secret", "sub/b", "sub/c", "sub/locked/d"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000, 123_456_789);
+    for name in ["sub", ""] {
+        fs::File::open(source.join(name)).unwrap().set_modified(time).unwrap();
+    }
+    set_mode(&source.join("secret"), 0);
+    set_mode(&source.join("sub/locked"), 0o700);
+    fs::create_dir(mount.at("d")).unwrap();
+    set_mode(&mount.at("d"), 0o777);
+    let to = format!("{}:/main/d/", servers.address());
+    let output = run_as_nobody(["cp", "-rq", source.to_str().unwrap(), &to]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("source/secret") && error.contains("sub/locked"), "{error}");
+    assert_eq!(error.lines().filter(|line| line.starts_with("strake: ")).count(), 2, "{error}");
+    let copy = mount.at("d/source");
+    for name in ["a", "sub/b", "sub/c"] {
+        assert_eq!(fs::read(copy.join(name)).unwrap(), name.as_bytes());
+    }
+    for name in ["sub", ""] {
+        assert_eq!(fs::metadata(copy.join(name)).unwrap().modified().unwrap(), time, "{name}");
+    }
+    assert!(!copy.join("secret").exists() && !copy.join("sub/locked").exists());
 }
 
 #[test]

@@ -23,6 +23,10 @@ impl<T> FirstOf<T> {
         self.first.len() as u64 + self.more
     }
 
+    pub(crate) fn take_first(&mut self) -> Option<T> {
+        (!self.first.is_empty()).then(|| self.first.remove(0))
+    }
+
     pub(crate) fn push(&mut self, one: T) {
         match self.first.len() < Self::KEPT_MAX {
             true => self.first.push(one),
@@ -80,6 +84,7 @@ mod tests {
         all.append(failures);
         assert_eq!((all.first.len(), all.more, all.count()), (most, 3, most as u64 + 3));
         assert_eq!(all.first[..2], [error(most), error(0)]);
+        assert_eq!((all.take_first(), all.count()), (Some(error(most)), most as u64 + 2));
     }
 
     #[test]

@@ -29,6 +29,6 @@ pub mod place;
 pub mod tree;
 
 pub use clients::Clients;
-pub use copy::{CopyOptions, NotKept, Progress, Stopped, Summary, copy};
+pub use copy::{CopyOptions, Incomplete, NotKept, Progress, Summary, copy};
 pub use failures::{Failures, FirstOf};
 pub use location::{Location, RemotePath};

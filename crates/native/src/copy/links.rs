@@ -13,26 +13,25 @@ use strake_types::{ErrorKind, FileKind, Result};
 
 /// The files that have several names: of no others is anything remembered.
 #[derive(Default)]
-pub(super) struct Links {
-    /// The name that the copy of each gets.
-    first: HashMap<Identity, Name>,
-    /// Further names, each with the first.
-    further: Vec<(Task, Name)>,
+pub(super) struct Links(HashMap<Identity, Names>);
+
+struct Names {
+    /// The one that is copied.
+    first: Name,
+    /// Further ones, which the copy is to get.
+    further: Vec<Task>,
 }
 
 impl Links {
     /// True for a further name of a file that is being copied: it is made when all files are there.
     pub fn take(&mut self, job: &Job, task: &Task) -> bool {
-        let counts = task.info.nlink > 1 && task.info.kind != FileKind::Directory;
-        if !job.options.archive || !counts {
-            return false;
-        }
-        match self.first.entry(job.mounts.identity(&task.from.directory, &task.info)) {
+        let Some(identity) = job.shared_identity(task) else { return false };
+        match self.0.entry(identity) {
             Entry::Vacant(new) => {
-                new.insert(task.to.clone());
+                new.insert(Names { first: task.to.clone(), further: Vec::new() });
                 return false;
             }
-            Entry::Occupied(first) => self.further.push((task.clone(), first.get().clone())),
+            Entry::Occupied(mut names) => names.get_mut().further.push(task.clone()),
         }
         if task.info.kind == FileKind::File {
             job.counters.bytes_total.fetch_sub(task.info.length, Ordering::Relaxed);
@@ -40,26 +39,53 @@ impl Links {
         true
     }
 
+    /// The further names of a file whose first one was not copied: another one is to be the first. What has the name of that
+    /// copy, if anything, is an older one.
+    pub fn give_back(&mut self, job: &Job, task: &Task) -> Vec<Task> {
+        let names = job.shared_identity(task).and_then(|identity| self.0.remove(&identity));
+        let further = names.map(|names| names.further).unwrap_or_default();
+        for file in further.iter().filter(|task| task.info.kind == FileKind::File) {
+            job.counters.bytes_total.fetch_add(file.info.length, Ordering::Relaxed);
+        }
+        further
+    }
+
     /// Makes the further names.
     pub async fn make(self, job: &Arc<Job>) -> Result<()> {
-        let making = self.further.into_iter().map(|(task, first)| job.clone().link(task, first));
+        let making = self.0.into_values().flat_map(move |Names { first, further }| {
+            further.into_iter().map(move |task| job.clone().linked(task, first.clone()))
+        });
         let mut making = futures::stream::iter(making).buffer_unordered(job.options.streams.max(1));
-        while let Some(made) = making.next().await {
-            made?;
+        while let Some((task, made)) = making.next().await {
+            if let Err(error) = made {
+                job.failed(&task, error).await?;
+            }
         }
         Ok(())
     }
 }
 
 impl Job {
-    async fn link(self: Arc<Self>, task: Task, first: Name) -> Result<()> {
+    /// Which file it is, if its copy may get several names.
+    fn shared_identity(&self, task: &Task) -> Option<Identity> {
+        let counts = task.info.nlink > 1 && task.info.kind != FileKind::Directory;
+        let is_shared = self.options.archive && counts;
+        is_shared.then(|| self.mounts.identity(&task.from.directory, &task.info))
+    }
+
+    async fn linked(self: Arc<Self>, task: Task, first: Name) -> (Task, Result<()>) {
+        let made = self.link(&task, &first).await;
+        (task, made)
+    }
+
+    async fn link(&self, task: &Task, first: &Name) -> Result<()> {
         self.go_on()?;
         let Some(info) = first.info().await? else {
             return Err(first.about(ErrorKind::NotFound.into()));
         };
         let identity = |name: &Name, info: &Info| self.mounts.identity(&name.directory, info);
         let there = task.to.info().await?;
-        let same = there.as_ref().map(|there| identity(&task.to, there) == identity(&first, &info));
+        let same = there.as_ref().map(|there| identity(&task.to, there) == identity(first, &info));
         if let Some(there) = there.filter(|_| same == Some(false)) {
             if identity(&task.to, &there) == identity(&task.from, &task.info) {
                 return Err(onto_itself(&task.to));
@@ -67,7 +93,7 @@ impl Job {
             task.to.remove(false).await?;
         }
         if same != Some(true) {
-            task.to.link_to(&first, &info).await?;
+            task.to.link_to(first, &info).await?;
         }
         self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
         Ok(())

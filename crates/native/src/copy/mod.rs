@@ -3,7 +3,8 @@
 //! A walk finds what is to be copied and makes the directories; a number of workers copy files, each
 //! large one in blocks of which several are under way at once. A large file is written under a name
 //! of its own and renamed when it is whole, so that a copy that was interrupted is continued where it
-//! was and never taken for a whole one. Who asks a copy to stop gets what is under way finished and closed, and loses none of it.
+//! was and never taken for a whole one. What cannot be copied is noted, and the others go on. Who asks a copy to stop gets
+//! what is under way finished and closed, and loses none of it.
 
 mod attributes;
 mod file;
@@ -14,10 +15,11 @@ mod stale;
 mod stream;
 mod tree;
 
-pub use progress::{NotKept, Progress, Stopped, Summary};
+pub use progress::{Incomplete, NotKept, Progress, Summary};
 
 use crate::clients::{Clients, Spot};
 use crate::contents::Pool;
+use crate::failures::Failures;
 use crate::info::Info;
 use crate::location::Location;
 use crate::mounts::{Identity, Mounts};
@@ -47,7 +49,7 @@ pub struct CopyOptions {
     pub preserve: bool,
     /// Copy trees as they are: `recursive` and `preserve`, and also hard links among what is copied, extended attributes
     /// and ACLs; a symbolic link that is named is copied itself. What cannot be kept is in [`Summary::not_kept`], or in
-    /// [`Stopped::not_kept`].
+    /// [`Incomplete::not_kept`].
     pub archive: bool,
     /// Leave files alone that are there already with the same length and time of change, and go on
     /// with partial ones. Implies that times are kept.
@@ -95,6 +97,7 @@ pub(crate) struct Job {
     /// The directories that were named become these: who finds one of them in what is copied copies the copy.
     targets: Mutex<HashSet<Identity>>,
     not_kept: Mutex<NotKept>,
+    failures: Mutex<Failures>,
     placed: Mutex<Placed>,
     /// Whoever copies may give files away.
     is_root: bool,
@@ -110,7 +113,8 @@ struct Task {
     named: bool,
 }
 
-/// Copies `sources` into the directory `target`, or the only source to `target` itself. `progress` is
+/// Copies `sources` into the directory `target`, or the only source to `target` itself. Where an entry cannot be copied the
+/// others go on, but for what they would meet as well; what is gone from a tree since it was listed is passed over. `progress` is
 /// called a few times a second and once at the end.
 pub async fn copy(
     clients: &Clients,
@@ -118,7 +122,7 @@ pub async fn copy(
     target: &Location,
     options: &CopyOptions,
     progress: impl Fn(&Progress) + Send + Sync,
-) -> Result<Summary, Stopped> {
+) -> Result<Summary, Incomplete> {
     let mut options = options.clone();
     options.recursive |= options.archive;
     options.preserve |= options.archive;
@@ -129,9 +133,10 @@ pub async fn copy(
     let result = progress::report(&job.counters, copying, &progress).await;
     progress(&job.counters.now());
     let not_kept = std::mem::take(&mut *job.not_kept.lock());
-    match result {
-        Ok(()) => Ok(Summary { not_kept, ..job.counters.summary() }),
-        Err(error) => Err(Stopped { error, not_kept }),
+    let mut failures = std::mem::take(&mut *job.failures.lock());
+    match result.err().or_else(|| failures.take_first()) {
+        None => Ok(Summary { not_kept, ..job.counters.summary() }),
+        Some(error) => Err(Incomplete { error, failures, not_kept }),
     }
 }
 
@@ -144,6 +149,7 @@ impl Job {
             mounts,
             targets: Mutex::default(),
             not_kept: Mutex::default(),
+            failures: Mutex::default(),
             placed: Mutex::default(),
             is_root,
             options,

@@ -1,5 +1,6 @@
 //! How far a copy is.
 
+use crate::failures::{Failures, FirstOf};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,42 +39,36 @@ pub struct Summary {
     pub not_kept: NotKept,
 }
 
-/// Why a copy ended before all was copied.
+/// Why a copy is not one of all that was named.
 #[derive(Clone, Debug)]
-pub struct Stopped {
-    /// The first error.
+pub struct Incomplete {
+    /// What has ended it; or, where nothing has, the first of what could not be copied.
     pub error: Error,
-    /// What copies that were made before are without.
+    /// What else could not be copied.
+    pub failures: Failures,
+    /// What copies that were made are without.
     pub not_kept: NotKept,
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for Incomplete {
     fn from(error: Error) -> Self {
-        Self { error, not_kept: NotKept::default() }
+        Self { error, failures: Failures::default(), not_kept: NotKept::default() }
     }
 }
 
 /// What copies of files are without, because it could not be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotKept {
-    /// A line for each of the first such files.
-    pub lines: Vec<String>,
-    /// Further such files.
-    pub more: u64,
+    /// A line for each such file.
+    pub lines: FirstOf<String>,
     /// Something that is always expected to be kept is among it: an ACL, or an owner where root copies.
     pub failed: bool,
 }
 
 impl NotKept {
-    /// Most files that are named.
-    const LINES_MAX: usize = 100;
-
     pub(crate) fn add(&mut self, line: String, failed: bool) {
         self.failed |= failed;
-        match self.lines.len() < Self::LINES_MAX {
-            true => self.lines.push(line),
-            false => self.more += 1,
-        }
+        self.lines.push(line);
     }
 }
 
@@ -166,9 +161,10 @@ mod tests {
     #[test]
     fn of_many_files_that_lack_something_the_first_are_named() {
         let mut not_kept = NotKept::default();
-        (0..NotKept::LINES_MAX + 2).for_each(|n| not_kept.add(format!("f{n}"), n == 3));
-        assert_eq!((not_kept.lines.len(), not_kept.more), (NotKept::LINES_MAX, 2));
-        assert!(not_kept.failed && not_kept.lines[0] == "f0");
+        let most = FirstOf::<String>::KEPT_MAX;
+        (0..most + 2).for_each(|n| not_kept.add(format!("f{n}"), n == 3));
+        assert_eq!((not_kept.lines.first.len(), not_kept.lines.more), (most, 2));
+        assert!(not_kept.failed && not_kept.lines.first[0] == "f0");
     }
 
     #[test]

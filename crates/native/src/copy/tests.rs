@@ -2,8 +2,12 @@ use super::*;
 use crate::place::Directory;
 use bytes::Bytes;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+const OLD: SystemTime = SystemTime::UNIX_EPOCH;
 
 fn job(options: CopyOptions) -> Arc<Job> {
     Job::new(options, Mounts::default(), false)
@@ -13,12 +17,53 @@ fn archive() -> CopyOptions {
     CopyOptions { recursive: true, preserve: true, archive: true, ..CopyOptions::default() }
 }
 
+fn name(path: &Path) -> Name {
+    let name = Bytes::copy_from_slice(path.file_name().unwrap().as_bytes());
+    Directory::Local(path.parent().unwrap().to_path_buf()).name(name)
+}
+
 /// What a listing has found, and is to become `to`.
-async fn found(directory: &Path, from: &str, to: &str) -> Task {
-    let directory = Directory::Local(directory.to_path_buf());
-    let name = |name: &str| directory.name(Bytes::copy_from_slice(name.as_bytes()));
+async fn found(from: &Path, to: &Path) -> Task {
     let info = name(from).info().await.unwrap().unwrap();
     Task { from: name(from), info, to: name(to), named: false }
+}
+
+/// A directory to be copied from, and one to be copied to.
+struct Places {
+    from: PathBuf,
+    to: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Places {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::create_dir(&to).unwrap();
+        Self { from, to, _directory: directory }
+    }
+
+    /// A listing that has found these. The last one is copied first.
+    async fn listed(&self, names: &[&str]) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for name in names {
+            tasks.push(found(&self.from.join(name), &self.to.join(name)).await);
+        }
+        tasks
+    }
+}
+
+/// A directory with a file in it, and a time of change that no copy has by itself.
+fn make_old_directory(path: &Path) {
+    fs::create_dir(path).unwrap();
+    fs::write(path.join("x"), "x").unwrap();
+    fs::File::open(path).unwrap().set_modified(OLD).unwrap();
+}
+
+fn assert_copied(directory: &Path) {
+    assert_eq!(fs::read(directory.join("x")).unwrap(), b"x");
+    assert_eq!(fs::metadata(directory).unwrap().modified().unwrap(), OLD);
 }
 
 /// It was emptied before that was known, and one of several names was taken away.
@@ -34,7 +79,7 @@ async fn a_source_that_cannot_be_opened_takes_nothing_away() {
     for length in [10, 2 << 20, 17 << 20] {
         for to in ["plain", "link", "one"] {
             fs::File::create(at("source")).unwrap().set_len(length).unwrap();
-            let task = found(directory.path(), "source", to).await;
+            let task = found(&at("source"), &at(to)).await;
             fs::remove_file(at("source")).unwrap();
             let error = job(archive()).copy_file(&task).await.unwrap_err();
             assert_eq!(error.kind, ErrorKind::NotFound, "{length} to {to}: {error}");
@@ -45,4 +90,72 @@ async fn a_source_that_cannot_be_opened_takes_nothing_away() {
             assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4, "{length} to {to}");
         }
     }
+}
+
+/// The first one was the end of the copy.
+#[tokio::test]
+async fn what_vanishes_from_a_tree_is_no_failure_and_all_else_is_copied() {
+    for streams in [1, 16] {
+        let places = Places::new();
+        make_old_directory(&places.from.join("sub"));
+        fs::create_dir(places.from.join("gone directory")).unwrap();
+        for file in ["gone", "kept"] {
+            fs::write(places.from.join(file), file).unwrap();
+        }
+        let tasks = places.listed(&["sub", "kept", "gone directory", "gone"]).await;
+        fs::remove_dir(places.from.join("gone directory")).unwrap();
+        fs::remove_file(places.from.join("gone")).unwrap();
+        let job = job(CopyOptions { streams, ..archive() });
+        tree::copy_all(&job, tasks).await.unwrap();
+        assert_eq!(*job.failures.lock(), Failures::default());
+        assert_copied(&places.to.join("sub"));
+        assert_eq!(fs::read(places.to.join("kept")).unwrap(), b"kept");
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 2, "nothing of what is gone");
+    }
+}
+
+/// The same; and what was named is to be there.
+#[tokio::test]
+async fn what_cannot_be_copied_is_named_and_all_else_is_copied() {
+    let places = Places::new();
+    make_old_directory(&places.from.join("sub"));
+    for file in ["bad", "gone"] {
+        fs::write(places.from.join(file), file).unwrap();
+    }
+    // No file is written there.
+    fs::create_dir(places.to.join("bad")).unwrap();
+    let mut tasks = places.listed(&["sub", "bad", "gone"]).await;
+    tasks.iter_mut().for_each(|task| task.named = true);
+    fs::remove_file(places.from.join("gone")).unwrap();
+    let job = job(CopyOptions { streams: 1, ..archive() });
+    tree::copy_all(&job, tasks).await.unwrap();
+    let failures = job.failures.lock();
+    let kinds: Vec<_> = failures.first.iter().map(|error| error.kind).collect();
+    assert_eq!(kinds, [ErrorKind::NotFound, ErrorKind::IsDirectory], "{failures:?}");
+    assert!(failures.first.iter().zip(["gone", "bad"]).all(|(e, name)| e.detail.contains(name)));
+    assert_copied(&places.to.join("sub"));
+}
+
+/// Under the first of the names lies what a copy of yesterday has brought: it is not this file.
+#[tokio::test]
+async fn a_file_whose_first_name_has_gone_is_copied_once_by_its_others() {
+    let places = Places::new();
+    fs::write(places.from.join("a"), "new contents").unwrap();
+    for other in ["b", "c"] {
+        fs::hard_link(places.from.join("a"), places.from.join(other)).unwrap();
+    }
+    fs::write(places.to.join("a"), "old").unwrap();
+    let tasks = places.listed(&["c", "b", "a"]).await;
+    fs::remove_file(places.from.join("a")).unwrap();
+    let job = job(archive());
+    tree::copy_all(&job, tasks).await.unwrap();
+    assert_eq!(*job.failures.lock(), Failures::default());
+    let ino = |name: &str| fs::metadata(places.to.join(name)).unwrap().ino();
+    for name in ["b", "c"] {
+        assert_eq!(fs::read(places.to.join(name)).unwrap(), b"new contents", "{name}");
+    }
+    assert_eq!(ino("b"), ino("c"));
+    assert_eq!(fs::read(places.to.join("a")).unwrap(), b"old");
+    let counted = job.counters.now();
+    assert_eq!((counted.bytes_done, counted.bytes_total), (12, 24), "what is gone was found");
 }

@@ -19,67 +19,92 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     tasks.iter().for_each(|task| job.found(task));
     // All that is named goes into one directory.
     let top = tasks.first().map(|task| task.to.directory.clone());
-    let mut left = tasks;
-    let mut directories = Vec::new();
-    let mut links = Links::default();
-    let mut working = FuturesUnordered::new();
-    while !job.is_stopped()
-        && let Some(task) = left.pop()
-    {
-        if task.info.kind == FileKind::Directory {
-            left.extend(job.enter(&task).await?);
-            directories.push(task);
-        } else if !links.take(job, &task) {
-            let job = job.clone();
-            working.push(spawn_owned(async move { job.copy_one(&task).await }));
-        }
-        if working.len() >= job.options.streams.max(1) {
-            job.finished(working.next().await)?;
-        }
-    }
-    job.counters.complete.store(true, Ordering::Relaxed);
-    while let Some(done) = working.next().await {
-        job.finished(Some(done))?;
-    }
+    let (directories, links) = copy_found(job, tasks).await?;
     job.go_on()?;
     links.make(job).await?;
+    job.go_on()?;
     job.remove_stale().await;
-    for task in directories.iter().rev() {
-        job.go_on()?;
-        job.finish_attributes(task, &task.to, None).await?;
-        job.counters.entries_done.fetch_add(1, Ordering::Relaxed);
-    }
+    job.finish_directories(&directories).await?;
     match top {
-        Some(top) if job.options.sync => sync_names(&top, &directories).await,
+        Some(top) if job.options.sync => job.sync_names(&top, &directories).await,
         _ => Ok(()),
     }
 }
 
-/// Makes durable what the files have not: names, directories, and in a volume attributes. A sync of one
-/// journal there is all that it takes; here it is one of each directory.
-async fn sync_names(top: &Directory, directories: &[Task]) -> Result<()> {
-    top.sync().await?;
-    if let Directory::Local(_) = top {
-        for task in directories {
-            task.to.enter().await?.sync().await?;
+/// Makes the directories and copies the files: the directories, each before those in it, and the names that files are still to
+/// get.
+async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, Links)> {
+    let (mut directories, mut links) = (Vec::new(), Links::default());
+    let mut working = FuturesUnordered::new();
+    loop {
+        while working.len() < job.options.streams.max(1)
+            && !job.is_stopped()
+            && let Some(task) = left.pop()
+        {
+            if task.info.kind == FileKind::Directory {
+                match job.enter(&task).await {
+                    Ok(tasks) => {
+                        left.extend(tasks);
+                        directories.push(task);
+                    }
+                    Err(error) => job.failed(&task, error).await?,
+                }
+            } else if !links.take(job, &task) {
+                working.push(spawn_owned(job.clone().copied(task)));
+            }
+        }
+        job.counters.complete.store(left.is_empty(), Ordering::Relaxed);
+        let (task, copied) = match working.next().await {
+            None => return Ok((directories, links)),
+            Some(Ok(done)) => done,
+            Some(Err(_)) => return Err(Error::with(ErrorKind::Io, "copying a file panicked")),
+        };
+        if let Err(error) = copied {
+            job.failed(&task, error).await?;
+            left.extend(links.give_back(job, &task));
         }
     }
-    Ok(())
 }
 
-type Joined = Result<Result<()>, tokio::task::JoinError>;
-
 impl Job {
-    /// Passes on what became of a file. One that was stopped is no failure yet: the others under way are to end in order, too.
-    fn finished(&self, done: Option<Joined>) -> Result<()> {
-        match done {
-            Some(Ok(Err(error))) if self.is_stopped() && error.kind == ErrorKind::Interrupted => {
-                Ok(())
-            }
-            Some(Ok(result)) => result,
-            Some(Err(_)) => Err(Error::with(ErrorKind::Io, "copying a file panicked")),
-            None => Ok(()),
+    /// Notes that an entry could not be copied, and the others go on; what they would meet as well is passed on. One that is gone
+    /// from a tree that was named is no failure, nor is one that was stopped: the others under way are to end in order, too.
+    pub(super) async fn failed(&self, task: &Task, error: Error) -> Result<()> {
+        let was_stopped = self.is_stopped() && error.kind == ErrorKind::Interrupted;
+        let may_be_gone = !task.named && error.kind.is_gone();
+        if was_stopped || may_be_gone && matches!(task.from.info().await, Ok(None)) {
+            return Ok(());
         }
+        self.failures.lock().note(error)
+    }
+
+    /// Gives directories the attributes that are asked for.
+    async fn finish_directories(&self, directories: &[Task]) -> Result<()> {
+        for task in directories.iter().rev() {
+            self.go_on()?;
+            match self.finish_attributes(task, &task.to, None).await {
+                Ok(()) => {
+                    self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => self.failed(task, error).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what the files have not: names, directories, and in a volume attributes. A sync of one
+    /// journal there is all that it takes; here it is one of each directory.
+    async fn sync_names(&self, top: &Directory, directories: &[Task]) -> Result<()> {
+        top.sync().await?;
+        if let Directory::Local(_) = top {
+            for task in directories {
+                let directory = task.to.enter().await?;
+                if let Err(error) = directory.sync().await {
+                    self.failed(task, error).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn found(&self, task: &Task) {
@@ -99,13 +124,14 @@ impl Job {
             // What it leads to is none of the copy, and would get the owner and the mode of the source.
             return Err(task.to.about(ErrorKind::NotDirectory.into()));
         }
+        // Of what cannot be read nothing is made.
+        let entries = from.list().await.map_err(|error| task.from.about(error))?;
         // Its owner must be able to fill it, whatever its mode will be.
         let to = task.to.make_directory(task.info.mode & 0o777 | 0o700).await?;
         if task.named {
             let target = self.mounts.identity_of(&to).await?;
             self.targets.lock().insert(target);
         }
-        let entries = from.list().await.map_err(|error| task.from.about(error))?;
         let tasks = entries.into_iter().map(|(name, info)| {
             let to = to.name(name.name.clone());
             Task { from: name, info, to, named: false }
@@ -113,6 +139,12 @@ impl Job {
         let tasks: Vec<_> = tasks.collect();
         tasks.iter().for_each(|task| self.found(task));
         Ok(tasks)
+    }
+
+    /// Copies what is no directory, and says of what that is the result.
+    async fn copied(self: Arc<Self>, task: Task) -> (Task, Result<()>) {
+        let copied = self.copy_one(&task).await;
+        (task, copied)
     }
 
     async fn copy_one(self: &Arc<Self>, task: &Task) -> Result<()> {

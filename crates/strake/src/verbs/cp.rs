@@ -1,14 +1,14 @@
 //! `strake cp`: copies with many streams, without a mount.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::{FAILED, Failure, Outcome};
+use crate::failure::{self, FAILED, Failure, Outcome};
 use crate::place::Paths;
 use crate::signals::{self, INTERRUPTED_CODE};
 use crate::{output, size};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
-use strake_native::{CopyOptions, NotKept, Progress, Summary};
+use strake_native::{CopyOptions, Incomplete, NotKept, Progress, Summary};
 use strake_types::ErrorKind;
 
 /// Most files copied at once.
@@ -29,9 +29,11 @@ Examples:
 Until it is whole, a file of 16 MiB or more is called .NAME-....strake-partial in its directory. One that an interrupted
 copy of an earlier NAME has left is removed when a later copy of NAME succeeds.
 
-Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. Other
-attributes that cannot be kept are named and change nothing of it, as with cp of GNU; 130 it was interrupted (Ctrl-C,
-SIGTERM): what is under way is finished, and the same command goes on where it ended. A second Ctrl-C ends it at once."
+Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. What cannot
+be copied is named, and all else is copied, unless a server does not answer or there is no room. What vanishes from a tree
+meanwhile is passed over. Other attributes that cannot be kept are named and change nothing of it, as with cp of GNU; 130 it
+was interrupted (Ctrl-C, SIGTERM): what is under way is finished, and the same command goes on where it ended. A second
+Ctrl-C ends it at once."
 )]
 pub struct CpFlags {
     /// What to copy, and where to: into the directory TO, or (one source only) to TO itself
@@ -102,18 +104,20 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let copied = strake_native::copy(&paths.clients, sources, target, &options, draw).await;
     bar.finish_and_clear();
     let closed = paths.close().await;
-    // Of the files that are there, whether or not all are.
-    match &copied {
-        Ok(summary) => tell(&summary.not_kept),
-        Err(stopped) => tell(&stopped.not_kept),
-    }
     let summary = match copied {
-        Err(ended) if *stop.borrow() && ended.error.kind == ErrorKind::Interrupted => {
-            closed?;
-            return Err(interrupted(flags));
+        Ok(summary) => summary,
+        Err(Incomplete { error, failures, not_kept }) => {
+            // Of the files that are there.
+            tell(&not_kept);
+            let mut failed = Err(match *stop.borrow() && error.kind == ErrorKind::Interrupted {
+                true => closed.err().unwrap_or_else(|| interrupted(flags)),
+                false => error.into(),
+            });
+            failure::note_all(&mut failed, failures);
+            return failed.map(|()| FAILED);
         }
-        copied => copied.map_err(|stopped| stopped.error)?,
     };
+    tell(&summary.not_kept);
     closed?;
     match flags.json {
         true => output::json(&report(&summary, began.elapsed()))?,
@@ -134,9 +138,9 @@ fn interrupted(flags: &CpFlags) -> Failure {
 
 /// Says what copies are without.
 fn tell(not_kept: &NotKept) {
-    not_kept.lines.iter().for_each(|line| eprintln!("strake: warning: {line}"));
-    if not_kept.more > 0 {
-        let more = output::count(not_kept.more, "further file lacks", "further files lack");
+    not_kept.lines.first.iter().for_each(|line| eprintln!("strake: warning: {line}"));
+    if not_kept.lines.more > 0 {
+        let more = output::count(not_kept.lines.more, "further file lacks", "further files lack");
         eprintln!("strake: warning: {more} something, too");
     }
 }
@@ -167,7 +171,7 @@ fn report(summary: &Summary, took: Duration) -> serde_json::Value {
         "bytes": summary.bytes,
         "bytes_kept": summary.bytes_kept,
         "seconds": took.as_secs_f64(),
-        "not_kept": summary.not_kept.lines.len() as u64 + summary.not_kept.more,
+        "not_kept": summary.not_kept.lines.count(),
     })
 }
 

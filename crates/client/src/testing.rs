@@ -85,6 +85,8 @@ struct FakeState {
     errors: Vec<(String, Error)>,
     /// Which boot the targets speak from; 0: they do not say.
     boot: u64,
+    /// Bytes free on each target; none: they do not say.
+    free: Option<u64>,
     /// Errors to answer after having carried the request out.
     lost_answers: Vec<(String, Error)>,
     /// The sessions are forgotten with the answer that is lost.

@@ -987,6 +987,24 @@ async fn ranges_are_freed_and_zeroed() {
     }
 }
 
+/// What had been written was counted as room that is wanted once more.
+#[tokio::test]
+async fn room_that_a_file_has_already_can_be_allocated_where_no_more_is_free() {
+    let (fake, volume) = cluster().await;
+    fake.leave_free(CHUNK / 4);
+    let file = create(&volume, "full").await;
+    write(&volume, &file, 0, pattern(1, 4 * CHUNK as usize)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let allocate = async |mode, from, len| volume.fallocate(&file, mode, from, len).await;
+    allocate(FallocateMode::Allocate, 0, 4 * CHUNK).await.unwrap();
+    allocate(FallocateMode::KeepSize, CHUNK, 4 * CHUNK).await.unwrap();
+    for (from, len) in [(4 * CHUNK, 4 * CHUNK), (0, 6 * CHUNK)] {
+        let error = allocate(FallocateMode::Allocate, from, len).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NoSpace, "{from}+{len}");
+    }
+    assert_eq!(file.attr().length, 4 * CHUNK);
+}
+
 #[tokio::test]
 async fn holes_are_found() {
     let (_, volume) = cluster().await;

@@ -48,9 +48,10 @@ impl Volume {
         if len == 0 {
             return Err(Error::with(ErrorKind::Invalid, "an empty range"));
         }
-        if mode == FallocateMode::Allocate || mode == FallocateMode::KeepSize {
-            self.check_room(len).await?;
-        }
+        let free = match mode.frees() {
+            true => u64::MAX,
+            false => self.statfs().await?.free_bytes,
+        };
         let state = &file.state;
         let life = state.life();
         self.refresh_attr(state, &(0..0)).await?;
@@ -69,6 +70,7 @@ impl Volume {
             drop((exclusive, order));
             return self.tell_shared(file).await;
         }
+        self.check_room(state, free, (offset, end)).await?;
         self.move_out(state).await?;
         self.drain(state).await;
         life.check()?;
@@ -81,13 +83,38 @@ impl Volume {
         changed.and(told).map(drop)
     }
 
-    async fn check_room(&self, len: u64) -> Result<()> {
-        let space = self.statfs().await?;
-        if space.free_bytes >= len {
+    /// Fails where more room is to be reserved than is free in the cluster: what of a range is written or reserved already
+    /// needs none. Copies do not count; targets refuse for themselves.
+    async fn check_room(&self, file: &FileState, free: u64, (from, to): (u64, u64)) -> Result<()> {
+        if free >= to - from {
             return Ok(());
         }
-        let detail = format!("{len} bytes are to be reserved, {} are free", space.free_bytes);
+        let wanted = (to - from).saturating_sub(self.taken_of(file, from, to).await?);
+        if free >= wanted {
+            return Ok(());
+        }
+        let detail = format!("{wanted} bytes are to be reserved, {free} are free");
         Err(Error::with(ErrorKind::NoSpace, detail))
+    }
+
+    /// How many bytes of a range targets hold or have reserved.
+    async fn taken_of(&self, file: &FileState, from: u64, to: u64) -> Result<u64> {
+        let placement = {
+            let core = file.core();
+            if core.is_inline() {
+                return Ok(0);
+            }
+            core.placement()?
+        };
+        let pieces = self.existing_pieces(file, &placement, from, to).await?;
+        stream::iter(pieces)
+            .map(|piece| async move {
+                let list = self.extents(file, piece).await?;
+                Ok::<_, Error>(taken(&list, &piece))
+            })
+            .buffer_unordered(REQUESTS_MAX)
+            .try_fold(0u64, |sum, taken| async move { Ok(sum + taken) })
+            .await
     }
 
     /// Does it inside the inode; false if the file is not there or would outgrow it.

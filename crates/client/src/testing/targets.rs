@@ -9,6 +9,7 @@ use strake_types::{ErrorKind, Result};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage::{
     self, Data, Done, ExtentList, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+    TargetStat,
 };
 use strake_wire::service::StorageService;
 
@@ -39,6 +40,13 @@ impl StorageService for FakeStorage {
         };
         let answer = self.0.pairs.vouch(request.group, answer);
         Ok((StorageReply { answer: Some(pairs::spoil(mood, answer)?) }, bytes))
+    }
+}
+
+impl Fake {
+    /// From now on so much is free on each target.
+    pub(crate) fn leave_free(&self, bytes: u64) {
+        self.state.lock().free = Some(bytes);
     }
 }
 
@@ -95,6 +103,11 @@ impl FakeState {
                 let (starts, lens) = if len > 0 { (vec![0], vec![len]) } else { (vec![], vec![]) };
                 let list = ExtentList { starts, lens, ..ExtentList::default() };
                 Ok((StorageAnswer::Extents(list), Bytes::new()))
+            }
+            StorageOp::Stat(_) => {
+                let Some(free_bytes) = self.free else { return Ok(done) };
+                let stat = TargetStat { total_bytes: 1 << 40, free_bytes, ..TargetStat::default() };
+                Ok((StorageAnswer::Stat(stat), Bytes::new()))
             }
             _ => Ok(done),
         }

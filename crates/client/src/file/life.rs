@@ -123,7 +123,7 @@ impl FileState {
     /// Ends a life: what is unwritten is given up. True if there was something.
     fn end_life(&self) -> bool {
         let mut core = self.core();
-        let lost = !core.is_idle() && !is_broken("lost-writes-are-told");
+        let lost = !core.is_told() && !is_broken("lost-writes-are-told");
         if lost {
             // Before anybody who waits for what is given up can look.
             core.fail(&over());

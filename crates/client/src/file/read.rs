@@ -426,11 +426,14 @@ impl Core {
 
     /// As [`Core::plan`], of a range without unsent data.
     fn plan_sent(&mut self, from: u64, to: u64, now: std::time::Duration, parts: &mut Vec<Part>) {
-        let mut at = from;
+        let (mut at, life) = (from, self.life);
         while at < to {
             let before = self.in_flight.range(..=at).next_back();
             let covering = before.filter(|(start, f)| *start + f.data.len() as u64 > at);
-            let next = covering.or_else(|| self.in_flight.range(at..to).next());
+            // What was given up with a life is not to be seen, although it is under way.
+            let next = covering
+                .filter(|(_, f)| f.life == life)
+                .or_else(|| self.in_flight.range(at..to).find(|(_, f)| f.life == life));
             let Some((&first, next)) = next else { return self.plan_kept(at, to, now, parts) };
             let (start, end) = (first.max(at), (first + next.data.len() as u64).min(to));
             let bytes = next.data.slice((start - first) as usize..(end - first) as usize);

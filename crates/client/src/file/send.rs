@@ -210,7 +210,8 @@ impl Core {
         let mut jobs = self.dirty.take(unit_of, blocked, together);
         for job in &mut jobs {
             let (data, kept_mark) = (job.data.clone(), self.kept.mark());
-            let flying = InFlight { data, kept_mark, _room: job.room.take() };
+            let (life, room) = (self.life, job.room.take());
+            let flying = InFlight { data, life, kept_mark, _room: room };
             self.in_flight.insert(job.start, flying);
         }
         jobs

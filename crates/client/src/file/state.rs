@@ -32,6 +32,8 @@ pub(crate) enum Body {
 /// Bytes on their way to a target.
 pub(crate) struct InFlight {
     pub(crate) data: Bytes,
+    /// In which it was written ([`super::Life`]): over, it is given up.
+    pub(crate) life: u64,
     /// See [`KeptFile::mark`].
     pub(crate) kept_mark: u64,
     /// Given back when the entry is dropped.
@@ -171,10 +173,16 @@ impl Core {
         overlaps(&self.in_flight, from, to)
     }
 
+    /// What is being sent, but for what is given up: nobody sees that, although it is under way.
+    fn flying(&self) -> impl DoubleEndedIterator<Item = (&u64, &InFlight)> {
+        let life = self.life;
+        self.in_flight.iter().filter(move |(_, flying)| flying.life == life)
+    }
+
     /// True if something of the contents or lengths is unknown to the servers.
     pub(crate) fn is_unsent(&self) -> bool {
         let inline = matches!(&self.body, Body::Inline(inline) if inline.is_dirty());
-        inline || !self.dirty.is_empty() || !self.in_flight.is_empty()
+        inline || !self.dirty.is_empty() || self.flying().next().is_some()
     }
 
     /// True if the metadata server must be told something about chunks.
@@ -191,8 +199,13 @@ impl Core {
     }
 
     /// True if the servers know everything.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(crate) fn is_told(&self) -> bool {
         !self.is_unsent() && !self.is_unpublished()
+    }
+
+    /// The same, and nothing is under way to them.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_told() && self.in_flight.is_empty()
     }
 
     /// As [`FileState::fail`].
@@ -333,7 +346,7 @@ impl Core {
             Body::Inline(inline) if inline.is_dirty() => inline.as_slice().len() as u64,
             _ => 0,
         };
-        let last = self.in_flight.last_key_value();
+        let last = self.flying().next_back();
         let in_flight = last.map_or(0, |(start, flying)| start + flying.data.len() as u64);
         inline.max(in_flight).max(self.dirty.end()).max(self.unpublished.acknowledged)
     }

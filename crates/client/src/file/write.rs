@@ -89,7 +89,11 @@ impl Volume {
         }
         let life = file.state.life();
         self.settle_again(&file.state).await?;
-        if matches!(at, At::End) && file.state.is_idle() && !file.state.core().shared {
+        let asks = matches!(at, At::End) && {
+            let core = file.state.core();
+            core.is_told() && !core.shared
+        };
+        if asks {
             // Others may have appended since, or the session was lost.
             self.refresh_attr(&file.state, &(0..0)).await?;
         }

@@ -2,6 +2,8 @@
 
 use super::*;
 use std::time::Duration;
+use strake_types::{Consistency, Result};
+use tokio::task::JoinHandle;
 
 /// The server has given up on this client, which learns of it.
 async fn lose(fake: &Fake, volume: &Arc<Volume>) {
@@ -24,6 +26,22 @@ async fn until_sent(fake: &Fake) {
     while starting(&fake.take_log(), "write").is_empty() {
         tokio::task::yield_now().await;
     }
+}
+
+/// Writes over a file what is on its way then to a target that does not answer, as the gate is held; later it refuses that.
+async fn sent_in_vain(
+    fake: &Fake,
+    volume: &Arc<Volume>,
+    file: &Arc<OpenFile>,
+    bytes: Bytes,
+) -> JoinHandle<Result<()>> {
+    fake.fail("write 0:", ErrorKind::BadCapability);
+    fake.take_log();
+    write(volume, file, 0, bytes).await;
+    let (flushing, to_flush) = (Arc::clone(volume), Arc::clone(file));
+    let flushed = tokio::spawn(async move { flushing.flush(&to_flush).await });
+    until_sent(fake).await;
+    flushed
 }
 
 /// Each handle tells it once by `fsync`, and all is well from then on.
@@ -109,6 +127,52 @@ async fn a_length_of_before_is_not_told_afterwards() {
     drop(gate);
     assert_eq!(flushed.await.unwrap().unwrap_err().kind, ErrorKind::Io);
     assert_eq!(fake.server_length(file.ino()), 0);
+}
+
+/// Readers were shown it, and kept it, although it never came.
+#[tokio::test]
+async fn what_is_on_its_way_when_the_session_is_lost_is_not_read_any_more() {
+    let (fake, volume) = cluster().await;
+    let file = synced(&volume).await;
+    let gate = fake.gate.write().await;
+    let flushed = sent_in_vain(&fake, &volume, &file, pattern(2, 30_000)).await;
+    lose(&fake, &volume).await;
+    assert_eq!(read(&volume, &file, 0, 40_000).await, pattern(1, 20_000));
+    drop(gate);
+    assert_eq!(flushed.await.unwrap().unwrap_err().kind, ErrorKind::Io);
+    tells_once(&volume, &file).await;
+}
+
+/// It was appended where that would have ended, with a gap before it.
+#[tokio::test]
+async fn who_appends_while_lost_bytes_are_on_their_way_appends_at_the_end_that_there_is() {
+    for consistency in [Consistency::Strict, Consistency::CloseToOpen] {
+        let (fake, volume) = cluster().await;
+        let file = synced(&volume).await;
+        let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+        let appender = open(&volume, file.ino(), flags).await;
+        let gate = fake.gate.write().await;
+        let flushed = sent_in_vain(&fake, &volume, &file, pattern(2, 30_000)).await;
+        {
+            let mut core = file.state.core();
+            let layout = Arc::make_mut(&mut core.attr).layout.as_mut();
+            layout.unwrap().consistency = consistency;
+        }
+        lose(&fake, &volume).await;
+        let (other, cred) = (fake.volume(options()).await, Credentials::root());
+        other.setattr(&cred, file.ino(), length(10_000), None).await.unwrap();
+        let told = volume.write(&appender, 0, pattern(3, 100)).await;
+        assert_eq!(told.unwrap_err().kind, ErrorKind::Io);
+        let appending = Arc::clone(&volume);
+        let appended =
+            tokio::spawn(async move { appending.write(&appender, 0, pattern(3, 100)).await });
+        while file.state.core().dirty.is_empty() && !appended.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        drop(gate);
+        assert_eq!(appended.await.unwrap().unwrap().offset, 10_000, "{consistency}");
+        assert_eq!(flushed.await.unwrap().unwrap_err().kind, ErrorKind::Io);
+    }
 }
 
 #[tokio::test]

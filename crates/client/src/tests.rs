@@ -257,6 +257,32 @@ async fn truncation_takes_unsent_data_with_it() {
     );
 }
 
+/// What the other one had written meanwhile was cut, and its length told afterwards: the file was all zeros.
+#[tokio::test]
+async fn an_open_that_cuts_while_another_open_is_under_way_leaves_no_zeros() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let ino = file.ino();
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.release(&file).await.unwrap();
+    drop(file);
+    assert!(volume.inodes().file(ino).is_none());
+    let gate = fake.open_gate.write().await;
+    let flags = OpenFlags { truncate: true, ..OpenFlags::READ_WRITE };
+    let opening = Arc::clone(&volume);
+    let cut = tokio::spawn(async move { opening.open(&Credentials::root(), ino, flags).await });
+    tokio::task::yield_now().await;
+    let writer = create(&volume, "a").await;
+    write(&volume, &writer, 0, pattern(2, 1 << 20)).await;
+    volume.drain(&writer.state).await;
+    assert!(!cut.is_finished());
+    drop(gate);
+    let cut = cut.await.unwrap().unwrap();
+    volume.flush(&writer).await.unwrap();
+    assert_eq!(fake.server_length(ino), 0);
+    assert!(read(&volume, &cut, 0, 2 << 20).await.is_empty());
+}
+
 /// A cut that a target could not make was made later, and took away what was written after the error.
 #[tokio::test]
 async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew() {

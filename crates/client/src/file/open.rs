@@ -173,21 +173,43 @@ impl Volume {
         if self.inodes().file(ino).is_none() {
             self.check_open_files()?;
         }
-        if flags.truncate {
+        let is_open = flags.truncate && {
             // A state that nobody uses would only be in the way.
             self.report_close(ino);
-            if self.inodes().file(ino).is_some() {
-                return self.open_and_cut(cred, ino, flags).await;
-            }
-        }
+            self.inodes().file(ino).is_some()
+        };
+        let asked_for = OpenFlags { truncate: flags.truncate && !is_open, ..flags };
         let asked = self.now();
-        let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(flags, self) });
+        let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(asked_for, self) });
         // Numbered: however often it is sent, it counts once.
         let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
         let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
         let told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
-        self.opened(cred, told).await
+        let file = self.opened(cred, told).await?;
+        if flags.truncate {
+            self.cut_in_order(cred, &file, !is_open).await?;
+        }
+        Ok(file)
+    }
+
+    /// Cuts a file that was opened with truncation. The server may have done so already (`is_cut`): what other handles of this
+    /// mount were writing may have overtaken that, and its length would be told after it. Then it is cut once more, in order.
+    pub(crate) async fn cut_in_order(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<OpenFile>,
+        is_cut: bool,
+    ) -> Result<()> {
+        let is_alone = {
+            let core = file.state.core();
+            core.handles == 1 && core.is_idle()
+        };
+        if is_cut && is_alone {
+            return Ok(());
+        }
+        let change = SetAttr { length: Some(0), ..SetAttr::default() };
+        Box::pin(self.setattr(cred, file.ino(), change, Some(file))).await.map(drop)
     }
 
     /// All that are open are named in one message when a session goes on.
@@ -202,32 +224,6 @@ impl Volume {
             false => {
                 let detail = format!("{max} files are open here, and more may not be at once");
                 Err(Error::with(ErrorKind::TooManyFiles, detail))
-            }
-        }
-    }
-
-    /// Opening with truncation while this mount has the file open: the cut must not overtake what
-    /// is being written.
-    async fn open_and_cut(
-        self: &Arc<Self>,
-        cred: &Credentials,
-        ino: Ino,
-        flags: OpenFlags,
-    ) -> Result<Arc<OpenFile>> {
-        let plain = OpenFlags { truncate: false, ..flags };
-        let asked = self.now();
-        let op = MetaOp::Open(meta::Open { ino: ino.0, mode: open_mode(plain, self) });
-        let said = self.mutate_as(cred, op).await?;
-        let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
-        let told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
-        let file = self.opened(cred, told).await?;
-        let change = SetAttr { length: Some(0), ..SetAttr::default() };
-        match Box::pin(self.setattr(cred, ino, change, Some(&file))).await {
-            Ok(_) => Ok(file),
-            Err(error) => {
-                self.forget_handle(&file, false);
-                Err(error)
             }
         }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::limits::NAME_BYTES_MAX;
-use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr};
+use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
@@ -189,11 +189,8 @@ impl Volume {
         let created = created.created;
         let told = Opening { flags, opened, created, asked, incarnation, told_cuts };
         let file = self.opened(cred, told).await?;
-        let shared = file.state.core().handles > 1 || !file.state.is_idle();
-        if flags.truncate && !created && shared {
-            // What this mount was still writing may have overtaken the cut: cut again, in order.
-            let change = SetAttr { length: Some(0), ..SetAttr::default() };
-            self.setattr(cred, file.ino(), change, Some(&file)).await?;
+        if flags.truncate && !created {
+            self.cut_in_order(cred, &file, true).await?;
         }
         Ok(Some((file.attr(), file, created)))
     }

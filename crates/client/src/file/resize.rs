@@ -21,7 +21,14 @@ impl<'a> Exclusive<'a> {
 
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
-        self.0.core().exclusive = false;
+        {
+            let mut core = self.0.core();
+            core.exclusive = false;
+            if core.knows_no_better() {
+                // Nothing that was learned meanwhile made it shorter.
+                core.length = core.attr.length;
+            }
+        }
         self.0.progress.notify_waiters();
     }
 }
@@ -105,9 +112,10 @@ impl FileState {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{Fake, create, options, pattern, write};
+    use crate::testing::{Fake, create, options, pattern, read, write};
+    use crate::{OpenFlags, SeekTo};
     use std::sync::Arc;
-    use strake_types::{Credentials, SetAttr};
+    use strake_types::{Credentials, ErrorKind, SetAttr, SetTime};
 
     /// What somebody else had cut meanwhile was there again, as zeros or as what had been cut.
     #[tokio::test]
@@ -122,5 +130,24 @@ mod tests {
         file.state.resized(&Arc::new(older), 20_000, volume.now());
         assert_eq!(file.attr().length, 10);
         assert_eq!(file.state.core().length, 10);
+    }
+
+    /// The longer length of before stayed, and what had been cut read as zeros.
+    #[tokio::test]
+    async fn who_sets_a_time_of_a_file_that_another_mount_has_cut_learns_its_length() {
+        let fake = Arc::new(Fake::default());
+        let (volume, other) = (fake.volume(options()).await, fake.volume(options()).await);
+        let (file, cred) = (create(&volume, "a").await, Credentials::root());
+        write(&volume, &file, 0, pattern(1, 20_000)).await;
+        volume.release(&file).await.unwrap();
+        let file = volume.open(&cred, file.ino(), OpenFlags::READ).await.unwrap();
+        assert_eq!(read(&volume, &file, 0, 30_000).await.len(), 20_000);
+        let cut = SetAttr { length: Some(10_000), ..SetAttr::default() };
+        other.setattr(&cred, file.ino(), cut, None).await.unwrap();
+        let time = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        volume.setattr(&cred, file.ino(), time, Some(&file)).await.unwrap();
+        assert!(read(&volume, &file, 10_000, 100).await.is_empty());
+        let hole = volume.seek(&file, 10_000, SeekTo::Hole).await;
+        assert_eq!(hole.unwrap_err().kind, ErrorKind::NoSuchAddress);
     }
 }

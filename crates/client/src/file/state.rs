@@ -357,7 +357,7 @@ impl Core {
     }
 
     /// True if the server knows everything that was written.
-    fn knows_no_better(&self) -> bool {
+    pub(crate) fn knows_no_better(&self) -> bool {
         self.unpublished.mtime.is_none() && !self.is_unsent()
     }
 

@@ -42,16 +42,6 @@ impl<'a> Life<'a> {
         Self { file, number: core.life }
     }
 
-    /// The life of this number.
-    pub(crate) fn numbered(file: &'a FileState, number: u64) -> Self {
-        Self { file, number }
-    }
-
-    /// Its number.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     /// The file.
     pub(crate) fn file(&self) -> &'a FileState {
         self.file

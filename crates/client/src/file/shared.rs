@@ -341,8 +341,9 @@ impl Volume {
         file.take_failure(TellBy::Write)
     }
 
-    /// Appends where others may append as well. Goes on if its caller goes away: somebody must be left to give
-    /// the lock back.
+    /// Appends where others may append as well. The end of the file is locked and given back by a task of its own: if the
+    /// caller goes away, somebody must be left to do that. He himself appends: when he is gone nothing more is taken, for
+    /// others may have the locks under which he meant to write.
     pub(super) async fn append_shared(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
@@ -350,23 +351,31 @@ impl Volume {
         data: Bytes,
     ) -> Result<Written> {
         life.check()?;
-        let (volume, file, began) = (Arc::clone(self), Arc::clone(file), life.number());
+        let (volume, state) = (Arc::clone(self), Arc::clone(&file.state));
         let ending = Ending::of(self, &file.state);
-        let (reply, appended) = oneshot::channel();
+        let (reply, locked) = oneshot::channel();
+        let (over, is_over) = oneshot::channel();
         task::spawn(async move {
-            let end = file.state.appending.lock().await;
-            let ino = file.ino();
-            let appended = match volume.take_lock(ino, end_lock(ino, LockKind::Exclusive)).await {
-                Ok(()) => volume.append_locked(&file, began, data).await,
-                // It may have been granted all the same.
-                Err(error) => Err(error),
-            };
+            let end = state.appending.lock().await;
+            let lock = end_lock(state.ino(), LockKind::Exclusive);
+            // It may have been granted also where this is an error.
+            let heard = reply.send(volume.take_lock(state.ino(), lock).await).is_ok();
+            if heard && is_over.await.is_err() {
+                // Its caller went away meanwhile: others append behind what was taken by then. A failure is told by the handles.
+                let _failed = volume.write_back(&state, false).await;
+            }
             // Its caller need not wait until others may append.
-            let _gone = reply.send(appended);
-            volume.unlock_end(&file.state, end).await;
+            volume.unlock_end(&state, end).await;
             drop(ending);
         });
-        appended.await.unwrap_or_else(|_| Err(ErrorKind::Interrupted.into()))
+        let appended = async {
+            locked.await.unwrap_or_else(|_| Err(ErrorKind::Interrupted.into()))?;
+            self.append_locked(file, life, data).await
+        };
+        let appended = Box::pin(appended).await;
+        // Dropped instead, it says that he went away.
+        let _ended = over.send(());
+        appended
     }
 
     /// Gives the end of a file back, however long that takes: others wait for it. With the session it is free, but it may
@@ -416,15 +425,16 @@ impl Volume {
     async fn append_locked(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
-        began: u64,
+        life: Life<'_>,
         data: Bytes,
     ) -> Result<Written> {
         // First: what others hold back may be behind the end that is known.
         self.claim_nothing(&file.state).await?;
         let _newest: Attr = self.fetch_attr(file.ino(), self.keeps_leases()).await?;
-        let life = Life::numbered(&file.state, began);
-        let written = self.write_parts(file, life, At::LockedEnd, data).await?;
-        self.tell_shared(file).await?;
-        written.map(|(written, _)| written).ok_or_else(|| unexpected("append"))
+        let written = self.write_parts(file, life, At::LockedEnd, data).await;
+        // Also what was taken before it failed: others append behind that.
+        let told = self.tell_shared(file).await;
+        let (written, _) = written?.ok_or_else(|| unexpected("append"))?;
+        told.map(|()| written)
     }
 }

@@ -89,14 +89,26 @@ async fn a_small_file_of_others_leaves_its_inode() {
     assert_eq!(read(&volume, &file, 0, 100).await, expected);
 }
 
+const APPEND: OpenFlags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+
+/// A file of 10 bytes that others have open, and a handle to append to it.
+async fn appendable(fake: &Fake, volume: &Arc<Volume>) -> Arc<OpenFile> {
+    let file = create(volume, "a").await;
+    write(volume, &file, 0, pattern(1, 10)).await;
+    volume.release(&file).await.unwrap();
+    fake.share();
+    open(volume, file.ino(), APPEND).await
+}
+
+/// The last message of an append.
+fn unlock_of(file: &OpenFile) -> String {
+    format!("lock owner={} kind=0", u64::MAX - file.ino().0)
+}
+
 #[tokio::test]
 async fn who_appends_to_a_file_of_others_locks_its_end_and_gives_it_back() {
     let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 10)).await;
-    volume.release(&file).await.unwrap();
-    fake.share();
-    let file = open(&volume, file.ino(), OpenFlags { append: true, ..OpenFlags::READ_WRITE }).await;
+    let file = appendable(&fake, &volume).await;
     fake.take_log();
     let written = volume.write(&file, 0, pattern(2, 5)).await.unwrap();
     assert_eq!((written.offset, written.len), (10, 5));
@@ -112,25 +124,57 @@ async fn who_appends_to_a_file_of_others_locks_its_end_and_gives_it_back() {
 #[tokio::test]
 async fn an_append_does_not_wait_until_the_end_is_given_back() {
     let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 10)).await;
-    volume.release(&file).await.unwrap();
-    fake.share();
-    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
-    let file = open(&volume, file.ino(), flags).await;
-    let unlock = format!("lock owner={} kind=0", u64::MAX - file.ino().0);
+    let file = appendable(&fake, &volume).await;
+    let unlock = unlock_of(&file);
     fake.fail(&unlock, ErrorKind::TimedOut);
     fake.take_log();
     volume.write(&file, 0, pattern(2, 5)).await.unwrap();
     let mut log = fake.take_log();
     assert!(starting(&log, &unlock).len() < 2, "{log:?}");
     volume.release(&file).await.unwrap();
-    let again = open(&volume, file.ino(), flags).await;
+    let again = open(&volume, file.ino(), APPEND).await;
     assert!(Arc::ptr_eq(&again.state, &file.state), "who appends now gets in line");
     while starting(&log, &unlock).len() < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
         log.extend(fake.take_log());
     }
+}
+
+/// It was made when the locks of its process were somebody else's.
+#[tokio::test]
+async fn an_append_that_waits_for_the_end_when_its_caller_goes_away_is_not_made() {
+    let (fake, volume) = cluster().await;
+    let file = appendable(&fake, &volume).await;
+    fake.fail("lock", ErrorKind::WouldBlock);
+    let gate = fake.lock_gate.write().await;
+    fake.take_log();
+    let (appending, to_append) = (Arc::clone(&volume), Arc::clone(&file));
+    let appended = tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
+    until_logged(&fake, "lock").await;
+    appended.abort();
+    assert!(appended.await.unwrap_err().is_cancelled());
+    drop(gate);
+    let log = until_logged(&fake, &unlock_of(&file)).await;
+    assert!(starting(&log, "write").is_empty(), "{log:?}");
+    assert_eq!((file.attr().length, fake.server_length(file.ino())), (10, 10));
+}
+
+/// Who appended next did so over what was told too late.
+#[tokio::test]
+async fn an_append_whose_caller_goes_away_is_told_before_the_end_is_given_back() {
+    let (fake, volume) = cluster().await;
+    let file = appendable(&fake, &volume).await;
+    let gate = fake.publish_gate.write().await;
+    fake.take_log();
+    let (appending, to_append) = (Arc::clone(&volume), Arc::clone(&file));
+    let appended = tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
+    until_logged(&fake, "write").await;
+    appended.abort();
+    assert!(appended.await.unwrap_err().is_cancelled());
+    drop(gate);
+    let log = until_logged(&fake, &unlock_of(&file)).await;
+    assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");
+    assert_eq!(fake.server_length(file.ino()), 15);
 }
 
 /// The parts of a long one once were sent where the first had put them, over what was appended meanwhile.
@@ -139,9 +183,8 @@ async fn a_long_append_is_not_torn_by_a_short_one() {
     const LONG: usize = 20 << 20;
     let (_fake, volume) = cluster().await;
     let file = create(&volume, "a").await;
-    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
     let (one, two) =
-        (open(&volume, file.ino(), flags).await, open(&volume, file.ino(), flags).await);
+        (open(&volume, file.ino(), APPEND).await, open(&volume, file.ino(), APPEND).await);
     let long = volume.write(&one, 0, pattern(1, LONG));
     let short = volume.write(&two, 0, pattern(2, 10));
     let (long, short) = tokio::join!(long, short);

@@ -479,5 +479,8 @@ impl FileState {
         if !core.is_unsent() {
             core.unpublished = Default::default();
         }
+        drop(core);
+        // Somebody may wait until it is sent.
+        self.progress.notify_waiters();
     }
 }

@@ -73,6 +73,22 @@ async fn a_write_that_waits_while_its_handle_is_released_is_not_taken() {
     assert!(starting(&fake.take_log(), "write").is_empty(), "nothing of it was sent");
 }
 
+/// A `syncfs` waited for it for ever.
+#[tokio::test]
+async fn what_is_given_up_with_a_file_without_a_name_is_not_waited_for() {
+    let (_fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let state = Arc::clone(&file.state);
+    let drained = volume.drain(&state);
+    futures::pin_mut!(drained);
+    assert!(futures::poll!(drained.as_mut()).is_pending());
+    // Its last name goes.
+    Arc::make_mut(&mut state.core().attr).nlink = 0;
+    volume.release(&file).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), drained).await.unwrap();
+}
+
 /// As writes were.
 #[tokio::test]
 async fn a_punch_and_a_copy_that_wait_while_their_handle_is_released_are_not_made() {

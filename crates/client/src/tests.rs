@@ -491,6 +491,25 @@ async fn a_failed_write_is_reported_once_per_handle() {
     assert_eq!(volume.memory().dirty_bytes(), 0);
 }
 
+/// The kernel was told of a failure that was not theirs, took them for written, and nobody wrote them again.
+#[tokio::test]
+async fn pages_are_taken_also_where_an_earlier_write_has_failed() {
+    let (fake, volume) = cluster().await;
+    let one = create(&volume, "fails").await;
+    let two = open(&volume, one.ino(), OpenFlags::READ_WRITE).await;
+    fake.fail("write 0:", ErrorKind::NoSpace);
+    write(&volume, &one, 0, pattern(1, 20_000)).await;
+    volume.drain(&one.state).await;
+    for (file, at) in [(&one, 0), (&two, 10_000)] {
+        volume.write_pages(file, at, pattern(2, 10_000)).await.unwrap();
+    }
+    for file in [&one, &two] {
+        assert_eq!(volume.fsync(file, false).await.unwrap_err().kind, ErrorKind::NoSpace);
+        volume.fsync(file, false).await.unwrap();
+    }
+    assert_eq!(read(&volume, &one, 0, 30_000).await, pattern(2, 10_000).repeat(2));
+}
+
 /// In the middle of a long write(2) an error makes it a short one: nobody sees the error. The next fsync
 /// answered that all was well. As to a close, it may be that of a child process.
 #[tokio::test]

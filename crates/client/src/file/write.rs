@@ -58,11 +58,13 @@ impl Volume {
         offset: u64,
         data: Bytes,
     ) -> Result<Written> {
+        file.take_failure(TellBy::Write)?;
         let at = if file.flags().append { At::End } else { At::Offset(offset) };
         self.write_told(file, at, offset, data).await
     }
 
-    /// As [`Volume::write`], at the offset also where the handle was opened to append: pages of a map.
+    /// As [`Volume::write`], at the offset also where the handle was opened to append: pages of a map. They are taken also where
+    /// an earlier write has failed, as `fsync` and `close` tell: a kernel that is told so of pages drops them.
     pub async fn write_pages(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
@@ -82,7 +84,6 @@ impl Volume {
         let _timer = self.count(Op::Write);
         file.heard_of();
         file.check_writable()?;
-        file.take_failure(TellBy::Write)?;
         let len = data.len() as u64;
         if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
             return Err(Error::new(ErrorKind::FileTooBig));

@@ -97,7 +97,7 @@ impl Volume {
         let wanted = ready.min(core.senders_max(placement));
         while core.senders < wanted {
             core.senders += 1;
-            task::spawn(send_all(Arc::clone(self), Arc::clone(file), Arc::clone(placement)));
+            task::spawn(send_all(Arc::clone(self), Arc::clone(file)));
         }
     }
 
@@ -201,6 +201,15 @@ impl Core {
             && self.in_flight.len() == 1
     }
 
+    /// What a sender is to send next, and where that lies: in another life than that in which it began it may be elsewhere. None:
+    /// it is not needed any more.
+    fn next_jobs(&mut self) -> Option<(Vec<Job>, Arc<Placement>)> {
+        let placement = self.placement.clone()?;
+        let spare = self.senders > self.senders_max(&placement);
+        let jobs = if spare { Vec::new() } else { self.take_jobs(&placement) };
+        (!jobs.is_empty()).then_some((jobs, placement))
+    }
+
     /// Moves the next extents to what is being sent.
     fn take_jobs(&mut self, placement: &Placement) -> Vec<Job> {
         let in_flight = &self.in_flight;
@@ -218,19 +227,17 @@ impl Core {
     }
 }
 
-async fn send_all(volume: Arc<Volume>, file: Arc<FileState>, placement: Arc<Placement>) {
+async fn send_all(volume: Arc<Volume>, file: Arc<FileState>) {
     let (volume, file) = (&*volume, &*file);
     loop {
-        let (jobs, durably, life) = {
+        let (jobs, placement, durably, life) = {
             let mut core = file.core();
-            let spare = core.senders > core.senders_max(&placement);
-            let jobs = if spare { Vec::new() } else { core.take_jobs(&placement) };
-            if jobs.is_empty() {
+            let Some((jobs, placement)) = core.next_jobs() else {
                 core.senders -= 1;
                 return;
-            }
+            };
             let durably = core.is_durably_sent(&jobs);
-            (jobs, durably, Life::of(file, &core))
+            (jobs, placement, durably, Life::of(file, &core))
         };
         let first = jobs.first().map(|job| placement.layout().chunk_at(job.start));
         let mut sending = Sending {

@@ -175,6 +175,34 @@ async fn who_appends_while_lost_bytes_are_on_their_way_appends_at_the_end_that_t
     }
 }
 
+/// Who had sent something in the session before went on with where the file had been.
+#[tokio::test]
+async fn what_is_written_after_a_session_was_lost_goes_where_the_file_lies_then() {
+    let (fake, volume) = cluster().await;
+    let file = synced(&volume).await;
+    let group = || {
+        let placement = file.state.core().placement().unwrap();
+        placement.group_of(placement.layout().chunk_at(CHUNK))
+    };
+    let before = group();
+    let gate = fake.gate.write().await;
+    let _flushed = sent_in_vain(&fake, &volume, &file, pattern(2, 30_000)).await;
+    lose(&fake, &volume).await;
+    fake.lay_elsewhere(file.ino());
+    let told = volume.write(&file, CHUNK, pattern(3, 100)).await;
+    assert_eq!(told.unwrap_err().kind, ErrorKind::Io);
+    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
+    let written =
+        tokio::spawn(async move { writing.write(&to_write, CHUNK, pattern(3, 100)).await });
+    while file.state.core().dirty.is_empty() && !written.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    drop(gate);
+    written.await.unwrap().unwrap();
+    assert_ne!(group(), before);
+    assert!(!file.state.core().unsynced.marks(&[]).contains_key(&before));
+}
+
 #[tokio::test]
 async fn who_has_written_everything_goes_on_unharmed() {
     let (fake, volume) = cluster().await;

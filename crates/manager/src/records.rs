@@ -379,11 +379,11 @@ pub(crate) struct Item {
     pub lost: bool,
 }
 
-/// `v`: a volume. A deleted one stays without its name, so that its number is not used again and
+/// `v`: a volume. A deleted one stays without its name and its settings, so that its number is not used again and
 /// servers that were away drop what they hold of it.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Volume {
-    /// Its settings, complete.
+    /// Its settings, complete; of a deleted one how many shares it had, and no more.
     #[prost(message, required, tag = "1")]
     pub spec: VolumeSpec,
     /// It is deleted.
@@ -401,6 +401,14 @@ pub(crate) struct Volume {
     /// Which share it is of the volume whose id is less by so much.
     #[prost(uint32, tag = "6")]
     pub share: u32,
+}
+
+impl Volume {
+    /// It is deleted: its number stays, and what tells which shares were of one volume.
+    pub fn delete(&mut self) {
+        self.deleting = true;
+        self.spec = VolumeSpec { shares: self.spec.shares, ..VolumeSpec::default() };
+    }
 }
 
 /// The key of a record.

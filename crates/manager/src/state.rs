@@ -81,7 +81,10 @@ impl State {
                 }
                 k if k == Kind::Fence as u8 => insert(&mut state.fences, id, key, value)?,
                 k if k == Kind::Job as u8 => insert(&mut state.jobs, id, key, value)?,
-                k if k == Kind::Volume as u8 => insert(&mut state.volumes, id, key, value)?,
+                k if k == Kind::Volume as u8 => {
+                    insert(&mut state.volumes, id, key, value)?;
+                    state.volumes.entry(id).and_modify(strip);
+                }
                 _ => {}
             }
         }
@@ -116,6 +119,13 @@ fn complete(group: &mut Group) {
     }
 }
 
+/// Earlier releases left a deleted volume its settings.
+fn strip(volume: &mut Volume) {
+    if volume.deleting {
+        volume.delete();
+    }
+}
+
 fn insert<M: Message + Default>(
     map: &mut BTreeMap<u32, M>,
     id: u32,
@@ -137,5 +147,32 @@ fn write_changed<M: Message + PartialEq>(
     }
     for &id in old.keys().filter(|id| !new.contains_key(id)) {
         transaction.delete(records::key(kind, id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_engine::kv::Kv;
+    use strake_engine::kv::memory::MemoryKv;
+    use strake_wire::message::common::Template;
+    use strake_wire::message::manager::VolumeSpec;
+
+    #[tokio::test]
+    async fn a_volume_that_an_earlier_release_deleted_has_no_settings_any_more() {
+        let template = Some(Template { list: vec![1; 1_024], ..Template::default() });
+        let spec = VolumeSpec { template, shares: Some(2), ..VolumeSpec::default() };
+        let volume = |deleting| Volume { spec: spec.clone(), deleting, ..Volume::default() };
+        let volumes = [(1, volume(true)), (2, volume(false))].into();
+        let stored = State { volumes, ..State::default() };
+        let kv = MemoryKv::new();
+        let mut transaction = Transaction::begin(&kv).await.unwrap();
+        let cluster = records::encode(&Cluster::default());
+        transaction.put(records::key(Kind::Cluster, 0), cluster);
+        stored.write(&State::default(), &mut transaction);
+        transaction.commit(&kv).await.unwrap();
+        let found = State::load(&*kv.snapshot().await.unwrap()).await.unwrap().unwrap();
+        let bare = VolumeSpec { shares: Some(2), ..VolumeSpec::default() };
+        assert_eq!((&found.volumes[&1].spec, &found.volumes[&2].spec), (&bare, &spec));
     }
 }

@@ -12,7 +12,7 @@ use strake_types::limits::{
 };
 use strake_types::shares::SHARES_MAX;
 use strake_types::{Ack, Consistency, Error, ErrorKind, Result, Shares, VolumeId};
-use strake_wire::message::manager::VolumeSpec;
+use strake_wire::message::manager::{ClusterMap, VolumeSpec};
 
 /// Most bytes of the cluster's map that tell of volumes.
 const MAP_BYTES_MAX: usize = BODY_BYTES_MAX * 3 / 8;
@@ -37,7 +37,8 @@ pub(crate) fn create(
         return Err(Error::with(ErrorKind::Exists, detail));
     }
     let shares = check_shares(spec.shares)?;
-    if state.volumes.len() + shares as usize > VOLUMES_MAX {
+    let living = state.volumes.values().filter(|volume| !volume.deleting).count();
+    if living + shares as usize > VOLUMES_MAX {
         return Err(invalid(format!("a cluster has at most {VOLUMES_MAX} volumes")));
     }
     let template = merged(&check_settings(state, spec)?, &defaults())?;
@@ -64,8 +65,10 @@ pub(crate) fn create(
     Ok(id)
 }
 
+/// What the map takes for volumes. Deleted ones, of some 20 bytes, have no other bound.
 fn bytes_of_all(state: &State) -> usize {
-    state.volumes.iter().map(|(&id, volume)| show::volume(id, volume).encoded_len()).sum()
+    let volumes = state.volumes.iter().map(|(&id, volume)| show::volume(id, volume)).collect();
+    ClusterMap { volumes, ..ClusterMap::default() }.encoded_len()
 }
 
 /// All volumes must fit into the map that everybody is sent, beside the rest of a large cluster.
@@ -146,8 +149,7 @@ pub(crate) fn delete(state: &mut State, name: &str) -> Result<u32> {
     let id = find(state, name)?;
     for share in shares_of(state, id).all() {
         if let Some(volume) = state.volumes.get_mut(&share.0) {
-            volume.deleting = true;
-            volume.spec.name.clear();
+            volume.delete();
         }
     }
     Ok(id)
@@ -333,6 +335,27 @@ mod tests {
             "{missing}"
         );
         assert!(state.volumes.len() > count);
+    }
+
+    /// What they had been given was told with the map for ever, and each share of them counted as a volume.
+    #[test]
+    fn deleted_volumes_leave_room_for_others() {
+        let mut state = full();
+        let name = "v".repeat(NAME_BYTES_MAX);
+        while delete(&mut state, &name).is_ok() {}
+        create(&mut state, &spec("small"), |_| true).unwrap();
+
+        let meta = Server { meta: true, shares: true, store: "db".into(), ..Server::default() };
+        let mut state = State { servers: [(1, meta)].into(), ..State::default() };
+        let wide = VolumeSpec { shares: Some(SHARES_MAX), ..spec("wide") };
+        create(&mut state, &wide, |_| true).unwrap();
+        delete(&mut state, "wide").unwrap();
+        let deleted: Vec<Volume> = state.volumes.into_values().collect();
+        let count = 2 * VOLUMES_MAX;
+        state.volumes = (1..).zip(deleted.into_iter().cycle().take(count)).collect();
+        state.cluster.next_volume = count as u32 + 1;
+        let id = create(&mut state, &wide, |_| true).unwrap();
+        assert_eq!(find(&state, "wide").unwrap(), id);
     }
 
     #[test]

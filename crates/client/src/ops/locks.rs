@@ -222,8 +222,9 @@ impl Volume {
     }
 
     /// Takes, changes or gives back a lock. Without `wait`, [`ErrorKind::WouldBlock`] if another
-    /// holds it. A wait is given up by dropping the future: its owner keeps what it had, and a lock granted after that
-    /// is given back, before the same owner gets one on the file again. So is one whose unlock was not answered in time.
+    /// holds it. A wait is given up by dropping the future: its owner keeps what it had (but not the flock that it waited to
+    /// change), and a lock granted after that is given back, before the same owner gets one on the file again. So is one whose
+    /// unlock was not answered in time.
     pub async fn set_lock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
         let _timer = self.count(Op::Lock);
         if lock.kind == LockKind::Unlock {
@@ -312,6 +313,10 @@ impl Volume {
             place = self.place_at_server(line_time).await;
             wait_ms = if place.is_some() { SERVER_WAIT_MS } else { LINE_WAIT_MS };
             line_time = (2 * line_time).min(*LINE_TIMES.end());
+            if lock.flock {
+                // The server takes what its owner has of it from who waits, as Linux does.
+                self.locked.set(ino, &LockRequest { kind: LockKind::Unlock, ..lock });
+            }
         }
     }
 

@@ -61,6 +61,27 @@ async fn who_gives_up_a_wait_keeps_what_it_had() {
     assert_eq!(asked(&fake).await, kept);
 }
 
+/// But not a flock that it waited to change, which it has no more while it waits: it would get that back, though others may have
+/// been granted theirs by then.
+#[tokio::test]
+async fn a_flock_that_was_to_be_changed_does_not_come_back_when_the_wait_is_given_up() {
+    let (fake, volume) = cluster().await;
+    let shared = LockRequest { kind: LockKind::Shared, ..lock(false) };
+    volume.set_lock(Ino(2), shared).await.unwrap();
+    fake.fail("lock owner=7 kind=2", ErrorKind::WouldBlock);
+    let gate = fake.lock_gate.write().await;
+    {
+        let waiting = volume.set_lock(Ino(2), lock(true));
+        futures::pin_mut!(waiting);
+        for _ in 0..2 {
+            assert!(futures::poll!(waiting.as_mut()).is_pending());
+            asked(&fake).await;
+        }
+    }
+    drop(gate);
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
+}
+
 /// Its file is closed while the request is under way: what was unlocked by that does not come back.
 #[tokio::test]
 async fn what_is_unlocked_after_a_wait_was_given_up_stays_so() {

@@ -144,6 +144,13 @@ impl RangeLocks {
         conflicts.min_by_key(|held| held.lock.start).copied()
     }
 
+    /// True if the owner of `wanted` has a lock on the file.
+    pub fn has(&self, flock: bool, ino: Ino, wanted: &Range) -> bool {
+        let table = self.table.lock();
+        let mut held = table.files.get(&(flock, ino)).into_iter().flat_map(|file| &file.held);
+        held.any(|held| held.owner() == wanted.owner())
+    }
+
     /// What a change would make of the session's locks on the file.
     pub fn plan(&self, flock: bool, ino: Ino, wanted: &Range, change: Change) -> Plan {
         let table = self.table.lock();

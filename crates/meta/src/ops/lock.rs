@@ -43,10 +43,11 @@ fn parse(ctx: &Ctx, op: &Lock) -> Result<(Wish, Range)> {
     Ok((wish, Range { session, lock }))
 }
 
-/// Takes, changes or releases a lock; waits for it as long as is asked for. A request with a number is carried
-/// out once: a copy that comes late must not lock, or unlock, what has changed hands since. Its answer is
-/// only remembered in memory, as long as this server has the volume: a copy that comes to another server, or to this one
-/// when it has got the volume back, is of an incarnation of the session that is over (`Session::is_outdated`).
+/// Takes, changes or releases a lock; waits for it as long as is asked for. Who waits for a flock has none until it is granted.
+/// A request with a number is carried out once: a copy that comes late must not lock, or unlock, what has changed hands
+/// since. Its answer is only remembered in memory, as long as this server has the volume: a copy that comes to another
+/// server, or to this one when it has got the volume back, is of an incarnation of the session that is over
+/// (`Session::is_outdated`).
 pub(crate) async fn set_lock(ctx: &Ctx, op: &Lock) -> Result<MetaAnswer> {
     let Some(ledger) = ctx.ledger() else { return carry_out(ctx, op).await };
     let _running = match ledger.begin(ctx.seq).await {
@@ -101,6 +102,10 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
                 drop(waiting);
                 ranges.end_wait(op.flock, ino, range);
                 return Ok(());
+            }
+            if op.flock && op.wait_ms > 0 && ranges.has(op.flock, ino, range) {
+                // As on Linux: two that share a lock, and each want it alone, would wait for each other for ever.
+                apply(ctx, op.flock, ino, range, Change::Unlock).await?;
             }
         }
         if op.wait_ms == 0 {

@@ -19,6 +19,9 @@ pub enum Ask {
     Unlock(u8, u8),
     /// Who has a lock in the way of one that nobody else has (`true`), or of one that others may share?
     Look(u8, u8, bool),
+    /// A flock that nobody else has (`true`), or that others may share, however long that takes: what its owner has may go
+    /// before it is granted.
+    Await(u8, u8, bool),
 }
 
 impl Ask {
@@ -28,12 +31,23 @@ impl Ask {
             Ask::Share(from, to) => (from..to, Some(false)),
             Ask::Exclude(from, to) => (from..to, Some(true)),
             Ask::Unlock(from, to) => (from..to, None),
-            Ask::Look(from, to, exclusive) => (from..to, Some(exclusive)),
+            Ask::Look(from, to, exclusive) | Ask::Await(from, to, exclusive) => {
+                (from..to, Some(exclusive))
+            }
         }
     }
 
     fn takes(self) -> bool {
-        matches!(self, Ask::Share(..) | Ask::Exclude(..))
+        matches!(self, Ask::Share(..) | Ask::Exclude(..) | Ask::Await(..))
+    }
+
+    /// The same as a flock that is waited for.
+    pub fn awaited(self) -> Self {
+        match self {
+            Ask::Share(from, to) => Ask::Await(from, to, false),
+            Ask::Exclude(from, to) => Ask::Await(from, to, true),
+            other => other,
+        }
     }
 }
 
@@ -61,6 +75,15 @@ pub enum Told {
 
 /// What an owner has on each of some bytes.
 type Had = Vec<(u8, Option<bool>)>;
+
+/// How far an operation has come that is not one of a moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// What its owner had is gone, and it waits.
+    Waits,
+    /// It was granted what is to be given back: what its owner had instead.
+    GivesBack(Had),
+}
 
 /// Locks by byte and owner; true: nobody else has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -122,31 +145,30 @@ impl Locks {
 impl Object for Locks {
     type Ask = Asked;
     type Told = Told;
-    /// It was granted what is to be given back: what its owner had instead.
-    type Step = Had;
+    type Step = Step;
 
     fn after(
         &self,
         &(owner, ask): &Asked,
         told: &Told,
-        step: Option<&Had>,
-    ) -> Vec<(Self, Option<Had>)> {
-        if let Some(had) = step {
-            return vec![self.with_again(owner, had)];
+        step: Option<&Step>,
+    ) -> Vec<(Self, Option<Step>)> {
+        if let Some(Step::GivesBack(had)) = step {
+            let (next, rest) = self.with_again(owner, had);
+            return vec![(next, rest.map(Step::GivesBack))];
         }
         let (bytes, wanted) = ask.parts();
         let blocked = self.in_the_way(owner, ask).next().is_some();
         let same = || (self.clone(), None);
-        match *told {
+        let with = |lock| self.with(owner, bytes.clone(), lock);
+        let had = || self.held(owner, bytes.clone());
+        let mut next = match *told {
             Told::GaveUp if blocked => vec![same()],
             Told::GaveUp => {
-                let had = self.held(owner, bytes.clone());
-                vec![(self.with(owner, bytes, wanted), Some(had)), same()]
+                vec![(with(wanted), Some(Step::GivesBack(had()))), same()]
             }
             Told::Unknown if !ask.takes() && wanted.is_some() => vec![same()],
-            Told::Done | Told::Unknown if !blocked => {
-                vec![(self.with(owner, bytes, wanted), None)]
-            }
+            Told::Done | Told::Unknown if !blocked => vec![(with(wanted), None)],
             Told::Refused | Told::Deadlock if blocked => vec![same()],
             Told::Free if !blocked => vec![same()],
             Told::Held(other, exclusive) => {
@@ -154,7 +176,11 @@ impl Object for Locks {
                 if is_so { vec![same()] } else { Vec::new() }
             }
             _ => Vec::new(),
+        };
+        if matches!(ask, Ask::Await(..)) && had().iter().any(|(_, lock)| lock.is_some()) {
+            next.push((with(None), Some(Step::Waits)));
         }
+        next
     }
 
     fn only_looks(_ask: &Asked, told: &Told) -> bool {

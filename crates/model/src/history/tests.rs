@@ -371,6 +371,30 @@ fn what_an_owner_had_alone_and_asked_to_share_it_has_again_alone() {
     assert!(!fits(15, Done, Done) && !fits(15, Refused, Done) && !fits(5, Done, Refused));
 }
 
+/// Of two that share a lock, and both wait to have it alone, one could not let the other one have it otherwise.
+#[test]
+fn who_waits_for_a_flock_may_let_go_of_what_it_had() {
+    use LockTold::{Done, GaveUp, Refused};
+    let fits = |wait: Lock, told: LockTold, others: &[(Lock, LockTold, u64)]| {
+        let mut all = vec![
+            on_locks(1, Lock::Share(0, 1), Done, 0, 1),
+            on_locks(2, Lock::Share(0, 1), Done, 2, 3),
+            on_locks(1, wait, told, 4, 20),
+        ];
+        let others = others.iter().map(|&(ask, told, at)| on_locks(2, ask, told, at, at + 1));
+        all.extend(others);
+        locks_fit(&all)
+    };
+    let (alone, unlock) = (Lock::Exclude(0, 1), Lock::Unlock(0, 1));
+    let meanwhile = [(alone, Done, 6), (unlock, Done, 8)];
+    assert!(fits(alone.awaited(), Done, &meanwhile) && !fits(alone, Done, &meanwhile));
+    let later = |told| [(unlock, Done, 6), (alone, told, 22)];
+    assert!(fits(alone.awaited(), Done, &later(Refused)));
+    assert!(!fits(alone.awaited(), Done, &later(Done)), "what it is granted it has");
+    assert!(fits(alone.awaited(), GaveUp, &later(Done)) && !fits(alone, GaveUp, &later(Done)));
+    assert!(fits(alone.awaited(), GaveUp, &later(Refused)), "it has perhaps not waited yet");
+}
+
 #[test]
 fn locks_of_a_lost_owner_are_its_own_until_others_are_granted_them() {
     use LockTold::{Done, Refused, Unknown};

@@ -226,8 +226,12 @@ pub(super) async fn make_file(mount: &Mount, directory: Ino, name: Bytes) -> Res
 
 fn request(owner: u32, object: Object, ask: Ask, wait: bool) -> LockRequest {
     let (from, to, kind) = match ask {
-        Ask::Share(from, to) | Ask::Look(from, to, false) => (from, to, LockKind::Shared),
-        Ask::Exclude(from, to) | Ask::Look(from, to, true) => (from, to, LockKind::Exclusive),
+        Ask::Share(from, to) | Ask::Look(from, to, false) | Ask::Await(from, to, false) => {
+            (from, to, LockKind::Shared)
+        }
+        Ask::Exclude(from, to) | Ask::Look(from, to, true) | Ask::Await(from, to, true) => {
+            (from, to, LockKind::Exclusive)
+        }
         Ask::Unlock(from, to) => (from, to, LockKind::Unlock),
     };
     let (start, end, flock) = (from.into(), u64::from(to) - 1, object.flock);

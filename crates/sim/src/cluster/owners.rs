@@ -124,7 +124,8 @@ impl Owners {
         }
         let owner = owner.number;
         self.count = self.count.max(owner);
-        let nth = self.push(object, owner, ask, began);
+        let asked = if waits && object.flock { ask.awaited() } else { ask };
+        let nth = self.push(object, owner, asked, began);
         if waits && !object.flock {
             self.waits.push((object.nth(), nth));
         }
@@ -202,7 +203,7 @@ impl Owners {
     fn may_be_unlocked(&mut self, object: Object, nth: usize) {
         let Operation { client: owner, ask: (_, ask), began, .. } =
             self.histories[object.nth()][nth];
-        if let Ask::Share(from, to) | Ask::Exclude(from, to) = ask {
+        if let Ask::Share(from, to) | Ask::Exclude(from, to) | Ask::Await(from, to, _) = ask {
             self.push(object, owner, Ask::Unlock(from, to), began);
         }
     }

@@ -91,6 +91,28 @@ async fn a_waiter_gets_the_lock_when_it_is_released() {
     assert_eq!(kind(root.set_lock(short).await), ErrorKind::WouldBlock);
 }
 
+/// Both waited for ever: each had what the other one waited for, and nobody looks for circles of flocks.
+#[tokio::test(start_paused = true)]
+async fn of_two_that_share_a_flock_and_both_want_it_alone_each_gets_it_in_its_turn() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let flock = |owner, kind| Lock { flock: true, ..lock(ino, owner, kind, 0, 0) };
+    root.set_lock(flock(1, 1)).await.unwrap();
+    root.set_lock(flock(2, 1)).await.unwrap();
+    assert_eq!(kind(root.set_lock(flock(1, 2)).await), ErrorKind::WouldBlock);
+    let refused = root.set_lock(flock(2, 2)).await;
+    assert_eq!(kind(refused), ErrorKind::WouldBlock, "who does not wait keeps what it has");
+    let wants = async |owner| {
+        let granted = root.set_lock(Lock { wait_ms: 1_000, ..flock(owner, 2) }).await;
+        root.set_lock(flock(owner, 0)).await.unwrap();
+        granted
+    };
+    let (first, second) = futures::join!(wants(1), wants(2));
+    assert!(first.is_ok() && second.is_ok(), "{first:?} {second:?}");
+    assert_eq!(world.keys(b'F').await, 0);
+}
+
 /// Waits as a client does: asks again and again. What it was told at last.
 async fn wait_for(root: &User<'_>, wanted: Lock) -> Result<(), ErrorKind> {
     loop {

@@ -6,7 +6,8 @@
 //! between begins anew. What comes later still nobody looks for: a target that was out of the map until then keeps what it has of the
 //! volume in groups of which it is the only member; in others it is made equal, or they are not its own any more.
 //!
-//! Several are emptied at the same time: each waits for targets of which one may say nothing.
+//! Several are emptied at the same time: each waits for targets of which one may say nothing. While one is away all others are
+//! asked again, too, so one that could not be emptied is tried again ever later.
 
 use crate::cluster::Settings;
 use crate::contents;
@@ -29,6 +30,9 @@ use strake_types::{Result, VolumeId};
 const PARALLEL: usize = 8;
 /// Volumes of which it is looked up in one go whether they were emptied.
 const LOOKED_UP_MAX: usize = 256;
+/// After how long one that could not be emptied is tried again: the first time, and at most.
+const PAUSE_MS: u64 = 1_000;
+const PAUSE_MS_MAX: u64 = 60_000;
 
 /// A volume that is being deleted.
 #[derive(Default)]
@@ -41,12 +45,16 @@ struct Deleted {
     again_ms: Option<u64>,
     /// That was done, too.
     done: bool,
+    /// How often in a row it could not be emptied,
+    failures: u32,
+    /// and until when that is not tried again (monotonic milliseconds).
+    pauses_until_ms: u64,
 }
 
 impl Deleted {
     /// If one is to begin now: whether it is the last one.
     fn due(&self, now_ms: u64) -> Option<bool> {
-        if self.done || self.begun {
+        if self.done || self.begun || now_ms < self.pauses_until_ms {
             return None;
         }
         match self.again_ms {
@@ -61,6 +69,15 @@ impl Deleted {
         // Where it was taken into use since the last one began, that was the first one.
         self.done = last && self.again_ms.is_some();
         self.again_ms.get_or_insert(again_ms);
+        (self.failures, self.pauses_until_ms) = (0, 0);
+    }
+
+    /// One has failed. True if that is worth saying: ever more seldom.
+    fn failed(&mut self, now_ms: u64) -> bool {
+        let pause_ms = (PAUSE_MS << self.failures.min(6)).min(PAUSE_MS_MAX);
+        self.pauses_until_ms = now_ms + pause_ms;
+        self.failures = self.failures.saturating_add(1);
+        self.failures.is_power_of_two()
     }
 }
 
@@ -162,7 +179,10 @@ fn note(core: &Core, known: &mut HashMap<VolumeId, Deleted>, one: &Due, emptied:
             deleted.emptied(one.last, core.monotonic_ms() + core.options.capability_ms);
         }
         Ok(false) => {}
-        Err(error) => tracing::warn!("deleting volume {}: {error}; trying again", one.id),
+        Err(error) if deleted.failed(core.monotonic_ms()) => {
+            tracing::warn!("deleting volume {}: {error}; trying again", one.id);
+        }
+        Err(_) => {}
     }
 }
 
@@ -223,6 +243,28 @@ mod tests {
         assert_eq!((deleted.due(99), deleted.due(100)), (None, Some(true)));
         deleted.emptied(true, 200);
         assert_eq!((deleted.done, deleted.due(300)), (true, None));
+    }
+
+    /// It was at once, each second, on all targets that were there, with a line in the log for each.
+    #[test]
+    fn one_that_cannot_be_emptied_is_tried_again_ever_later_and_said_to_be_ever_more_seldom() {
+        let mut deleted = Deleted::default();
+        let mut pauses = Vec::new();
+        let said: Vec<bool> = (0..8)
+            .map(|_| {
+                let said = deleted.failed(100);
+                pauses.push(deleted.pauses_until_ms - 100);
+                assert_eq!(deleted.due(deleted.pauses_until_ms - 1), None);
+                assert_eq!(deleted.due(deleted.pauses_until_ms), Some(false));
+                said
+            })
+            .collect();
+        assert_eq!(pauses[..4], [1_000, 2_000, 4_000, 8_000]);
+        assert_eq!(pauses[6..], [PAUSE_MS_MAX; 2]);
+        assert_eq!(said, [true, true, false, true, false, false, false, true]);
+        deleted.emptied(false, 0);
+        deleted.failed(100);
+        assert_eq!(deleted.pauses_until_ms, 100 + PAUSE_MS, "it begins anew");
     }
 
     /// It was taken to be empty for good though it had been in use since.

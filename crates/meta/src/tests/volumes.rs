@@ -442,6 +442,26 @@ async fn deleted_volumes_are_emptied_beside_one_that_waits_for_a_target() {
     }
 }
 
+/// Each tick all targets that were there were told to drop it again.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_volume_is_tried_again_ever_later_while_a_target_is_away() {
+    let world = hasty_world().await;
+    world.storage.target_away.store(12, Ordering::SeqCst);
+    change(&world, |map| map.volumes[0].deleting = true);
+    world.map.refresh().await.unwrap();
+    let at_first = || world.storage.dropped.lock().iter().filter(|target| **target == 11).count();
+    let ticks = Duration::from_millis(60 * world.options.tick_ms);
+    for (nth, pause_ms) in [(1, 1_000), (2, 2_000), (3, 4_000)] {
+        world.until(async || at_first() >= nth).await;
+        tokio::time::sleep(ticks).await;
+        assert_eq!(at_first(), nth);
+        world.clock.advance_ms(pause_ms);
+    }
+    world.storage.target_away.store(0, Ordering::SeqCst);
+    world.clock.advance_ms(60_000);
+    world.until(async || is_emptied(&world, 1).await).await;
+}
+
 /// It was emptied twice, one turn after the other, and what had waited longer for a storage server wrote its inode after that.
 #[tokio::test]
 async fn nothing_stays_of_a_deleted_volume_by_what_was_under_way_when_it_was_emptied() {

@@ -135,10 +135,9 @@ pub(crate) fn can_move(state: &State, volume: &Volume) -> bool {
     !owner.store.is_empty() && others.any(|(_, other)| could_serve(volume, owner, other))
 }
 
-/// True while servers that are to go serve volumes that others will.
+/// True while servers that are to go serve volumes that others will. Deleted ones, too: nobody else would empty them.
 pub(crate) fn hands_over(state: &State, servers: &[u32]) -> bool {
-    let mut living = state.volumes.values().filter(|volume| !volume.deleting);
-    living.any(|volume| {
+    state.volumes.values().any(|volume| {
         servers.contains(&volume.leaving)
             || servers.contains(&volume.meta_server) && can_move(state, volume)
     })

@@ -604,24 +604,29 @@ fn a_server_that_has_got_a_volume_since_stays_and_none_is_made_on_one_that_goes(
     assert!(state.servers.contains_key(&2) && state.targets.contains_key(&2));
 }
 
-/// A job that removes server 2, which has the names of volume 5 and can hand them over to server 3.
-fn removing_a_server_with_names() -> (State, Facts, u32) {
+/// A job that removes server 2, which has the names of volume 5, perhaps a deleted one, and can hand them over to server 3.
+fn removing_a_server_with_names(deleting: bool) -> (State, Facts, u32) {
     let mut state = pairs(4);
     let facts = all_serve(&state, 1);
     for id in [2, 3] {
         let server = state.servers.get_mut(&id).unwrap();
         (server.meta, server.store) = (true, "db".into());
     }
-    let volume = crate::records::Volume { meta_server: 2, ..Default::default() };
+    let volume = crate::records::Volume { meta_server: 2, deleting, ..Default::default() };
     state.volumes.insert(5, volume);
     let remove = Plan { servers: vec![2], remove: true, ..request(JobKind::Drain, &[]) };
     let (id, _) = plan(&mut state, &facts, &remove).unwrap();
     (state, facts, id)
 }
 
+/// One that had only deleted ones was removed at once, and nobody emptied them any more.
 #[test]
 fn a_server_leaves_when_its_volumes_are_handed_over() {
-    let (mut state, facts, id) = removing_a_server_with_names();
+    [false, true].into_iter().for_each(leaves_when_its_volume_is_handed_over);
+}
+
+fn leaves_when_its_volume_is_handed_over(deleting: bool) {
+    let (mut state, facts, id) = removing_a_server_with_names(deleting);
     for (meta_server, leaving) in [(2, 0), (3, 2)] {
         let volume = state.volumes.get_mut(&5).unwrap();
         (volume.meta_server, volume.leaving) = (meta_server, leaving);
@@ -640,7 +645,7 @@ fn a_server_leaves_when_its_volumes_are_handed_over() {
 /// It was removed at once, and its volumes had nobody any more.
 #[test]
 fn a_server_that_hands_over_is_not_removed_by_a_pause() {
-    let (mut state, facts, id) = removing_a_server_with_names();
+    let (mut state, facts, id) = removing_a_server_with_names(false);
     let steer_it = |state: &mut State, pause| {
         let one = SteerJob { id: id.into(), pause, resume: !pause, ..SteerJob::default() };
         steer(state, &facts, &one).unwrap();

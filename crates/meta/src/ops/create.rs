@@ -169,6 +169,10 @@ async fn make_nameless(
     check_add(tx.ctx, dir)?;
     let mut inode = new_inode(tx, op, dir, kind).await?;
     inode.nameless = true;
+    // The queue shows it as soon as the store does: who deletes what nobody has open waits for this lock until the open counts.
+    if !tx.lock_more(&[inode.id()]) {
+        return Err(Error::new(ErrorKind::Conflict));
+    }
     tx.enqueue(&mut inode).await?;
     answer(tx, op, dir, inode).await
 }

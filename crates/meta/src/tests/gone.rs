@@ -1,4 +1,4 @@
-//! Who asked for a change goes away in the middle of its commit.
+//! Who asked for a change goes away in the middle of its commit; or somebody sees it before its commit has ended.
 
 use crate::ctx::Ctx;
 use crate::keys;
@@ -11,21 +11,24 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{FileKind, Ino, VolumeId};
-use strake_wire::message::meta::{MetaAnswer, MetaOp, Recalls, WriteInline};
+use strake_wire::message::meta::{Create, MetaAnswer, MetaOp, Recalls, WriteInline};
 use tokio::sync::Mutex;
 
-/// A store that has commits in hand whoever waits for them, as databases have, and carries them out through a gate.
+/// A store that has commits in hand whoever waits for them, as databases have, carries them out through a gate, and answers
+/// through another one.
 struct InHand {
     kv: MemoryKv,
     gate: Arc<Mutex<()>>,
+    answers: Arc<Mutex<()>>,
 }
 
 impl InHand {
     fn new() -> Arc<Self> {
-        Arc::new(Self { kv: MemoryKv::new(), gate: Arc::default() })
+        Arc::new(Self { kv: MemoryKv::new(), gate: Arc::default(), answers: Arc::default() })
     }
 }
 
@@ -40,10 +43,12 @@ impl Kv for InHand {
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
-        let (kv, gate) = (self.kv.clone(), self.gate.clone());
+        let (kv, gate, answers) = (self.kv.clone(), self.gate.clone(), self.answers.clone());
         let commit = tokio::spawn(async move {
             drop(gate.lock().await);
-            kv.commit(snapshot, writes).await
+            let outcome = kv.commit(snapshot, writes).await;
+            drop(answers.lock().await);
+            outcome
         });
         commit.await.expect("it ends")
     }
@@ -102,6 +107,30 @@ async fn a_change_whose_caller_has_gone_is_carried_out_once_and_counts() {
     assert!(matches!(answer, MetaAnswer::Created(_)), "{answer:?}");
     let inodes = check(&*world.kv).await;
     world.until(async || root.stat().await.inodes == inodes as u64).await;
+}
+
+/// It was deleted, as one that nobody has open, by a turn of the background task between its commit and its open.
+#[tokio::test(start_paused = true)]
+async fn a_file_without_a_name_is_there_when_the_open_of_who_makes_it_counts() {
+    let kv = InHand::new();
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    root.file(1, "before").await.unwrap();
+    let (inodes, core) = (world.keys(b'I').await, world.server.core());
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    let answers = kv.answers.lock().await;
+    let make = root.make(Create { open: Some(BOTH), ..new(1, "", FileKind::File, 0o600) });
+    let turn = async {
+        world.until(async || world.keys(b'G').await == 1).await;
+        core.has_work(&volume);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(world.keys(b'I').await, inodes + 1);
+        drop(answers);
+    };
+    let (made, ()) = futures::join!(make, turn);
+    assert_eq!(world.keys(b'I').await, inodes + 1);
+    root.close(made.unwrap().attr.ino).await.unwrap();
+    world.until(async || world.keys(b'I').await == inodes).await;
 }
 
 /// It was settled again while the store had it in hand, and what the file has more counted twice.

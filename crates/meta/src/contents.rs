@@ -268,7 +268,7 @@ fn is_as_made(inode: &Inode, now: Timestamp) -> bool {
 /// An inline file, as it was read, is about to lie in chunks. What others would find of it after a loss of power is to be on
 /// disk ([`keep_moved`]), unless it was just made: who makes a file and writes to it waits for no disk.
 fn note_moved(ctx: &Ctx, inode: &Inode) {
-    if !is_as_made(inode, ctx.now) {
+    if !is_as_made(inode, ctx.core.now()) {
         ctx.volume.moved.lock().insert(inode.id());
     }
 }

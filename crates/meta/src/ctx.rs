@@ -1,4 +1,4 @@
-//! What one request brings along: where it goes, who asks, and when.
+//! What one request brings along: where it goes, and who asks.
 
 use crate::cluster::Settings;
 use crate::core::Core;
@@ -10,7 +10,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::Subject;
 use strake_types::acl::Acl;
-use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, Timestamp, VolumeId};
+use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, VolumeId};
 use strake_wire::message::common::Attributes;
 
 /// What one request brings along.
@@ -30,8 +30,6 @@ pub(crate) struct Ctx {
     pub keeper: Option<Keeper>,
     /// Who asks.
     pub cred: Credentials,
-    /// The time to stamp.
-    pub now: Timestamp,
     /// Number of the mutation in its session; 0: not to be remembered.
     pub seq: u64,
     /// Mutations up to this number have been answered.
@@ -56,7 +54,6 @@ impl Ctx {
             leases: 0,
             keeper: None,
             cred: Credentials { checked: true, ..Credentials::root() },
-            now: core.now(),
             seq: 0,
             answered: 0,
             incarnation: 0,
@@ -76,7 +73,7 @@ impl Ctx {
     /// The server's own business within this request.
     pub fn system(&self) -> Self {
         let keeper = self.keeper.clone();
-        Ctx { now: self.now, keeper, ..Self::own(&self.core, &self.volume) }
+        Ctx { keeper, ..Self::own(&self.core, &self.volume) }
     }
 
     /// Gives the caller a lease on an inode that is looked at after this. False: it gets none, here.

@@ -145,7 +145,7 @@ impl Mutation for Extend {
         inode.length = inode.length.max(self.length);
         let occupied = inode.occupied.saturating_add(self.added);
         occupy(tx, &mut inode, occupied.min(occupied_max(self.length)).max(1));
-        inode.mtime = tx.ctx.now.into();
+        inode.mtime = tx.now.into();
         inode.ctime = inode.mtime;
         tx.put_inode(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))

@@ -121,10 +121,10 @@ pub(crate) async fn with_others(
     }
     let (sender, answer) = oneshot::channel();
     let (keeper, cred) = (ctx.keeper.clone(), ctx.cred.clone());
-    let Ctx { incarnation, now, seq, answered, .. } = *ctx;
+    let Ctx { incarnation, seq, answered, .. } = *ctx;
     let is_first = merges.add(
         place,
-        Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer: sender },
+        Waiting { session, incarnation, keeper, cred, seq, answered, op, answer: sender },
     );
     if is_first {
         task::spawn(carry_out_all(ctx.clone(), place));
@@ -167,10 +167,10 @@ fn together(batch: &[Waiting]) -> usize {
 /// Carries out changes in one directory; `like`: the request of one of them.
 async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
-        let Waiting { session, incarnation, keeper, cred, now, seq, answered, op, answer } = one;
+        let Waiting { session, incarnation, keeper, cred, seq, answered, op, answer } = one;
         let leases = keeper.as_ref().map_or(0, |keeper| keeper.number);
         let (session, own) = (Some(session), Ctx::own(&like.core, &like.volume));
-        let ctx = Ctx { session, incarnation, leases, keeper, cred, now, seq, answered, ..own };
+        let ctx = Ctx { session, incarnation, leases, keeper, cred, seq, answered, ..own };
         ((ctx, op), answer)
     };
     let (asked, senders): (Vec<_>, Vec<_>) = batch.into_iter().map(request).unzip();

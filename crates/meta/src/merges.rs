@@ -6,7 +6,7 @@ use crate::volume::Opening;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use strake_types::{Credentials, Ino, Result, Timestamp};
+use strake_types::{Credentials, Ino, Result};
 use strake_wire::message::meta::{Create, Link, MetaAnswer, Rename, Unlink};
 use tokio::sync::oneshot;
 
@@ -41,8 +41,6 @@ pub(crate) struct Waiting {
     pub keeper: Option<Keeper>,
     /// Who asks.
     pub cred: Credentials,
-    /// The time to stamp.
-    pub now: Timestamp,
     /// Its number in the session.
     pub seq: u64,
     /// Mutations up to this number have been answered.

@@ -242,7 +242,6 @@ impl MetaServer {
             keeper: keeps.map(|session| Keeper { holder: session.holder.clone(), number }),
             session,
             cred: request.cred.into(),
-            now: self.core.now(),
             seq: request.seq,
             answered: request.answered,
             incarnation: request.incarnation,

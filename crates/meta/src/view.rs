@@ -44,6 +44,8 @@ struct Tickets {
 pub(crate) struct Tx<'a> {
     /// What the request brought.
     pub ctx: &'a Ctx,
+    /// The time to stamp. It is taken when the locks are held: what others have changed under them before is not of a later one.
+    pub now: Timestamp,
     held: Held,
     /// Of other shares.
     borrowed: Borrowed,
@@ -68,6 +70,7 @@ impl<'a> Tx<'a> {
     pub fn reader(ctx: &'a Ctx) -> Self {
         Tx {
             ctx,
+            now: ctx.core.now(),
             held: Held::default(),
             borrowed: Borrowed::default(),
             kv: None,
@@ -425,7 +428,7 @@ impl<'a> Tx<'a> {
 
     /// Writes a guard shard whose entries have changed.
     async fn put_shard(&mut self, dir: Ino, index: u16, mut shard: Shard) -> Result<()> {
-        shard.mtime = self.ctx.now.into();
+        shard.mtime = self.now.into();
         shard.ctime = shard.mtime;
         self.store_shard(dir, index, shard).await
     }
@@ -443,7 +446,7 @@ impl<'a> Tx<'a> {
         for index in 0..dir.shards() {
             let mut shard = self.shard(dir.id(), index).await?;
             shard.mtime = mtime.into();
-            shard.ctime = self.ctx.now.into();
+            shard.ctime = self.now.into();
             self.store_shard(dir.id(), index, shard).await?;
         }
         Ok(())

@@ -208,7 +208,7 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
         return Err(Error::new(ErrorKind::NotPermitted));
     }
     let ino = tx.new_ino(dir.id()).await?;
-    let now = ctx.now.into();
+    let now = tx.now.into();
     let directory = kind == FileKind::Directory;
     let rights = Rights::of(op, dir, kind)?;
     let (gid, mode) = with_subject(dir, |subject| {

@@ -38,7 +38,7 @@ impl Mutation for Link {
             _ => add_name(tx, &mut inode, &dir, self).await?,
         }
         inode.nlink += 1;
-        inode.ctime = tx.ctx.now.into();
+        inode.ctime = tx.now.into();
         tx.add_entry(&dir, &self.to.name, inode.id(), inode.kind).await?;
         let inode = tx.put_inode(inode).await?;
         let (attr, parent) = (tx.attributes(&inode).await?, tx.attributes(&dir).await?);

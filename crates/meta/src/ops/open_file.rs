@@ -37,7 +37,7 @@ pub(crate) async fn open_existing(
     if cut.length > 0 || !cut.inline {
         contents::set_length(tx, &mut cut, 0).await?;
     }
-    cut.mtime = tx.ctx.now.into();
+    cut.mtime = tx.now.into();
     cut.ctime = cut.mtime;
     if tx.ctx.checks() && tx.ctx.cred.uid != 0 {
         cut.mode = without_setid(cut.mode, &tx.ctx.cred, cut.gid);

@@ -25,7 +25,7 @@ pub(crate) async fn drop_name(
 ) -> Result<Inode> {
     let mut inode = inode.clone();
     inode.nlink = inode.nlink.saturating_sub(1);
-    inode.ctime = tx.ctx.now.into();
+    inode.ctime = tx.now.into();
     let home = tx.ctx.home(inode.id());
     if inode.linked {
         tx.delete(keys::link(home, inode.id(), parent, name)).await?;

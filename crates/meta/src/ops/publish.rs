@@ -9,7 +9,7 @@ use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{SETGID, SETUID};
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_types::{Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::common::Time;
 use strake_wire::message::meta::{MetaAnswer, Publish};
 
@@ -51,7 +51,7 @@ impl Mutation for Publish {
             contents::occupy(tx, &mut changed, occupied.max(least));
             contents::note_sparse(tx.ctx, &changed);
         }
-        mark_written(tx.ctx, &mut changed, self.mtime, self.drop_setid);
+        mark_written(tx.now, &mut changed, self.mtime, self.drop_setid);
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }
@@ -66,8 +66,8 @@ impl Mutation for Publish {
 }
 
 /// What a write does to an inode besides its contents: times, and mode if an ordinary user wrote.
-pub(crate) fn mark_written(ctx: &Ctx, inode: &mut Inode, mtime: Option<Time>, by_user: bool) {
-    let written = mtime.unwrap_or(ctx.now.into());
+pub(crate) fn mark_written(now: Timestamp, inode: &mut Inode, mtime: Option<Time>, by_user: bool) {
+    let written = mtime.unwrap_or(now.into());
     inode.mtime = written;
     // Not the present: a write that is told of later did not change the inode later, and a program
     // that has looked in between must not see it change again.

@@ -32,7 +32,7 @@ impl Mutation for RemoveXattr<'_> {
             Space::Layout(_) => return Err(Error::new(ErrorKind::NoAttribute)),
             Space::User | Space::Trusted | Space::Security => remove(tx, &inode, op).await?,
         };
-        let ctime = tx.ctx.now.into();
+        let ctime = tx.now.into();
         tx.put_inode(Inode { ctime, ..changed }).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }

@@ -225,7 +225,7 @@ impl<'a> Plan<'a> {
         let mut inode = inode.clone();
         inode.parent = new.0.ino;
         inode.name = Bytes::copy_from_slice(new.1);
-        inode.ctime = tx.ctx.now.into();
+        inode.ctime = tx.now.into();
         tx.put_inode(inode).await
     }
 

@@ -36,7 +36,7 @@ impl Mutation for SetAttr {
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
-        let ctx = tx.ctx;
+        let (ctx, now) = (tx.ctx, tx.now);
         let inode = tx.inode(Ino(self.ino)).await?;
         check(ctx, &inode, self)?;
         let mut changed = (*inode).clone();
@@ -44,23 +44,23 @@ impl Mutation for SetAttr {
         change_mode(ctx, &mut changed, self)?;
         if let Some(length) = self.change.length {
             contents::set_length(tx, &mut changed, length).await?;
-            changed.mtime = ctx.now.into();
+            changed.mtime = now.into();
             if ctx.checks() && ctx.cred.uid != 0 {
                 changed.mode = without_setid(changed.mode, &ctx.cred, changed.gid);
             }
         }
         if let Some(atime) = self.change.atime {
-            changed.atime = time(atime, ctx.now).into();
+            changed.atime = time(atime, now).into();
         }
         if let Some(mtime) = self.change.mtime {
-            changed.mtime = time(mtime, ctx.now).into();
+            changed.mtime = time(mtime, now).into();
             if changed.is_dir() {
-                tx.set_dir_mtime(&changed, time(mtime, ctx.now)).await?;
+                tx.set_dir_mtime(&changed, time(mtime, now)).await?;
             }
         }
         // A change time comes from a kernel that keeps the times of what it has cached.
         let ctime = self.change.ctime.filter(|_| ctx.cred.checked);
-        changed.ctime = ctime.unwrap_or(ctx.now.into());
+        changed.ctime = ctime.unwrap_or(now.into());
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }

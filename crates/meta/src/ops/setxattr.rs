@@ -44,7 +44,7 @@ impl Mutation for SetXattr<'_> {
             Space::Layout(field) => with_layout(tx.ctx, &inode, field, &op.value)?,
             Space::User | Space::Trusted | Space::Security => store(tx, &inode, op).await?,
         };
-        let ctime = tx.ctx.now.into();
+        let ctime = tx.now.into();
         tx.put_inode(Inode { ctime, ..changed }).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }

@@ -36,7 +36,7 @@ impl Mutation for SetTemplate {
             true => with_directory_template(&inode, &template),
             false => with_file_template(&inode, &template, tx.ctx)?,
         };
-        let ctime = tx.ctx.now.into();
+        let ctime = tx.now.into();
         tx.put_inode(Inode { ctime, ..changed }).await?;
         Ok(MetaAnswer::Done(Nothing {}))
     }

@@ -54,7 +54,7 @@ pub(crate) async fn remove_directory(tx: &mut Tx<'_>, dir: &Inode) -> Result<Ino
     }
     tx.delete_shards(dir).await?;
     erase(tx, dir).await?;
-    let now = tx.ctx.now.into();
+    let now = tx.now.into();
     Ok(Inode { nlink: 0, ctime: now, version: dir.version + 1, ..dir.clone() })
 }
 

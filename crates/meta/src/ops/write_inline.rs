@@ -37,7 +37,7 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        mark_written(tx.ctx, &mut changed, self.mtime, self.drop_setid);
+        mark_written(tx.now, &mut changed, self.mtime, self.drop_setid);
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }

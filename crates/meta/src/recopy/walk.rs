@@ -535,7 +535,7 @@ impl Mutation for HandDown {
             let copies = LayoutTemplate { copies: Some(self.copies), ..LayoutTemplate::default() };
             let template = copies.or(&known);
             check_groups(tx.ctx, &template)?;
-            let ctime = tx.ctx.now.into();
+            let ctime = tx.now.into();
             tx.put_inode(Inode { ctime, ..with_directory_template(&dir, &template) }).await?;
         }
         Ok(MetaAnswer::Done(Nothing {}))

@@ -1,6 +1,7 @@
 use crate::ops::orphan::REPLACED_STAYS_MS;
 use crate::tests::world::*;
-use strake_types::{ErrorKind, FileKind};
+use strake_types::{ErrorKind, FileKind, Ino, VolumeId};
+use strake_wire::message::common::Time;
 use strake_wire::message::meta::{MetaOp, Rename};
 
 #[tokio::test]
@@ -18,6 +19,28 @@ async fn a_file_moves_and_its_change_time_with_it() {
     assert_eq!(root.getattr(dir).await.unwrap().length, 64);
     assert_eq!(moved.parent, Some(root.getattr(1).await.unwrap()));
     assert_eq!(moved.new_parent, Some(root.getattr(dir).await.unwrap()));
+}
+
+/// It had the times at which it was asked for, and with it the directory had earlier ones than before.
+#[tokio::test]
+async fn who_has_waited_for_a_directory_sets_no_times_back() {
+    let world = World::new().await;
+    let root = world.root();
+    let mut dirs = [root.mkdir(1, "d").await.unwrap(), root.mkdir(1, "e").await.unwrap()];
+    // In the order in which they are locked.
+    dirs.sort_unstable();
+    let [busy, free] = dirs;
+    root.file(busy, "x").await.unwrap();
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino(busy)]).await;
+    let moves = root.rename((busy, "x"), (free, "y"));
+    futures::pin_mut!(moves);
+    assert!(futures::poll!(moves.as_mut()).is_pending());
+    root.file(free, "z").await.unwrap();
+    let before = root.getattr(free).await.unwrap();
+    drop(held);
+    let after = moves.await.unwrap().new_parent.unwrap();
+    let time = |t: Time| (t.seconds, t.nanos);
+    assert!(time(after.mtime) > time(before.mtime) && time(after.ctime) > time(before.ctime));
 }
 
 #[tokio::test]

@@ -32,6 +32,8 @@ use tokio::time::Instant;
 
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
+/// How often it is looked whether a server that has not answered is heard of.
+const LOOK_AFTER: Duration = Duration::from_secs(5);
 /// A file that is younger may not be on disk at all: stores sync themselves about once a second.
 const NEW_SECONDS: i64 = 2;
 
@@ -346,6 +348,7 @@ pub(crate) async fn delete_chunks(
         ino: ino.0,
         from_index: 0,
         last_chunk_len: None,
+        to_index: None,
     });
     let parts = parts_of(reign, ino, layout);
     let calls = parts.into_iter().map(|part| durably(core, part, all.clone(), Bytes::new()));
@@ -395,6 +398,7 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         ino: ino.0,
         from_index: index.0 + u64::from(within),
         last_chunk_len: within.then_some(length - start),
+        to_index: None,
     });
     let groups = groups_to_cut(inode)?;
     let parts = groups.iter().map(|&group| Part { reign, ino, group, min_copies: 0 });
@@ -529,7 +533,11 @@ pub(crate) async fn ask_group(
             ..request(core, reign, ino, op.clone())
         };
         let sent = match core.map.primary_of(group) {
-            Ok(primary) => ask_primary(core, primary, request, payload.clone()).await,
+            Ok(primary) => tokio::select! {
+                biased;
+                sent = ask_primary(core, primary, request, payload.clone()) => sent,
+                in_vain = waited_in_vain(core, group, primary.0) => Err(in_vain),
+            },
             Err(error) => Err(error),
         };
         let error = match sent {
@@ -553,6 +561,19 @@ pub(crate) async fn ask_group(
         let _ = core.map.refresh().await;
         backoff(turn).await;
         turn += 1;
+    }
+}
+
+/// Returns when who was asked need not be waited for: it is silent, or no longer the primary, as the map has it. What may take
+/// long would be waited for as long as that may take.
+async fn waited_in_vain(core: &Core, group: GroupId, target: TargetId) -> Error {
+    loop {
+        tokio::time::sleep(LOOK_AFTER).await;
+        let leads = core.map.primary_of(group).is_ok_and(|(now, _)| now == target);
+        if !leads || is_away(core, &[group]) {
+            let detail = format!("target {target} does not answer for group {group} any more");
+            return Error::with(ErrorKind::Unavailable, detail);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use crate::syncs::{Asked, Turn};
 use crate::tag::{Tag, plain, plain_error};
 use crate::target::{Target, check_parts, in_chunk};
 use bytes::Bytes;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +21,8 @@ use tokio::time::timeout;
 const PAGE_CHUNKS_MAX: usize = if cfg!(test) { 500 } else { 4096 };
 /// Chunks of one page of a file's: they take 2 MiB of a message at most.
 const LISTED_CHUNKS_MAX: usize = 65_536;
+/// Chunks of one part of a cut: a new epoch waits for one. Of few in tests, which have several then.
+const CUT_CHUNKS_MAX: usize = if cfg!(test) { 500 } else { 1024 };
 /// How long a change waits that is to be durable. Its client syncs by itself then.
 pub(crate) const DURABLE_WAIT: Duration = Duration::from_secs(10);
 
@@ -56,6 +58,11 @@ pub(crate) fn durable((answer, payload): Answer) -> Answer {
         }
         other => (other, payload),
     }
+}
+
+/// What is left of a cut when this part of it is made.
+pub(crate) fn rest_of(cut: msg::Truncate, part: msg::Truncate) -> msg::Truncate {
+    msg::Truncate { to_index: part.from_index.checked_sub(1), ..cut }
 }
 
 pub(crate) fn plain_answer(answer: StorageAnswer) -> Result<Answer> {
@@ -320,9 +327,28 @@ impl Shelf {
         }
     }
 
+    /// The parts of a cut, from the end of the file on, but for the first of the file.
+    pub async fn later_parts(&self, cut: msg::Truncate) -> Result<Vec<msg::Truncate>> {
+        let (volume, ino, gone) = self.cut_away(&cut);
+        let firsts = self.run(move |s| s.every_nth(volume, ino, gone, CUT_CHUNKS_MAX)).await?;
+        let mut rest = cut;
+        let parts = firsts.into_iter().skip(1).rev().map(|index| {
+            let from_index = plain(ChunkId { volume, ino, index }).index.0;
+            let part = msg::Truncate { from_index, last_chunk_len: None, ..rest };
+            rest = rest_of(rest, part);
+            part
+        });
+        Ok(parts.collect())
+    }
+
+    /// The chunks of a file that a cut deletes.
+    fn cut_away(&self, cut: &msg::Truncate) -> (VolumeId, Ino, RangeInclusive<ChunkIndex>) {
+        let last = cut.to_index.unwrap_or(u64::MAX);
+        (VolumeId(cut.volume), Ino(cut.ino), self.tag.between(cut.from_index, last))
+    }
+
     async fn truncate(&self, cut: msg::Truncate) -> Result<()> {
-        let (volume, ino) = (VolumeId(cut.volume), Ino(cut.ino));
-        let gone = self.tag.from(cut.from_index);
+        let (volume, ino, gone) = self.cut_away(&cut);
         let last = match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
             (Some(len), Some(index)) => {
                 let chunk = ChunkId { volume, ino, index: ChunkIndex(index) };

@@ -1,6 +1,7 @@
 //! The storage service: what each operation needs, and what it does.
 
 mod census;
+mod cut;
 mod first;
 mod hung;
 mod rights;
@@ -239,9 +240,14 @@ impl StorageServer {
         &self,
         target: &Arc<Target>,
         order: &Order,
-        op: StorageOp,
+        mut op: StorageOp,
         payload: Bytes,
     ) -> Result<bool> {
+        if let StorageOp::Truncate(cut) = &mut op
+            && order.group.copies() == 1
+        {
+            *cut = Box::pin(self.cut_ahead(target, order, *cut)).await?;
+        }
         let way = self.way(target, order.group, order.epoch).await?;
         if order.group.copies() == 1
             && first::puts_something(&op)

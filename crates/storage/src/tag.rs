@@ -48,9 +48,14 @@ impl Tag {
 
     /// The chunks of a file from an index on, as the store knows them.
     pub fn from(self, index: u64) -> RangeInclusive<ChunkIndex> {
-        let first = index.min(1 << INDEX_BITS);
-        let last = (self.0 << INDEX_BITS) + ((1 << INDEX_BITS) - 1);
-        ChunkIndex((self.0 << INDEX_BITS) + first)..=ChunkIndex(last)
+        self.between(index, u64::MAX)
+    }
+
+    /// The same, up to another one.
+    pub fn between(self, first: u64, last: u64) -> RangeInclusive<ChunkIndex> {
+        let (first, last) = (first.min(1 << INDEX_BITS), last.min((1 << INDEX_BITS) - 1));
+        let tagged = self.0 << INDEX_BITS;
+        ChunkIndex(tagged + first)..=ChunkIndex(tagged + last)
     }
 
     /// True for an index of this group in the store.
@@ -97,5 +102,7 @@ mod tests {
         let beyond = ChunkId { index: ChunkIndex(1 << 40), ..chunk };
         assert_eq!(native.mark(beyond).unwrap_err().kind, ErrorKind::FileTooBig);
         assert!(native.from(u64::MAX).is_empty());
+        assert!(other.between(7, 7).contains(&marked.index) && other.between(8, 7).is_empty());
+        assert!(!other.between(0, 6).contains(&marked.index));
     }
 }

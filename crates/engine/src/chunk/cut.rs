@@ -147,6 +147,28 @@ impl Store {
         self.delete_between(first, last)
     }
 
+    /// See [`super::ChunkStore::every_nth`].
+    pub(super) fn every_nth(
+        &self,
+        volume: VolumeId,
+        ino: Ino,
+        indices: RangeInclusive<ChunkIndex>,
+        nth: usize,
+    ) -> Result<Vec<ChunkIndex>> {
+        let (first, last) = indices.into_inner();
+        let [mut first, last] = [first, last].map(|index| ChunkId { volume, ino, index });
+        let (mut found, nth) = (Vec::new(), nth.max(1));
+        loop {
+            let ids = self.ids_between(first, last, nth)?;
+            let (Some(begin), Some(end)) = (ids.front(), ids.back()) else { return Ok(found) };
+            found.push(begin.index);
+            if ids.len() < nth || *end == last {
+                return Ok(found);
+            }
+            first = after(*end);
+        }
+    }
+
     fn delete_between(&self, mut first: ChunkId, last: ChunkId) -> Result<()> {
         self.check_poison()?;
         loop {

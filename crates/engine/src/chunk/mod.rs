@@ -226,6 +226,17 @@ impl ChunkStore {
         self.store.delete_range(volume, ino, indices)
     }
 
+    /// Of a file's chunks with these indices the first, and each `nth` behind it, ascending. Some may have been deleted.
+    pub fn every_nth(
+        &self,
+        volume: VolumeId,
+        ino: Ino,
+        indices: RangeInclusive<ChunkIndex>,
+        nth: usize,
+    ) -> Result<Vec<ChunkIndex>> {
+        self.store.every_nth(volume, ino, indices, nth)
+    }
+
     /// Deletes everything of a volume; as to crashes see [`ChunkStore::delete_range`].
     pub fn drop_volume(&self, volume: VolumeId) -> Result<()> {
         self.store.drop_volume(volume)

@@ -5,7 +5,7 @@ use super::failing::takes_out;
 use super::left::Counted;
 use super::ranges::Area;
 use super::resync::Report;
-use super::{Joiner, Message, Reign, Replica, Stage, View};
+use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, View};
 use crate::order::Order;
 use bytes::Bytes;
 use futures::future::{join_all, try_join};
@@ -19,7 +19,8 @@ use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp};
 use tokio::sync::oneshot;
 
-/// How long a client waits for a change before it is told to ask again. The change itself goes on.
+/// How long a client waits for a change before it is told to ask again; for a cut as long as for a sync. The change itself
+/// goes on.
 const CHANGE_WAIT: Duration = Duration::from_secs(20);
 
 /// Changes acknowledged before all members have them, at most.
@@ -54,6 +55,7 @@ impl Replica {
         let area = Area::checked(&op, bytes)?;
         self.check_left()?;
         let Safety { ack, min_copies: least } = order.safety;
+        let wait = if matches!(op, StorageOp::Truncate(_)) { SYNC_WAIT } else { CHANGE_WAIT };
         // Who acknowledges alone does not wait for others, nor for their disks.
         let op = if ack == Ack::Primary { op.not_durable() } else { op };
         let message = Message { attempt: order.attempt, whose: order.whose, op, payload };
@@ -78,7 +80,7 @@ impl Replica {
             }
         };
         let late = |_| self.error(ErrorKind::NotCurrent, "the change is still under way");
-        let made = tokio::time::timeout(CHANGE_WAIT, answered).await.map_err(late)?;
+        let made = tokio::time::timeout(wait, answered).await.map_err(late)?;
         made.map_err(|e| self.error(ErrorKind::Io, &format!("the change was abandoned: {e}")))?
     }
 
@@ -109,6 +111,13 @@ impl Replica {
         running.check()?;
         self.common.check_fence(message.whose)?;
         self.check_room(reign, &message).await?;
+        let message = match message.op {
+            StorageOp::Truncate(cut) => {
+                let rest = Box::pin(self.cut_ahead(reign, cut)).await?;
+                Message { op: StorageOp::Truncate(rest), ..message }
+            }
+            _ => message,
+        };
         let numbered = match self.make(reign, area.clone(), &message).await {
             Err(error) if error.kind == ErrorKind::Corrupt => {
                 if Box::pin(self.mend_before(reign, &message)).await? == 0 {
@@ -241,7 +250,7 @@ impl Replica {
 
     /// Numbers a change and makes it here. What fails here goes to no member; what was made of it
     /// before it failed goes to all.
-    async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
+    pub(super) async fn make(&self, reign: u64, area: Area, message: &Message) -> Result<Numbered> {
         let gate = self.hold_epoch().await?;
         let touched = area.clone();
         let numbered = self.number(reign, area, message.attempt)?;

@@ -3,6 +3,7 @@
 //! * [`ranges`] — who may touch which bytes now.
 //! * `lead` — the primary: numbers changes, makes them, sees that all members have them.
 //! * `sync` — the primary: makes durable what all members have.
+//! * `cut` — a cut of many chunks, in parts.
 //! * `level` — what a change that has failed half-way leaves.
 //! * `follow` — the other members: what comes from the primary, and what readers may see.
 //! * `errand` — what goes to members beside changes.
@@ -21,6 +22,7 @@
 //! its name is the epoch in which it began.
 
 mod compare;
+mod cut;
 mod digest;
 mod errand;
 mod failing;

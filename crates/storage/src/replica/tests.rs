@@ -31,6 +31,7 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, Stor
 use strake_wire::service::{ManagerService, StorageService};
 use tokio::runtime::Runtime;
 
+mod cut;
 mod damage;
 mod failing;
 mod fences;
@@ -610,6 +611,11 @@ fn chunk(index: u64) -> msg::Chunk {
     msg::Chunk { volume: 1, ino: 2, index }
 }
 
+/// Cuts the file.
+fn cut_from(from_index: u64, last_chunk_len: Option<u64>) -> msg::Truncate {
+    msg::Truncate { volume: 1, ino: 2, from_index, last_chunk_len, to_index: None }
+}
+
 #[tokio::test]
 async fn what_is_acknowledged_is_at_all_members_and_any_of_them_answers() {
     let bench = Bench::start().await;
@@ -864,7 +870,7 @@ async fn a_cut_and_a_deleted_chunk_reach_the_member_that_was_away() {
     }
     bench.kill(3);
     bench.manager.take_out(3);
-    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 2, last_chunk_len: Some(100) };
+    let cut = cut_from(2, Some(100));
     bench
         .until(async || {
             bench.send(bench.request(1, StorageOp::Truncate(cut)), Bytes::new()).await.ok()
@@ -970,7 +976,7 @@ async fn parts_that_no_chunk_can_have_are_refused_and_the_group_goes_on() {
         let answer = bench.change(StorageOp::WriteMany(many), Bytes::new()).await;
         assert_eq!(answer.unwrap_err().kind, kind);
     }
-    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(u64::MAX) };
+    let cut = cut_from(1, Some(u64::MAX));
     let answer = bench.change(StorageOp::Truncate(cut), Bytes::new()).await;
     assert_eq!(answer.unwrap_err().kind, ErrorKind::Invalid);
     bench.write(0, 2).await;

@@ -1,4 +1,5 @@
 mod adding;
+mod cut;
 mod hung;
 mod turns;
 mod walks;
@@ -59,6 +60,11 @@ fn store(dir: &tempfile::TempDir, name: &str) -> Arc<ChunkStore> {
 /// What asks for at most so many chunks of the file, from an index on.
 fn chunks_from(from: u64, max: u32) -> msg::ChunksOf {
     msg::ChunksOf { volume: VOLUME, ino: INO, from, max }
+}
+
+/// Cuts the file.
+fn cut_from(from_index: u64, last_chunk_len: Option<u64>) -> msg::Truncate {
+    msg::Truncate { volume: VOLUME, ino: INO, from_index, last_chunk_len, to_index: None }
 }
 
 fn store_on(disk: Arc<dyn Disk>, name: &str) -> Arc<ChunkStore> {
@@ -219,7 +225,7 @@ async fn what_changes_contents_and_what_syncs_them_names_the_boot() {
         from_capability: key().mint(&capability(Rights::READ)),
         from_group: 0,
     };
-    let cut = msg::Truncate { volume: VOLUME, ino: INO, from_index: 1, last_chunk_len: None };
+    let cut = cut_from(1, None);
     let ops = [
         (
             StorageOp::Write(msg::Write {
@@ -265,7 +271,7 @@ async fn a_file_is_cut_punched_listed_and_dropped() {
     for index in 0..4 {
         cluster.write(1, index, 0, &data).await;
     }
-    let cut = msg::Truncate { volume: VOLUME, ino: INO, from_index: 2, last_chunk_len: Some(100) };
+    let cut = cut_from(2, Some(100));
     cluster.call(1, StorageOp::Truncate(cut), Bytes::new()).await;
     let file = msg::FileRef { volume: VOLUME, ino: INO };
     let listed = async |from, max| {

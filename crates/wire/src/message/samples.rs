@@ -470,6 +470,7 @@ impl Gen {
                 ino: self.u64(),
                 from_index: self.u64(),
                 last_chunk_len: self.opt(Self::u64),
+                to_index: self.opt(Self::u64),
             }),
             Punch(self.range()),
             Allocate(self.range()),

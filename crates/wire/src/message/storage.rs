@@ -248,6 +248,10 @@ pub struct Truncate {
     /// Where chunk `from_index - 1` ends from now on, if it is on this target.
     #[prost(uint64, optional, tag = "4")]
     pub last_chunk_len: Option<u64>,
+    /// Last chunk deleted, where those behind it are gone already: of a cut of many chunks, which goes in parts from
+    /// the end. Whoever does not know of it deletes all behind as well, and finds nothing.
+    #[prost(uint64, optional, tag = "5")]
+    pub to_index: Option<u64>,
 }
 
 /// A range of a chunk.

@@ -308,6 +308,15 @@ fn ranges_of_indices_have_an_end() {
         assert_eq!(found(1, tag(1, 0)), indices[1..3]);
         assert_eq!(found(tag(1, 0), tag(2, 0) - 1), indices[2..4]);
         assert_eq!(found(u64::MAX, u64::MAX), indices[5..]);
+        let every_nth = |range, nth| {
+            let found = store.every_nth(VolumeId(1), Ino(1), range, nth).unwrap();
+            found.into_iter().map(|index| index.0).collect::<Vec<_>>()
+        };
+        assert_eq!(every_nth(from(0), 2), [indices[0], indices[2], indices[4]]);
+        assert_eq!(every_nth(from(0), 5), [indices[0], indices[5]]);
+        assert_eq!(every_nth(from(1), 5), [indices[1]]);
+        assert_eq!(every_nth(ChunkIndex(0)..=ChunkIndex(1), 1), indices[..2]);
+        assert!(every_nth(ChunkIndex(2)..=ChunkIndex(9), 1).is_empty());
         assert_eq!(found(5, 4), []);
         delete(5, 4);
         delete(tag(1, 1), tag(1, 1) + 7);

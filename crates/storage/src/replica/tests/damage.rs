@@ -282,7 +282,7 @@ async fn a_chunk_is_cut_within_a_damaged_block() {
         }
         bench.damage_filled(victim, victim as u8);
         let len = BLOCK as u64 + 50;
-        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
+        let cut = cut_from(1, Some(len));
         bench.change(StorageOp::Truncate(cut), Bytes::new()).await.unwrap();
         bench.repair(0).await.unwrap();
         for member in 1..=MEMBERS {
@@ -302,7 +302,7 @@ async fn a_cut_behind_the_end_of_a_damaged_copy_makes_it_no_longer() {
         let fill = victim as u8 * 10;
         bench.write_part(0, fill).await.unwrap();
         assert!(bench.damage(victim, |block| block[..10] == [fill; 10]) > 0);
-        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(50) };
+        let cut = cut_from(1, Some(50));
         bench.change(StorageOp::Truncate(cut), Bytes::new()).await.unwrap();
         bench.repair(0).await.unwrap();
         for member in 1..=MEMBERS {
@@ -405,7 +405,7 @@ impl Bench {
             self.write(block, block as u8 + 1).await;
         }
         let len = BLOCK as u64 + 50;
-        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 1, last_chunk_len: Some(len) };
+        let cut = cut_from(1, Some(len));
         let half = self.begin_change(StorageOp::Truncate(cut), 2);
         let is_cut = |block: &[u8]| block[..50] == [2; 50] && block[50..].iter().all(|b| *b == 0);
         self.until(async || (self.damage(2, is_cut) > 0).then_some(())).await;
@@ -424,7 +424,7 @@ impl Bench {
 async fn a_hole_that_a_member_has_made_is_one_at_a_new_primary_that_cannot_read_the_block() {
     let block = BLOCK as u64;
     let punch = StorageOp::Punch(msg::Range { chunk: chunk(0), offset: 0, len: block });
-    let all = msg::Truncate { volume: 1, ino: 2, from_index: 0, last_chunk_len: None };
+    let all = cut_from(0, None);
     for hole in [punch, StorageOp::Truncate(all)] {
         let bench = Arc::new(Bench::start().await);
         let disk = bench.simulate(2).await;

@@ -29,7 +29,7 @@ impl Bench {
 
     /// Changes that put nothing anywhere.
     async fn take_away(&self) -> Result<()> {
-        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 0, last_chunk_len: None };
+        let cut = cut_from(0, None);
         self.change(StorageOp::Truncate(cut), Bytes::new()).await?;
         let hole = msg::Range { chunk: chunk(0), offset: 0, len: BLOCK as u64 };
         self.change(StorageOp::Punch(hole), Bytes::new()).await
@@ -109,7 +109,7 @@ async fn who_has_no_lease_does_not_answer_for_a_group_into_which_nothing_was_put
         // By the map of senders, and by its own, it is still the target's.
         let range = msg::Read { chunk: chunk(0), offset: 0, len: BLOCK as u64 };
         let read = || bench.request(1, StorageOp::Read(range));
-        let cut = msg::Truncate { volume: 1, ino: 2, from_index: 0, last_chunk_len: None };
+        let cut = cut_from(0, None);
         let cut = || bench.request(1, StorageOp::Truncate(cut));
         bench.take_away().await.unwrap();
         assert_eq!(bench.read(1, 0).await, 0);

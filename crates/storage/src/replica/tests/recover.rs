@@ -2,11 +2,11 @@
 
 use super::*;
 
-const CHUNKS: u64 = 1_100;
+pub(super) const CHUNKS: u64 = 1_100;
 
 impl Bench {
     /// Writes a byte to each of the first chunks of the file.
-    async fn write_chunks(&self) {
+    pub(super) async fn write_chunks(&self) {
         let data = Bytes::from(vec![7; CHUNKS as usize]);
         let crc = crc32c(&data[..1]);
         let many = msg::WriteMany {
@@ -37,7 +37,7 @@ impl Bench {
         self.send(request, data).await.unwrap();
     }
 
-    async fn read_chunk(&self, member: u32, index: u64) -> Result<Bytes> {
+    pub(super) async fn read_chunk(&self, member: u32, index: u64) -> Result<Bytes> {
         let op = StorageOp::Read(msg::Read { chunk: chunk(index), offset: 0, len: 9 });
         Ok(self.send(self.request(member, op), Bytes::new()).await?.1)
     }
@@ -55,7 +55,7 @@ async fn the_chunks_of_a_file_in_doubt_are_compared_by_pages() {
         bench.until(async || bench.read_chunk(member, last).await.ok()).await;
     }
     bench.cut(1, 3);
-    let cut = msg::Truncate { volume: 1, ino: 2, from_index: last, last_chunk_len: None };
+    let cut = cut_from(last, None);
     let half = tokio::spawn({
         let bench = bench.clone();
         async move { bench.change(StorageOp::Truncate(cut), Bytes::new()).await }

@@ -105,7 +105,7 @@ async fn a_change_for_which_a_member_has_no_room_is_refused_and_the_member_stays
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
     bench.fill(100, 2).await.unwrap();
     bench.fill(0, 3).await.unwrap_err();
-    let cut = msg::Truncate { volume: 1, ino: 2, from_index: 4, last_chunk_len: None };
+    let cut = cut_from(4, None);
     bench.change(StorageOp::Truncate(cut), Bytes::new()).await.unwrap();
     bench.until(async || bench.fill(4, 5).await.ok()).await;
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);

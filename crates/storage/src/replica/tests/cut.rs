@@ -4,7 +4,7 @@ use super::recover::CHUNKS;
 use super::*;
 use tokio::task::JoinHandle;
 
-/// Of the file's chunks the first, one of the first part of a cut and one of the last.
+/// Of the file's chunks the first and the last, and one that is cut with the first.
 const SOME: [u64; 3] = [0, 499, CHUNKS - 1];
 
 impl Bench {
@@ -27,7 +27,7 @@ impl Bench {
             .map(drop)
     }
 
-    /// Begins to delete all of the file: the primary and `has` have made the first part of that, and `lacks` gets nothing.
+    /// Begins to delete all of the file: the primary and `has` have made a part of that, and `lacks` gets nothing.
     async fn begin_to_cut(
         self: &Arc<Self>,
         has: u32,

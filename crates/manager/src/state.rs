@@ -154,6 +154,7 @@ fn write_changed<M: Message + PartialEq>(
 mod tests {
     use super::*;
     use strake_engine::kv::Kv;
+    use strake_engine::kv::Outcome;
     use strake_engine::kv::memory::MemoryKv;
     use strake_wire::message::common::Template;
     use strake_wire::message::manager::VolumeSpec;
@@ -170,7 +171,7 @@ mod tests {
         let cluster = records::encode(&Cluster::default());
         transaction.put(records::key(Kind::Cluster, 0), cluster);
         stored.write(&State::default(), &mut transaction);
-        transaction.commit(&kv).await.unwrap();
+        assert_eq!(transaction.commit(&kv).await.unwrap(), Outcome::Committed);
         let found = State::load(&*kv.snapshot().await.unwrap()).await.unwrap().unwrap();
         let bare = VolumeSpec { shares: Some(2), ..VolumeSpec::default() };
         assert_eq!((&found.volumes[&1].spec, &found.volumes[&2].spec), (&bare, &spec));

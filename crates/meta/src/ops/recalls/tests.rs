@@ -117,13 +117,15 @@ async fn a_change_that_waited_for_leases_has_the_time_at_which_it_can_be_seen() 
     let (from, to) = (b.mkdir(1, "from").await.unwrap(), b.mkdir(1, "to").await.unwrap());
     b.file(from, "x").await.unwrap();
     assert!(a.getattr(to).await.unwrap().leased);
-    let change = b.rename((from, "x"), (to, "y"));
-    futures::pin_mut!(change);
-    assert!(futures::poll!(change.as_mut()).is_pending());
-    world.clock.advance_ms(1_000);
-    let between = b.make(new(1, "between", FileKind::File, 0o600)).await.unwrap().attr.ctime;
-    world.clock.advance_ms(2_300);
-    let renamed = change.await.unwrap();
+    let (between, renamed) = {
+        let change = b.rename((from, "x"), (to, "y"));
+        futures::pin_mut!(change);
+        assert!(futures::poll!(change.as_mut()).is_pending());
+        world.clock.advance_ms(1_000);
+        let made = b.make(new(1, "between", FileKind::File, 0o600)).await.unwrap();
+        world.clock.advance_ms(2_300);
+        (made.attr.ctime, change.await.unwrap())
+    };
     let (moved, parents) = (renamed.moved, [renamed.parent.unwrap(), renamed.new_parent.unwrap()]);
     assert!(time(moved.ctime) > time(between) && time(moved.mtime) < time(between));
     for told in parents {

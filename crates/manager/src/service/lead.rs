@@ -81,7 +81,7 @@ impl Manager {
     /// answer is to say as `lead` when whoever follows would know of the lease.
     pub(super) async fn grant(&self, server: u32, lease_ms: u64) -> Result<u64> {
         let Some(lead) = &self.lead else { return Ok(0) };
-        if lead.left.lasts(server).is_some()
+        if lead.left.led.last().is_some_and(|(last, _)| *last == server)
             && self.inner.lock().live.is_new(self.options.clock.monotonic())
         {
             lead.beats.note_stall();

@@ -102,9 +102,10 @@ pub(crate) struct Beats {
     own_until: Duration,
     /// When it leads.
     from: Duration,
+    /// When the leases of all others are over that were given before.
+    left_until: Duration,
     state: Mutex<State>,
-    /// The longest that the last stored beat allows, as long as none that allows less is under way, in ms; 0: it does not say
-    /// that this manager answers.
+    /// The longest that the last stored beat allows, as long as none that allows less is under way, in ms.
     allowed: watch::Sender<u64>,
     /// Somebody waits for a beat that allows more.
     short: Notify,
@@ -125,6 +126,8 @@ struct State {
     is_said: bool,
     /// Servers whose managers have led, while a beat that names them may be the last one.
     past: Vec<Past>,
+    /// Until then beats name them: by then this manager has given them up itself, which begins when it can be heard.
+    names_until: Duration,
     /// It answers nothing yet.
     loads: bool,
 }
@@ -161,6 +164,7 @@ impl Beats {
             whole_ms,
             own_until: from + left.longest.max(tenure),
             from,
+            left_until: from + left.longest,
             state: Mutex::new(State {
                 asked: Recent::new(whole, from + whole, before_ms),
                 delays: Recent::new(DELAYS, from + LEARNS, LEAD_MAX_MS),
@@ -169,6 +173,7 @@ impl Beats {
                 last_ms: LEAD_MAX_MS,
                 is_said: true,
                 past: left.led.iter().map(past).collect(),
+                names_until: Duration::MAX,
                 loads: true,
             }),
             allowed: watch::Sender::new(0),
@@ -188,20 +193,24 @@ impl Beats {
         state.is_said = false;
         state.delays.forget(now);
         state.stalls.forget(now);
-        let longest = state.asked.greatest().max(LEAST_MS);
+        let until = |end: Duration| {
+            let ms = end.saturating_sub(now).as_millis();
+            u64::try_from(ms).map_or(self.whole_ms, |ms| ms.min(self.whole_ms))
+        };
+        // While it loads it gives none itself. When it answers, servers may ask at once for what they had before.
+        let longest = match state.loads {
+            true => until(self.left_until),
+            false => state.asked.greatest(),
+        };
+        let longest = longest.max(LEAST_MS);
         let lent_ms = (longest.div_ceil(STEP_MS) * STEP_MS).min(self.whole_ms).max(1);
         // Under the lock: who asks from now on is counted by the next beat.
         self.allowed.send_if_modified(|allowed| {
             std::mem::replace(allowed, lent_ms.min(*allowed)) > lent_ms
         });
-        let until = |end: Duration| {
-            let ms = end.saturating_sub(now).as_millis();
-            u64::try_from(ms).map_or(self.whole_ms, |ms| ms.min(self.whole_ms))
-        };
         let (own_ms, waits_ms) = (until(self.own_until), until(self.from));
-        // Later on this one has given them up itself.
-        let is_new = now < self.from + Duration::from_millis(self.whole_ms);
-        let past = state.past.iter().filter(|past| is_new && !past.asks);
+        let is_named = |past: &&Past| now < state.names_until && !past.asks;
+        let past = state.past.iter().filter(is_named);
         let past = past
             .map(|past| PastLead { server: past.server, lasts_ms: until(past.until) })
             .collect();
@@ -236,7 +245,7 @@ impl Beats {
         let mut state = self.state.lock();
         state.is_said = true;
         state.past.retain(|past| beat.past.iter().any(|said| said.server == past.server));
-        self.allowed.send_replace(if beat.loads { 0 } else { beat.lent_ms });
+        self.allowed.send_replace(beat.lent_ms);
     }
 
     /// Returns when a beat is to be given before its time.
@@ -244,29 +253,24 @@ impl Beats {
         self.short.notified().await;
     }
 
-    /// The manager is about to answer. Returns when the store says so: whoever opens it then waits for this lead.
-    pub async fn begin_to_answer(&self) -> Result<()> {
+    /// The manager answers as soon as the next beat is stored: whoever opens the store then waits for this lead.
+    pub fn begin_to_answer(&self) {
         self.state.lock().loads = false;
-        let limit = Duration::from_millis(self.whole_ms);
-        self.until_said(limit, || *self.allowed.borrow() > 0).await
+    }
+
+    /// From now on the manager can be heard, so that silence counts.
+    pub fn begin_to_hear(&self, now: Duration) {
+        let end = now.max(self.from) + Duration::from_millis(self.whole_ms);
+        self.state.lock().names_until = end;
     }
 
     /// A lease is to be given to a server for `asked_ms`; 0: a whole one. Returns when the store says that it may have such,
     /// or fails if it does not for `limit`.
     pub async fn lend(&self, server: u32, asked_ms: u64, limit: Duration) -> Result<()> {
         let asked_ms = given_ms(asked_ms, self.whole_ms);
-        self.until_said(limit, || self.may_lend(server, asked_ms)).await
-    }
-
-    /// Has beats given until one is stored that says something, or fails if none is for `limit`.
-    async fn until_said(
-        &self,
-        limit: Duration,
-        is_said: impl Fn() -> bool + Send + Sync,
-    ) -> Result<()> {
         let mut allowed = self.allowed.subscribe();
         let waits = async {
-            while !is_said() {
+            while !self.may_lend(server, asked_ms) {
                 self.short.notify_one();
                 if allowed.changed().await.is_err() {
                     return;

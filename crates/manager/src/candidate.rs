@@ -275,7 +275,9 @@ impl Inner {
                 let begun = async {
                     let manager = begin.await?;
                     let led = manager.lead_as(self.number(), &self.store_id);
-                    tokio::try_join!(led, beats.begin_to_answer())?;
+                    beats.begin_to_answer();
+                    // Each is given up when the store's engine gives up, and so is a beat before it that is under way.
+                    tokio::try_join!(led, self.give_beat(&**kv, beats))?;
                     Ok::<_, Error>(manager)
                 };
                 let due = Instant::now() + pause_of(LEAD_MAX);

@@ -8,7 +8,8 @@ const SOON: Duration = Duration::from_millis(50);
 fn beats(left: Bequest) -> (Arc<TestClock>, Beats) {
     let clock = Arc::new(TestClock::default());
     let beats = Beats::new(clock.clone(), WHOLE, Duration::ZERO, &left);
-    beats.state.lock().loads = false;
+    beats.begin_to_answer();
+    beats.begin_to_hear(Duration::ZERO);
     (clock, beats)
 }
 
@@ -140,24 +141,35 @@ fn who_has_answered_nothing_leaves_what_it_has_found() {
     assert_eq!(answers_for(&loads), Duration::from_millis(300));
 }
 
-/// Whoever opens the store before that is known would answer beside it.
-#[tokio::test]
-async fn a_manager_answers_when_a_beat_is_stored_that_says_so() {
+/// Two that followed a manager soon said each for 3 s more that there are leases of 3 s.
+#[test]
+fn beats_of_a_manager_that_loads_say_how_long_leases_last_still() {
     let clock = Arc::new(TestClock::default());
-    let beats = Beats::new(clock, WHOLE, Duration::ZERO, &left(700));
-    let said = beats.say();
-    assert!(said.loads);
-    let (begins, again) = tokio::join!(beats.begin_to_answer(), async {
-        beats.until_short().await;
-        // One that was on its way.
-        beats.note_said(&said);
-        beats.until_short().await;
-        let again = beats.say();
-        beats.note_said(&again);
-        again
-    });
-    begins.unwrap();
-    assert!(!again.loads);
+    let from = Duration::from_millis(300);
+    let beats = Beats::new(clock.clone(), WHOLE, from, &left(2_000));
+    let said = |ms| {
+        clock.pass(ms);
+        beats.say().lent_ms
+    };
+    assert_eq!([0, 300, 450].map(said), [2_300, 2_000, 1_600]);
+    beats.begin_to_answer();
+    assert_eq!(said(0), 2_000, "it may give such itself");
+}
+
+/// One that took long to load had given up nobody, and said nothing of them any more.
+#[test]
+fn servers_whose_managers_have_led_are_named_until_they_are_given_up() {
+    let clock = Arc::new(TestClock::default());
+    let beats = Beats::new(clock.clone(), WHOLE, Duration::ZERO, &left(700));
+    clock.pass(5_000);
+    assert_eq!(past(&beats.say()), [(2, 0)]);
+    beats.begin_to_answer();
+    clock.pass(1_000);
+    beats.begin_to_hear(clock.monotonic());
+    clock.pass(2_900);
+    assert_eq!(past(&beats.say()), [(2, 0)]);
+    clock.pass(100);
+    assert!(past(&beats.say()).is_empty());
 }
 
 #[test]

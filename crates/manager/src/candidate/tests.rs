@@ -33,14 +33,16 @@ struct Shared {
     opening_ms: Arc<AtomicU64>,
     /// and a commit.
     commit_ms: Arc<AtomicU64>,
+    /// Nothing is opened from this machine before this ends.
+    held: Arc<AtomicBool>,
     /// Somebody else opens the control plane right after the next who does.
     raced: Arc<AtomicBool>,
 }
 
 impl Shared {
     fn new() -> Self {
-        let (writers, cut, opening_ms, commit_ms, raced) = Default::default();
-        Self { kv: MemoryKv::new(), writers, cut, opening_ms, commit_ms, raced }
+        let (writers, cut, opening_ms, commit_ms, held, raced) = Default::default();
+        Self { kv: MemoryKv::new(), writers, cut, opening_ms, commit_ms, held, raced }
     }
 
     fn elsewhere(&self) -> Self {
@@ -48,6 +50,7 @@ impl Shared {
             cut: Arc::default(),
             opening_ms: Arc::default(),
             commit_ms: Arc::default(),
+            held: Arc::default(),
             ..self.clone()
         }
     }
@@ -73,6 +76,9 @@ impl Store for Shared {
     async fn open(&self, part: Part) -> strake_engine::kv::Result<Arc<dyn Kv>> {
         self.reach()?;
         tokio::time::sleep(Duration::from_millis(self.opening_ms.load(Ordering::Relaxed))).await;
+        while self.held.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         let mut writers = self.writers.lock();
         let number = writers.entry(part).or_default();
         *number += 1;
@@ -397,16 +403,74 @@ async fn a_manager_that_resigns_while_it_waits_for_another_does_not_say_that_nob
     for setting in LONG_AND_SHORT {
         let servers = second_waits_for_first(setting).await;
         servers[1].candidate.resign().await;
-        let beat = servers[0].candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
+        let beat = last_beat(&servers[0]).await;
         assert_eq!((beat.server, beat.ended), (2, false));
         assert_eq!(pass(&servers, 3_000).await.0, Some(1));
     }
 }
 
+/// It waited for that for 3 s at most, and a server that was started while its database was slow ended with an error.
+#[tokio::test(start_paused = true)]
+async fn a_manager_starts_however_long_its_beats_take() {
+    let servers = cluster(1).await;
+    let store = servers[0].store.clone();
+    drop(servers);
+    store.commit_ms.store(4_000, Ordering::Relaxed);
+    assert!(candidate(&store, 1, false).await.leads());
+}
+
+async fn last_beat(server: &Server) -> Beat {
+    server.candidate.inner.look().await.unwrap().unwrap().beat.unwrap()
+}
+
 /// Servers of which the last beat says that their managers have led.
 async fn past(server: &Server) -> Vec<u32> {
-    let beat = server.candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
-    beat.past.iter().map(|past| past.server).collect()
+    last_beat(server).await.past.iter().map(|past| past.server).collect()
+}
+
+/// Whoever opens the store before would answer beside it.
+#[tokio::test(start_paused = true)]
+async fn a_manager_answers_when_a_beat_is_stored_that_says_so() {
+    let mut servers = cluster(2).await;
+    drop(servers.remove(0));
+    servers[0].store.commit_ms.store(300, Ordering::Relaxed);
+    let (mut loaded, began) = (false, Instant::now());
+    while pass(&servers, 10).await.0.is_none() {
+        loaded |= last_beat(&servers[0]).await.loads;
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    assert!(loaded && !last_beat(&servers[0]).await.loads);
+}
+
+/// Who loads answers nothing, but the one before it may do so still.
+#[tokio::test(start_paused = true)]
+async fn who_opens_the_store_while_another_loads_waits_for_whom_that_one_waits() {
+    let servers = cluster(3).await;
+    let [first, second, third] = [0, 1, 2].map(|at: usize| &servers[at].store);
+    let set = |what: &AtomicBool, is| what.store(is, Ordering::Relaxed);
+    // Both others are about to open it when the first one is back.
+    set(&second.held, true);
+    set(&third.held, true);
+    set(&first.cut, true);
+    pass(&servers, 2_000).await;
+    set(&first.cut, false);
+    let began = Instant::now();
+    while pass(&servers, 10).await.0.is_none() {
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+    // From here on it does not hear that others have opened it.
+    set(&first.cut, true);
+    second.commit_ms.store(300, Ordering::Relaxed);
+    set(&second.held, false);
+    while last_beat(&servers[1]).await.server != 2 {
+        pass(&servers, 10).await;
+        assert!(began.elapsed() < Duration::from_secs(3));
+    }
+    let beat = last_beat(&servers[1]).await;
+    assert!(beat.loads && beat.waits_ms > 0, "{beat:?}");
+    assert!(map_of(&servers[0].candidate).await.is_ok(), "it answers still");
+    set(&third.held, false);
+    assert_eq!(pass(&servers, 4_000).await.0, Some(3));
 }
 
 /// All notice at the same time that the leader is gone. Who came second waited for the lead of the first, who had answered nothing
@@ -421,7 +485,7 @@ async fn who_opens_the_store_while_another_loads_waits_for_nothing_of_that_one()
     servers[1].store.opening_ms.store(350, Ordering::Relaxed);
     let (mut loaded, began) = (false, Instant::now());
     while !servers[1].candidate.leads() {
-        let beat = servers[1].candidate.inner.look().await.unwrap().unwrap().beat.unwrap();
+        let beat = last_beat(&servers[1]).await;
         loaded |= beat.server == 2 && beat.loads;
         tokio::time::sleep(Duration::from_millis(10)).await;
         assert!(began.elapsed() < Duration::from_secs(3));

@@ -60,6 +60,7 @@ impl Manager {
     pub(crate) fn begin_to_hear(&self) {
         let now = self.options.clock.monotonic();
         self.inner.lock().live.begin(now);
+        self.beats().iter().for_each(|beats| beats.begin_to_hear(now));
     }
 
     /// What leases it may give, if another manager may follow.

@@ -153,9 +153,10 @@ impl<'a> Tx<'a> {
         self.ctx.core.locks.try_more(&mut self.held, self.ctx.volume.id, inodes)
     }
 
-    /// What is read from now on is as it is now. Nothing has been written.
+    /// What is read from now on is as it is now, when more is locked. Nothing has been written.
     pub fn look_anew(&mut self) {
         self.kv = None;
+        self.now = self.ctx.core.now();
     }
 
     /// True if this view changes the record of an inode.

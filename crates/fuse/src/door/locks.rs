@@ -71,13 +71,6 @@ impl HeldLocks {
         None
     }
 
-    /// A lock is waited for, perhaps. Who waits for a flock gives back what it has of it, as by an unlock.
-    async fn begin_wait(&self, wanted: &LockRequest) {
-        if wanted.wait && wanted.flock {
-            self.outlived.wait_for_all().await;
-        }
-    }
-
     /// What these hold is to be given back.
     fn give_back(&self, holders: Vec<Holder>) -> Unlocks<'_> {
         self.alone.forget(&holders);
@@ -187,7 +180,6 @@ impl FuseDoor {
                 return self.setlk_unlock(ino, wanted).await;
             }
             let asking = self.locks.begin_lock(ino, &lock).await;
-            self.locks.begin_wait(&wanted).await;
             let taken = self.volume.set_lock(ino, wanted).await;
             let refused = |e: &Error| matches!(e.kind, ErrorKind::WouldBlock | ErrorKind::Deadlock);
             if let Some(asking) = asking.filter(|_| taken.as_ref().is_err_and(refused)) {
@@ -340,22 +332,6 @@ mod tests {
             }
             held.begin_lock(Ino(2), &shared).await;
         }
-    }
-
-    /// What it had was another's while such a change went on.
-    #[tokio::test]
-    async fn who_waits_for_a_flock_waits_for_changes_of_killed_processes_before_it_lets_go() {
-        let held = HeldLocks::default();
-        held.outlives(8, true);
-        let wanted = |flock, wait| request(&Lock { flock, ..lock(libc::F_WRLCK) }, wait).unwrap();
-        held.begin_wait(&wanted(true, false)).await;
-        held.begin_wait(&wanted(false, true)).await;
-        let wanted = wanted(true, true);
-        let waits = held.begin_wait(&wanted);
-        futures::pin_mut!(waits);
-        assert!(futures::poll!(waits.as_mut()).is_pending());
-        held.outlives(8, false);
-        waits.await;
     }
 
     /// Where much is queued the kernel hands a RELEASE on late, and its owner's number may be another handle's by then: that

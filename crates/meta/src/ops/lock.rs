@@ -103,7 +103,7 @@ async fn take(ctx: &Ctx, op: &Lock, ino: Ino, range: &Range) -> Result<()> {
                 ranges.end_wait(op.flock, ino, range);
                 return Ok(());
             }
-            if op.flock && op.wait_ms > 0 && ranges.has(op.flock, ino, range) {
+            if op.flock && op.wait_ms > 0 && waiting.is_none() && ranges.has(op.flock, ino, range) {
                 // As on Linux: two that share a lock, and each want it alone, would wait for each other for ever.
                 apply(ctx, op.flock, ino, range, Change::Unlock).await?;
             }

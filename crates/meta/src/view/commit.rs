@@ -10,17 +10,12 @@ use crate::keys;
 use crate::leases::{Changing as Recalled, Keeper};
 use crate::locks::inodes::Held;
 use crate::places::Places;
-use crate::records::{self, Inode, Raw};
-use bytes::Bytes;
+use crate::records::{self, Raw};
 use prost::Message;
-use std::sync::Arc;
 use strake_engine::kv::Transaction;
 use strake_types::{Ino, Result};
-use strake_wire::message::common::{Attributes, Time};
+use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaReply};
-
-/// A change for which others were waited for longer than that, in milliseconds, is of the time after it.
-const LATE_MS: u64 = 100;
 
 /// A request, and what is answered to it.
 pub(crate) type Asked<'a, 't> = (&'a Ctx, &'t mut MetaAnswer);
@@ -58,11 +53,7 @@ impl<'a> Tx<'a> {
             return Ok(None);
         }
         // Others must see the old state until nobody believes it any more: first of all.
-        let began_ms = self.ctx.core.monotonic_ms();
         let recalled = self.recall(only_keeper(asked)).await;
-        if self.ctx.core.monotonic_ms().saturating_sub(began_ms) > LATE_MS {
-            self.stamp_anew(&mut kv, asked);
-        }
         let counts = self.inodes_delta != 0 || self.bytes_delta != 0;
         let counting = match counts {
             true => Some(self.ctx.volume.counts.gate.clone().read_owned().await),
@@ -111,37 +102,6 @@ impl<'a> Tx<'a> {
         let volume = &ctx.volume;
         let holders = || volume.sessions.holders();
         volume.leases.change(own, seen, holders, &*ctx.core.clock).await
-    }
-
-    /// Nobody could see the change until now. Of an earlier time, who looks for what has changed since then would not find it.
-    fn stamp_anew(&mut self, kv: &mut Transaction, asked: &mut [Asked<'a, '_>]) {
-        let (before, now) = (Time::from(self.now), Time::from(self.ctx.core.now()));
-        let stamp = |time: &mut Time| {
-            if *time == before {
-                *time = now;
-            }
-        };
-        let mut put = |key: Vec<u8>, value: Bytes| {
-            kv.put(key.clone(), value.clone());
-            self.witness = Some((key, Some(value)));
-        };
-        for (ino, inode) in &mut self.inodes {
-            let Some(inode) = inode.as_mut().map(Arc::make_mut) else { continue };
-            let Inode { atime, mtime, ctime, btime, .. } = inode;
-            [atime, mtime, ctime, btime].into_iter().for_each(stamp);
-            put(keys::inode(self.ctx.home(*ino), *ino), records::encode(inode));
-        }
-        for ((dir, index), shard) in &mut self.shards {
-            let Some(shard) = shard else { continue };
-            [&mut shard.mtime, &mut shard.ctime].into_iter().for_each(stamp);
-            put(keys::shard(self.ctx.home(*dir), *dir, *index), records::encode(shard));
-        }
-        for (_, answer) in asked {
-            each_attributes(answer, |attr| {
-                let Attributes { atime, mtime, ctime, btime, .. } = attr;
-                [atime, mtime, ctime, btime].into_iter().for_each(stamp);
-            });
-        }
     }
 
     /// Enters leases of each caller on what his answer tells of, as far as nobody else can change it: it is

@@ -1,7 +1,7 @@
 use crate::tests::world::*;
 use futures::FutureExt;
 use strake_types::FileKind;
-use strake_wire::message::common::{Attributes, Time};
+use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{Create, MetaAnswer, MetaOp, Nothing, Recalled, Recalls, Rename};
 
 /// A user of a session that keeps leases and has asked for recalls.
@@ -103,40 +103,6 @@ async fn one_who_asks_no_more_is_waited_for_as_long_as_its_leases_last() {
     world.clock.advance_ms(3_300);
     change.await.unwrap();
     assert!(!a.getattr(file).await.unwrap().leased);
-}
-
-fn time(time: Time) -> (i64, u32) {
-    (time.seconds, time.nanos)
-}
-
-/// It had the times at which it was asked for: who looked for what had changed since a moment in between never found it.
-#[tokio::test]
-async fn a_change_that_waited_for_leases_has_the_time_at_which_it_can_be_seen() {
-    let world = World::new().await;
-    let (a, b) = (leasing(&world).await, world.root().numbered());
-    let (from, to) = (b.mkdir(1, "from").await.unwrap(), b.mkdir(1, "to").await.unwrap());
-    b.file(from, "x").await.unwrap();
-    assert!(a.getattr(to).await.unwrap().leased);
-    let (between, renamed) = {
-        let change = b.rename((from, "x"), (to, "y"));
-        futures::pin_mut!(change);
-        assert!(futures::poll!(change.as_mut()).is_pending());
-        world.clock.advance_ms(1_000);
-        let made = b.make(new(1, "between", FileKind::File, 0o600)).await.unwrap();
-        world.clock.advance_ms(2_300);
-        (made.attr.ctime, change.await.unwrap())
-    };
-    let (moved, parents) = (renamed.moved, [renamed.parent.unwrap(), renamed.new_parent.unwrap()]);
-    assert!(time(moved.ctime) > time(between) && time(moved.mtime) < time(between));
-    for told in parents {
-        assert!(time(told.ctime) > time(between) && time(told.mtime) > time(between));
-        let seen = b.getattr(told.ino).await.unwrap();
-        assert_eq!((seen.mtime, seen.ctime), (told.mtime, told.ctime));
-    }
-    let world = world.killed().await;
-    world.open_session(world.session, &[]).await;
-    let stored = world.root().getattr(to).await.unwrap();
-    assert!(time(stored.mtime) > time(between));
 }
 
 #[tokio::test]

@@ -11,16 +11,19 @@
 
 use super::embedded::{Embedded, Store, StoreError, View};
 use super::{Pair, Writes};
+use crate::reserve::is_full;
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
+use lsm_tree::file::{CURRENT_VERSION_FILE, TABLES_FOLDER};
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter,
-    UserKey,
+    Table, TableId, UserKey,
 };
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Bound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Memory for blocks of tables.
@@ -30,6 +33,8 @@ const OPEN_FILES_MAX: usize = 256;
 /// Runs of tables in the first level at which a checkpoint first compacts. The tree writes their
 /// number as one byte and, past 255, a list of tables that cannot be read back.
 const FIRST_LEVEL_RUNS_MAX: usize = 64;
+/// More than what one compaction writes: all runs of the first level and what they overlap, or a table and its neighbours.
+const COMPACTION_BYTES_MAX: u64 = 1 << 30;
 /// Where the mark lies.
 const MARK_KEY: &[u8] = &[0];
 /// What the keys of the map begin with.
@@ -41,11 +46,16 @@ pub type FjallKv = Embedded<Lsm>;
 /// An LSM tree.
 pub struct Lsm {
     tree: AnyTree,
+    /// Its files, one a table.
+    tables: PathBuf,
+    /// The file that says which version of the tree is the one on disk.
+    current: PathBuf,
     /// Shared with the tree, which takes numbers for its own changes from it.
     versions: SequenceNumberCounter,
     strategy: Arc<Leveled>,
-    /// Held during a compaction, so that who needs its result waits for it.
-    compacting: Mutex<()>,
+    /// Held during a compaction, so that who needs its result waits for it. Tables that were replaced, and whose files somebody may
+    /// still read.
+    compacting: Mutex<BTreeSet<TableId>>,
 }
 
 impl Lsm {
@@ -56,6 +66,62 @@ impl Lsm {
                 let runs = self.tree.l0_run_count();
                 let cause = format!("{runs} runs of tables in the first level do not merge");
                 return Err(StoreError::Io(io::Error::other(cause)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges what is due; true if that was anything.
+    fn merge(&self, oldest: u64) -> lsm_tree::Result<bool> {
+        let mut replaced = self.compacting.lock();
+        let (before, named) = (self.tree.current_version().id(), self.named());
+        let merged = self.tree.compact(self.strategy.clone(), oldest);
+        // The tree removes the file when the last reader is done.
+        replaced.retain(|id| self.tables.join(id.to_string()).exists());
+        replaced.extend(named.difference(&self.named()));
+        merged?;
+        Ok(self.tree.current_version().id() != before)
+    }
+
+    /// The tables of the present version.
+    fn named(&self) -> BTreeSet<TableId> {
+        self.tree.current_version().iter_tables().map(Table::id).collect()
+    }
+
+    /// What a flush or a compaction came to that began when `first` was the number of the next table. The tree leaves what one
+    /// has written that met a full disk to the next start, and each further try would leave as much.
+    fn ended<T>(&self, first: TableId, outcome: lsm_tree::Result<T>) -> Result<T, StoreError> {
+        let error = match outcome {
+            Ok(value) => return Ok(value),
+            Err(error) => StoreError::from(error),
+        };
+        if let StoreError::Io(cause) = &error
+            && is_full(cause)
+            && let Err(error) = self.remove_unnamed(first)
+        {
+            tracing::warn!(%error, "what was written before the disk was full stays there");
+        }
+        Err(error)
+    }
+
+    /// Removes the tables from `first` on that belong to nothing.
+    fn remove_unnamed(&self, first: TableId) -> io::Result<()> {
+        // Nobody writes a table now.
+        let _no_flush = self.tree.get_flush_lock();
+        let replaced = self.compacting.lock();
+        let version = self.tree.current_version().id();
+        let current = std::fs::read(&self.current)?;
+        // A version may be the one on disk although the last of its syncs has failed. What it names is needed there.
+        if current.first_chunk().map(|id| u64::from_le_bytes(*id)) != Some(version) {
+            return Ok(());
+        }
+        let named = self.named();
+        let needed = |id: &TableId| *id < first || named.contains(id) || replaced.contains(id);
+        for entry in std::fs::read_dir(&self.tables)? {
+            let entry = entry?;
+            let id = entry.file_name().to_str().and_then(|name| name.parse::<TableId>().ok());
+            if id.is_some_and(|id| !needed(&id)) {
+                std::fs::remove_file(entry.path())?;
             }
         }
         Ok(())
@@ -98,9 +164,11 @@ impl Store for Lsm {
         versions.fetch_max(tree.get_highest_persisted_seqno().map_or(0, |newest| newest + 1));
         Ok(Self {
             tree,
+            tables: directory.join(TABLES_FOLDER),
+            current: directory.join(CURRENT_VERSION_FILE),
             versions,
             strategy: Arc::new(Leveled::default()),
-            compacting: Mutex::new(()),
+            compacting: Mutex::default(),
         })
     }
 
@@ -146,16 +214,19 @@ impl Store for Lsm {
 
     fn checkpoint(&self, oldest: u64) -> Result<(), StoreError> {
         self.make_room(oldest)?;
-        let lock = self.tree.get_flush_lock();
-        self.tree.flush(&lock, oldest)?;
-        Ok(())
+        let first = self.tree.next_table_id();
+        let flushed = self.tree.flush(&self.tree.get_flush_lock(), oldest);
+        self.ended(first, flushed).map(drop)
+    }
+
+    fn compaction_bytes(&self) -> u64 {
+        self.tree.disk_space().min(COMPACTION_BYTES_MAX)
     }
 
     fn compact(&self, oldest: u64) -> Result<bool, StoreError> {
-        let _alone = self.compacting.lock();
-        let before = self.tree.current_version().id();
-        self.tree.compact(self.strategy.clone(), oldest)?;
-        Ok(self.tree.current_version().id() != before)
+        let first = self.tree.next_table_id();
+        let merged = self.merge(oldest);
+        self.ended(first, merged)
     }
 }
 
@@ -204,29 +275,4 @@ fn stored(key: &[u8]) -> UserKey {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn one(n: u32) -> Writes {
-        [(n.to_be_bytes().to_vec(), Some(Bytes::from_static(b"value")))].into()
-    }
-
-    /// The tree counts the runs of a level in one byte: with a flush at every start and no
-    /// compaction in between, the 256th start left a store that could not be opened.
-    #[test]
-    fn a_store_opens_after_more_checkpoints_than_its_first_level_can_count() {
-        let directory = tempfile::tempdir().unwrap();
-        let lsm = Lsm::open(directory.path()).unwrap();
-        for n in 0..270 {
-            let version = lsm.next_version();
-            lsm.apply(version, &one(n)).unwrap();
-            lsm.seal(version).unwrap();
-            lsm.checkpoint(version).unwrap();
-        }
-        drop(lsm);
-        let lsm = Lsm::open(directory.path()).unwrap();
-        let view = lsm.view(SeqNo::MAX - 1).unwrap();
-        let pairs = view.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).unwrap();
-        assert_eq!(pairs.len(), 270);
-    }
-}
+mod tests;

@@ -43,12 +43,22 @@ impl Reserve {
         self.short.load(Ordering::Relaxed) && !self.refill()
     }
 
+    /// Bytes kept back now.
+    pub fn bytes(&self) -> u64 {
+        *self.bytes.lock()
+    }
+
     /// Fills it; false if the disk has no room for all of it.
     pub fn refill(&self) -> bool {
+        self.fill(self.wanted)
+    }
+
+    /// Fills it up to so many bytes; false if the disk has no room for all of them.
+    pub fn fill(&self, upto: u64) -> bool {
         let mut bytes = self.bytes.lock();
-        if *bytes < self.wanted {
-            match self.file.allocate(0, self.wanted) {
-                Ok(()) => *bytes = self.wanted,
+        if *bytes < upto {
+            match self.file.allocate(0, upto) {
+                Ok(()) => *bytes = upto,
                 Err(error) if is_full(&error) => {
                     // Some file systems keep what they had got before they found no more.
                     let _it_is_tried_again_soon = self.file.set_len(*bytes);
@@ -58,7 +68,9 @@ impl Reserve {
                 Err(error) => tracing::debug!(%error, "no room can be kept back"),
             }
         }
-        self.short.store(false, Ordering::Relaxed);
+        if upto >= self.wanted {
+            self.short.store(false, Ordering::Relaxed);
+        }
         true
     }
 

@@ -7,6 +7,6 @@ mod etcd;
 mod faults;
 mod format;
 pub mod postgres;
-mod power;
+pub mod power;
 mod proxy;
 mod workload;

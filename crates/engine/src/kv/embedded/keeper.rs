@@ -3,7 +3,7 @@
 
 use super::super::error::FREE_DISK;
 use super::super::{KvError, Result, step};
-use super::{Core, Store, StoreError};
+use super::{Core, SEALED_MAX, Store, StoreError};
 use crate::reserve::is_full;
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -17,14 +17,14 @@ use tokio::sync::{Notify, oneshot};
 /// How long a commit stays unsynced at most, when nobody asks, less the time of the flush.
 const SYNC_INTERVAL: Duration = Duration::from_millis(900);
 
-/// How long to wait before a checkpoint that met a full disk is tried again.
+/// How often to look whether there is more room for a checkpoint that met a full disk.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After so many looks it is tried again in any case: of some quotas nothing is seen.
+const LOOKS_MAX: usize = 10;
 
 /// The most steps of compaction after one checkpoint.
 const COMPACTIONS_MAX: usize = 64;
-
-/// Bytes of the reserve given up at once for a checkpoint.
-const RELEASE_BYTES: u64 = 4 << 20;
 
 /// A segment of the journal whose predecessors can go once what was sealed is durable.
 pub struct Sealed {
@@ -260,18 +260,14 @@ fn flush<S: Store>(core: &Core<S>) -> Result<u64> {
 fn keep_short<S: Store>(core: &Core<S>) {
     while let Some(sealed) = core.work.next_sealed() {
         let Some(last) = sealed.last() else { continue };
-        let mut done = checkpoint(core, last);
+        let mut done = checkpoint_with_reserve(core, last);
         while let Err(KvError::Full { .. }) = done {
-            if core.reserve.release(RELEASE_BYTES) {
-                done = checkpoint(core, last);
-                continue;
-            }
             core.work.full.store(true, Ordering::Release);
             core.work.relieve();
-            if !core.work.pause() {
+            if !wait_for_room(core) {
                 return;
             }
-            done = checkpoint(core, last);
+            done = checkpoint_with_reserve(core, last);
         }
         core.work.full.store(false, Ordering::Release);
         core.reserve.refill();
@@ -282,6 +278,39 @@ fn keep_short<S: Store>(core: &Core<S>) {
         }
         core.work.relieve();
     }
+}
+
+/// As [`checkpoint`], if need be with all that is kept back: each try begins anew, so one after the other with a bit more would only
+/// write for nothing. If it does not get through with that either, deletions are to find it again.
+fn checkpoint_with_reserve<S: Store>(core: &Core<S>, sealed: &Sealed) -> Result<()> {
+    let done = checkpoint(core, sealed);
+    let mut lent = core.reserve.bytes();
+    if !matches!(done, Err(KvError::Full { .. })) || !core.reserve.release(u64::MAX) {
+        return done;
+    }
+    let done = checkpoint(core, sealed);
+    if done.is_err() {
+        while lent > 0 && !core.reserve.fill(lent) {
+            lent /= 2;
+        }
+    }
+    done
+}
+
+/// Waits until there is more room, or long enough: what is tried in between takes for a moment what others need. False when it is
+/// time to end.
+fn wait_for_room<S: Store>(core: &Core<S>) -> bool {
+    let room = || core.disk.space().map_or(0, |(_, free)| free) + core.reserve.bytes();
+    let before = room();
+    for _ in 0..LOOKS_MAX {
+        if !core.work.pause() {
+            return false;
+        }
+        if room() > before {
+            break;
+        }
+    }
+    true
 }
 
 /// Makes what is sealed durable, then removes the journal before it.
@@ -322,15 +351,43 @@ fn keep_tidy<S: Store>(core: &Core<S>) {
             if core.work.is_stopping() || core.check_poison().is_err() {
                 break;
             }
-            match core.store.compact(core.horizon.oldest()) {
+            match compact(core) {
                 Ok(true) => step::step("compacted"),
                 Ok(false) => break,
                 Err(error) => {
-                    let error = background(core, error);
                     tracing::warn!(store = core.path, %error, "the store was not compacted");
                     break;
                 }
             }
         }
+    }
+}
+
+/// Puts the store in order, one step; true if there is more to do. Not where it could take what a checkpoint needs meanwhile: the
+/// store goes on without as long as it can.
+fn compact<S: Store>(core: &Core<S>) -> Result<bool> {
+    let spare = SEALED_MAX as u64 * core.checkpoint_bytes;
+    let needed = core.store.compaction_bytes() + spare;
+    if core.disk.space().is_ok_and(|(_, free)| free < needed) {
+        tracing::info!(store = core.path, needed, "not compacted: the disk has too little room");
+        return Ok(false);
+    }
+    core.store.compact(core.horizon.oldest()).map_err(|error| background(core, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::tests::power::{self, Platter};
+    use strake_base::disk::sim::SimDisk;
+
+    /// It took all that was free, and gave it back when it failed: what had to be written meanwhile was refused.
+    #[test]
+    fn nothing_is_compacted_where_a_checkpoint_would_find_no_room() {
+        let disk = SimDisk::new(1, 8 << 20);
+        let kv = power::open(&disk, &Platter::default(), false).unwrap();
+        assert!(compact(&kv.core).unwrap());
+        disk.set_capacity(1 << 20);
+        assert!(!compact(&kv.core).unwrap());
     }
 }

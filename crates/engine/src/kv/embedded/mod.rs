@@ -386,7 +386,7 @@ impl<S: Store> Kv for Embedded<S> {
     }
 
     fn check_room(&self) -> Result<()> {
-        match self.core.reserve.is_short() {
+        match self.core.work.is_full() || self.core.reserve.is_short() {
             true => Err(KvError::Full { store: self.core.path.clone(), next: DELETE_OR_FREE }),
             false => Ok(()),
         }

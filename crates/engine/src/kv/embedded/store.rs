@@ -57,10 +57,16 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// Marks everything applied, which is up to `version`, for the next checkpoint.
     fn seal(&self, version: u64) -> Result<(), StoreError>;
 
-    /// Makes everything sealed durable. Versions older than `oldest` are not looked at any more.
+    /// Makes everything sealed durable. Versions older than `oldest` are not looked at any more. One that meets a full disk leaves
+    /// nothing there.
     fn checkpoint(&self, oldest: u64) -> Result<(), StoreError>;
 
-    /// Puts the house in order after a checkpoint; true if there is more to do.
+    /// About how many bytes [`Store::compact`] writes before it frees any, at most; by default none.
+    fn compaction_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Puts the house in order after a checkpoint; true if there is more to do. One that meets a full disk leaves nothing there.
     fn compact(&self, oldest: u64) -> Result<bool, StoreError>;
 }
 

@@ -1,10 +1,12 @@
 //! A disk that is full or broken.
 
+use super::power;
 use super::workload::{self, run};
 use crate::kv::embedded::{Directory, Store};
 use crate::kv::fjall::{FjallKv, Lsm};
 use crate::kv::{Kv, KvError};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use strake_base::disk::sim::{SimDisk, SimFault};
 
 const DISK_BYTES: u64 = 64 << 20;
@@ -64,6 +66,38 @@ fn a_store_opens_on_a_full_disk() {
     let (disk, directory) = (SimDisk::new(1, 640 << 10), tempfile::tempdir().unwrap());
     let acked = run(commit_until_full(&open(&disk, directory.path())));
     check_again(&disk, directory.path(), acked);
+}
+
+/// All that was kept back was used up by tries, and nothing could be deleted any more.
+#[test]
+fn a_checkpoint_that_does_not_fit_leaves_what_is_kept_back_to_deletions() {
+    let (disk, platter) = (SimDisk::new(7, DISK_BYTES), power::Platter::default());
+    let kv = power::open(&disk, &platter, false).unwrap();
+    let kept = disk.occupied("reserve");
+    platter.1.store(true, Ordering::SeqCst);
+    let acked = run(async {
+        let mut n = 0;
+        while workload::commit(&kv, 0, n + 1).await.is_ok() {
+            n += 1;
+            assert!(n < 100_000, "no checkpoint is waited for");
+        }
+        assert_eq!(disk.occupied("reserve"), kept);
+        let refused = kv.check_room().unwrap_err().to_string();
+        assert!(refused.contains("delete files"), "{refused}");
+        platter.1.store(false, Ordering::SeqCst);
+        disk.set_capacity(2 * DISK_BYTES);
+        let mut waited = 0;
+        while workload::commit(&kv, 0, n + 1).await.is_err() {
+            assert!(waited < 6_000, "nobody sees that there is room");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            waited += 1;
+        }
+        kv.check_room().unwrap();
+        n + 1
+    });
+    drop(kv);
+    let kv = power::open(&disk, &platter, false).unwrap();
+    assert_eq!(run(workload::verify(&kv, 1)).unwrap(), [acked]);
 }
 
 #[test]

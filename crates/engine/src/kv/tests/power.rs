@@ -13,17 +13,17 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_base::disk::sim::{SimDisk, SimFault};
 
 type Map = BTreeMap<Vec<u8>, Bytes>;
 
-/// What the store has on its own disk.
+/// What the store has on its own disk, and whether that is full.
 #[derive(Clone, Default)]
-struct Platter(Arc<Mutex<(u64, Map)>>);
+pub struct Platter(Arc<Mutex<(u64, Map)>>, pub Arc<AtomicBool>);
 
 /// A store of which nothing survives but checkpoints.
-struct Forgetful {
+pub struct Forgetful {
     platter: Platter,
     map: Mutex<(u64, Arc<Map>)>,
     sealed: Mutex<(u64, Arc<Map>)>,
@@ -32,7 +32,7 @@ struct Forgetful {
     eager: bool,
 }
 
-struct ForgetfulView(Arc<Map>);
+pub struct ForgetfulView(Arc<Map>);
 
 impl Store for Forgetful {
     const NAME: &'static str = "forgetful";
@@ -80,14 +80,22 @@ impl Store for Forgetful {
     }
 
     fn checkpoint(&self, _oldest: u64) -> Result<(), StoreError> {
+        if self.platter.1.load(Ordering::SeqCst) {
+            return Err(StoreError::Io(std::io::ErrorKind::StorageFull.into()));
+        }
         let (version, map) =
             if self.eager { self.map.lock().clone() } else { self.sealed.lock().clone() };
         *self.platter.0.lock() = (version, (*map).clone());
         Ok(())
     }
 
+    fn compaction_bytes(&self) -> u64 {
+        1 << 20
+    }
+
+    /// There is always more to do, which is nothing.
     fn compact(&self, _oldest: u64) -> Result<bool, StoreError> {
-        Ok(false)
+        Ok(true)
     }
 }
 
@@ -107,7 +115,11 @@ impl View for ForgetfulView {
     }
 }
 
-fn open(disk: &SimDisk, platter: &Platter, eager: bool) -> crate::kv::Result<Embedded<Forgetful>> {
+pub fn open(
+    disk: &SimDisk,
+    platter: &Platter,
+    eager: bool,
+) -> crate::kv::Result<Embedded<Forgetful>> {
     let directory = Directory { disk: disk.process(), failures: 0, lock: Box::new(()) };
     let (durable, map) = platter.0.lock().clone();
     let map = Arc::new(map);

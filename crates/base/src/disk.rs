@@ -6,6 +6,7 @@
 
 mod counted;
 mod held;
+mod mounting;
 mod probe;
 mod real;
 pub mod sim;
@@ -37,7 +38,8 @@ pub trait Disk: Send + Sync + 'static {
     fn lock(&self) -> io::Result<Box<dyn Send + Sync>>;
     /// Bytes of the whole disk and bytes free.
     fn space(&self) -> io::Result<(u64, u64)>;
-    /// Differs after each power loss (the kernel's boot id), and only then.
+    /// Differs after what the kernel held and had not written may be gone: after each power loss, and, as far as that can be known, after
+    /// the file system was unmounted. Else it stays. Of at most 36 bytes.
     fn boot_id(&self) -> io::Result<String>;
     /// Differs between a file and any copy of it, and stays while the file lives.
     fn birth(&self, name: &str) -> io::Result<u64>;

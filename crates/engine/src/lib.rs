@@ -11,3 +11,5 @@
 pub mod chunk;
 pub mod kv;
 mod reserve;
+#[cfg(test)]
+mod tests;

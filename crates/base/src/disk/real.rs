@@ -1,14 +1,14 @@
 //! A directory of the machine's own file system.
 
 use super::probe::RealProbe;
-use super::{Disk, DiskFile, Probe};
+use super::{Disk, DiskFile, Probe, mounting};
 use crate::descriptor;
 use crate::random::mixed;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -78,7 +78,9 @@ impl Disk for RealDisk {
     }
 
     fn boot_id(&self) -> io::Result<String> {
-        crate::process::boot_id()
+        let device = self.directory.metadata()?.dev();
+        let mounting = mounting::number(Path::new("/sys"), device);
+        Ok(mounting::boot_of(crate::process::boot_id()?, mounting))
     }
 
     fn birth(&self, name: &str) -> io::Result<u64> {

@@ -4,8 +4,8 @@
 //! Who was told that a write is done, and not yet that it is on disk, remembers the number that came
 //! with the answer; when a sync is answered with another one, the write may be gone.
 //!
-//! The number is random and rests in a file of the target, with what it holds for: the kernel's boot
-//! (the death of a process loses nothing, a power loss does) and the birth of the target's files (who
+//! The number is random and rests in a file of the target, with what it holds for: the boot
+//! ([`Disk::boot_id`]; the death of a process loses nothing, a power loss does, and so may an unmount) and the birth of the target's files (who
 //! restores a copy makes new ones). A target that was closed in good order has lost nothing whatever
 //! boots follow, so the file says that too: an orderly restart of the host changes no number. A disk
 //! that failed may have dropped what the kernel held for it, so that ends the boot for all processes to
@@ -44,7 +44,7 @@ pub(super) struct BootRecord {
     pub(super) number: u64,
     /// Of a file that is there as long as the target.
     pub(super) birth: u64,
-    /// The kernel's boot id.
+    /// See [`Disk::boot_id`].
     pub(super) kernel: [u8; 36],
 }
 
@@ -108,7 +108,7 @@ impl Boot {
     }
 
     /// What was acknowledged may be lost: another process is to speak from another boot. Not synced:
-    /// should that get lost, the power is too.
+    /// what takes that from the kernel is another boot as well.
     pub(super) fn end(&self, target: &str) {
         if let Err(error) = self.write(State::Ended) {
             tracing::warn!(target_dir = %target, %error, "cannot store that the disk has failed");

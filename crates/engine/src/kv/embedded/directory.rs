@@ -60,8 +60,8 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
     Ok(Directory { disk, failures, lock })
 }
 
-/// Leaves word for the next process that the kernel may show as written what the disk does not have. Not synced: should that
-/// get lost, the kernel's memory is too.
+/// Leaves word for the next process that the kernel may show as written what the disk does not have. Not synced: what takes
+/// that from the kernel is another [`Disk::boot_id`].
 pub fn note_failure(disk: &dyn Disk) {
     if let Err(error) = disk.open(FAILED_FILE, true) {
         tracing::warn!(%error, "cannot store that the disk has failed");

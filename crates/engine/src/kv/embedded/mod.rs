@@ -154,12 +154,12 @@ impl<S: Store> Embedded<S> {
     }
 }
 
-/// The kernel's boot. Each failure of the disk ends it for all that is told from then on.
+/// The boot of kernel and file system. Each failure of the disk ends it for all that is told from then on.
 fn boot_of(disk: &dyn Disk, failures: u64) -> io::Result<String> {
-    let kernel = disk.boot_id()?;
+    let boot = disk.boot_id()?;
     match failures {
-        0 => Ok(kernel),
-        nth => Ok(format!("{kernel} after failure {nth} of the disk")),
+        0 => Ok(boot),
+        nth => Ok(format!("{boot} after failure {nth} of the disk")),
     }
 }
 

@@ -366,8 +366,8 @@ fn keep_tidy<S: Store>(core: &Core<S>) {
 /// Puts the store in order, one step; true if there is more to do. Not where it could take what a checkpoint needs meanwhile: the
 /// store goes on without as long as it can.
 fn compact<S: Store>(core: &Core<S>) -> Result<bool> {
-    let spare = SEALED_MAX as u64 * core.checkpoint_bytes;
-    let needed = core.store.compaction_bytes() + spare;
+    let spare = core.checkpoint_bytes.saturating_mul(SEALED_MAX as u64);
+    let needed = core.store.compaction_bytes().saturating_add(spare);
     if core.disk.space().is_ok_and(|(_, free)| free < needed) {
         tracing::info!(store = core.path, needed, "not compacted: the disk has too little room");
         return Ok(false);

@@ -120,8 +120,9 @@ impl<S: Store> Embedded<S> {
         let path = path.display().to_string();
         let boot = boot_of(&*disk, failures).map_err(|error| io_error(&path, &error))?;
         let reserve = open_reserve(&*disk).map_err(|error| io_error(&path, &error))?;
-        if reserve.is_short() {
-            // What the last process left must be read back and made durable, which takes room.
+        // What the last process left must be read back and made durable, which takes room.
+        let needed = checkpoint_bytes.saturating_mul(SEALED_MAX as u64 + 1);
+        if reserve.is_short() || disk.space().is_ok_and(|(_, free)| free < needed) {
             reserve.release(u64::MAX);
         }
         step::step("open store");
@@ -133,6 +134,7 @@ impl<S: Store> Embedded<S> {
                 return Err(KvError::Corrupt { store: path, cause: panic_text(&*panic) });
             }
         };
+        reserve.refill();
         let recent = RecentWrites::new(newest);
         let core = Arc::new(Core {
             store,

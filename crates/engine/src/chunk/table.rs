@@ -10,6 +10,7 @@ use super::{ChunkError, Result};
 use crate::reserve::{Reserve, is_full};
 use parking_lot::RwLock;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata, TableDefinition};
+use std::fmt::Display;
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -137,11 +138,7 @@ impl Table {
             false
         })?;
         match found {
-            // In a damaged table a search may end anywhere.
-            Some((id, _)) if id != chunk => Err(ChunkError::Damaged {
-                target: self.target.clone(),
-                cause: format!("{FILE} shows {id} where {chunk} is looked for"),
-            }),
+            Some((id, _)) if id != chunk => Err(self.astray(id, chunk)),
             found => Ok(found.map(|(_, map)| map)),
         }
     }
@@ -157,6 +154,9 @@ impl Table {
         for pair in self.range(encode_key(first, 0)..=encode_key(last, u8::MAX))? {
             let (key, _) = pair.map_err(|error| failure(&self.target, error))?;
             let (chunk, _) = decode_key(key.value()).map_err(|e| self.damaged(&e))?;
+            if !(first..=last).contains(&chunk) {
+                return Err(self.astray(chunk, format_args!("{first} to {last}")));
+            }
             if previous.replace(chunk) != Some(chunk) && !each(chunk) {
                 return Ok(());
             }
@@ -207,6 +207,12 @@ impl Table {
             keys.end_bound().map(|key| key.as_slice()),
         );
         leaves.range::<&[u8]>(bounds).map_err(|error| failure(&self.target, error))
+    }
+
+    /// In a damaged table a search may end anywhere.
+    fn astray(&self, found: ChunkId, wanted: impl Display) -> ChunkError {
+        let cause = format!("{FILE} shows {found} where {wanted} is looked for");
+        ChunkError::Damaged { target: self.target.clone(), cause }
     }
 
     fn damaged(&self, error: &RecordError) -> ChunkError {

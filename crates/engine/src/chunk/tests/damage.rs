@@ -1,7 +1,8 @@
-//! Logs that are damaged, or that the disk does not read.
+//! Logs that are damaged, or that the disk does not read; and a damaged map.
 
 use super::super::log::FILES;
-use super::super::record::{CONTENT_AT, LOG_HEAD_BYTES, SALT_BYTES};
+use super::super::record::{CONTENT_AT, KEY_BYTES, LOG_HEAD_BYTES, SALT_BYTES, encode_key};
+use super::super::table::{FILE as MAP, Table};
 use super::*;
 
 const PAGE: u64 = 4096;
@@ -168,4 +169,36 @@ fn a_sync_of_nothing_new_writes_nothing() {
     let before = disk.operations();
     store.sync().unwrap();
     assert_eq!(disk.operations(), before);
+}
+
+/// A search goes on with what it meets: a chunk before those of a cut was cut with them, and a walk by pages could come back
+/// to where it was, for ever.
+#[test]
+fn a_damaged_map_shows_no_chunk_but_those_that_are_looked_for() {
+    let disk = SimDisk::new(1, 64 << 20).process();
+    let key = |index| encode_key(chunk(1, index), 0);
+    let table = Table::create(&*disk, 1 << 20, 1 << 20).unwrap();
+    let writes = (1..8).map(|nth| (key(10 * nth), Some(vec![0]))).collect();
+    table.commit(&writes, 1).unwrap();
+    drop(table);
+    let map = disk.open(MAP, false).unwrap();
+    let mut bytes = vec![0; map.len().unwrap() as usize];
+    map.read_exact_at(&mut bytes, 0).unwrap();
+    for (at, part) in bytes.windows(KEY_BYTES).enumerate() {
+        if part == key(60) {
+            map.write_all_at(&key(1), at as u64).unwrap();
+        }
+    }
+    let table = Table::open(&*disk, 1 << 20, 1 << 20).unwrap();
+    let shown = |first| {
+        let mut shown = Vec::new();
+        let each = |id: ChunkId| {
+            shown.push(id.index.0);
+            true
+        };
+        table.ids(chunk(1, first), chunk(1, u64::MAX), each).map(|()| shown)
+    };
+    assert_eq!(shown(0).unwrap(), [10, 20, 30, 40, 50, 1, 70], "as it is damaged");
+    let refused = shown(5).unwrap_err();
+    assert!(matches!(refused, ChunkError::Damaged { .. }), "{refused}");
 }

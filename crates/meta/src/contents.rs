@@ -32,8 +32,6 @@ use tokio::time::Instant;
 
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
-/// How often it is looked whether a server that has not answered is heard of.
-const LOOK_AFTER: Duration = Duration::from_secs(5);
 /// A file that is younger may not be on disk at all: stores sync themselves about once a second.
 const NEW_SECONDS: i64 = 2;
 
@@ -533,11 +531,7 @@ pub(crate) async fn ask_group(
             ..request(core, reign, ino, op.clone())
         };
         let sent = match core.map.primary_of(group) {
-            Ok(primary) => tokio::select! {
-                biased;
-                sent = ask_primary(core, primary, request, payload.clone()) => sent,
-                in_vain = waited_in_vain(core, group, primary.0) => Err(in_vain),
-            },
+            Ok(primary) => ask_primary(core, primary, request, payload.clone()).await,
             Err(error) => Err(error),
         };
         let error = match sent {
@@ -561,19 +555,6 @@ pub(crate) async fn ask_group(
         let _ = core.map.refresh().await;
         backoff(turn).await;
         turn += 1;
-    }
-}
-
-/// Returns when who was asked need not be waited for: it is silent, or no longer the primary, as the map has it. What may take
-/// long would be waited for as long as that may take.
-async fn waited_in_vain(core: &Core, group: GroupId, target: TargetId) -> Error {
-    loop {
-        tokio::time::sleep(LOOK_AFTER).await;
-        let leads = core.map.primary_of(group).is_ok_and(|(now, _)| now == target);
-        if !leads || is_away(core, &[group]) {
-            let detail = format!("target {target} does not answer for group {group} any more");
-            return Error::with(ErrorKind::Unavailable, detail);
-        }
     }
 }
 

@@ -26,7 +26,7 @@ pub use crate::service::Services as LocalServices;
 
 /// Calls that move at least this many bytes go by a bulk lane.
 const BULK_BYTES_MIN: u64 = 16 << 10;
-/// How many times longer than a common call one may take that has to work through a whole target, or all of a file there.
+/// How many times longer than a common call one may take that has to work through a whole target.
 const LONG_CALL_FACTOR: u32 = 6;
 
 /// The services of one address.
@@ -182,14 +182,9 @@ impl MetaService for RemoteMeta {
 fn timeout_factor(request: &storage::StorageRequest) -> u32 {
     use storage::StorageOp as Op;
     match &request.op {
-        Some(
-            Op::Sync(_)
-            | Op::Copy(_)
-            | Op::Truncate(_)
-            | Op::Scrub(_)
-            | Op::DropVolume(_)
-            | Op::AddTarget(_),
-        ) => LONG_CALL_FACTOR,
+        Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_) | Op::AddTarget(_)) => {
+            LONG_CALL_FACTOR
+        }
         _ => 1,
     }
 }

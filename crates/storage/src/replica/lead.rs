@@ -5,7 +5,7 @@ use super::failing::takes_out;
 use super::left::Counted;
 use super::ranges::Area;
 use super::resync::Report;
-use super::{Joiner, Message, Reign, Replica, SYNC_WAIT, Stage, View};
+use super::{Joiner, Message, Reign, Replica, Stage, View};
 use crate::order::Order;
 use bytes::Bytes;
 use futures::future::{join_all, try_join};
@@ -19,8 +19,7 @@ use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp};
 use tokio::sync::oneshot;
 
-/// How long a client waits for a change before it is told to ask again; for a cut as long as for a sync. The change itself
-/// goes on.
+/// How long a client waits for a change before it is told to ask again. The change itself goes on.
 const CHANGE_WAIT: Duration = Duration::from_secs(20);
 
 /// Changes acknowledged before all members have them, at most.
@@ -55,7 +54,6 @@ impl Replica {
         let area = Area::checked(&op, bytes)?;
         self.check_left()?;
         let Safety { ack, min_copies: least } = order.safety;
-        let wait = if matches!(op, StorageOp::Truncate(_)) { SYNC_WAIT } else { CHANGE_WAIT };
         // Who acknowledges alone does not wait for others, nor for their disks.
         let op = if ack == Ack::Primary { op.not_durable() } else { op };
         let message = Message { attempt: order.attempt, whose: order.whose, op, payload };
@@ -80,7 +78,7 @@ impl Replica {
             }
         };
         let late = |_| self.error(ErrorKind::NotCurrent, "the change is still under way");
-        let made = tokio::time::timeout(wait, answered).await.map_err(late)?;
+        let made = tokio::time::timeout(CHANGE_WAIT, answered).await.map_err(late)?;
         made.map_err(|e| self.error(ErrorKind::Io, &format!("the change was abandoned: {e}")))?
     }
 

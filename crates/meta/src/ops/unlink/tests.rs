@@ -91,26 +91,6 @@ async fn a_file_is_not_locked_to_finish_a_cut_while_its_targets_are_known_to_be_
     assert!(!world.server.core().locks.is_taken(VolumeId(1), Ino(ino)));
 }
 
-/// What may take long was waited for as long, also where its server was lost meanwhile: two minutes with the file locked.
-#[tokio::test(start_paused = true)]
-async fn a_cut_on_a_target_that_falls_silent_is_given_up_soon() {
-    let options = MetaOptions { storage_wait_ms: 30_000, ..options() };
-    let world = World::with(Arc::new(MemoryKv::new()), options).await;
-    let root = world.root();
-    let ino = root.file(1, "f").await.unwrap();
-    root.write(ino, 0, b"contents").await.unwrap();
-    root.move_out(ino).await.unwrap();
-    let target = world.storage.chunks.lock().keys().next().unwrap().0 % 100;
-    world.storage.target_silent.store(target, SeqCst);
-    let lost = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        world.set_targets_up(false).await;
-    };
-    let cut = tokio::time::timeout(Duration::from_secs(60), root.truncate(ino, 2));
-    let (cut, ()) = tokio::join!(cut, lost);
-    assert_eq!(kind(cut.expect("it is given up")), ErrorKind::Unavailable);
-}
-
 /// The simulation found it: nothing named them any more, so nobody deleted them again.
 #[tokio::test]
 async fn chunks_that_were_deleted_do_not_come_back_with_the_power() {

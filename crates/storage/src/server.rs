@@ -11,6 +11,7 @@ use crate::apply::{Answer, DURABLE_WAIT, Shelf, done_in, durable, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::opener::Opener;
 use crate::order::{Order, Whose};
+use crate::replica::ranges::Ranges;
 use crate::replica::{Common, Healing, MetBy, Outcome, Replica, SYNC_WAIT};
 use crate::syncs::Asked;
 use crate::tag::{Tag, plain};
@@ -57,6 +58,8 @@ pub struct StorageServer {
     pub(crate) gates: Gates,
     pub(crate) census: Census,
     copies: Semaphore,
+    /// Cuts in groups of one copy.
+    cuts: Mutex<HashMap<TargetId, Ranges>>,
     opener: OnceLock<Arc<dyn Opener>>,
 }
 
@@ -90,6 +93,7 @@ impl StorageServer {
             gates: Gates::default(),
             census: Census::default(),
             copies: Semaphore::new(COPIES_MAX),
+            cuts: Mutex::default(),
             opener: OnceLock::new(),
         }
     }
@@ -243,11 +247,14 @@ impl StorageServer {
         mut op: StorageOp,
         payload: Bytes,
     ) -> Result<bool> {
-        if let StorageOp::Truncate(cut) = &mut op
-            && order.group.copies() == 1
-        {
-            *cut = Box::pin(self.cut_ahead(target, order, *cut)).await?;
-        }
+        let _turn = match &mut op {
+            StorageOp::Truncate(cut) if order.group.copies() == 1 => {
+                let (rest, turn) = Box::pin(self.cut_ahead(target, order, *cut)).await?;
+                *cut = rest;
+                turn
+            }
+            _ => None,
+        };
         let way = self.way(target, order.group, order.epoch).await?;
         if order.group.copies() == 1
             && first::puts_something(&op)

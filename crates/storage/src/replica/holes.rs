@@ -171,10 +171,10 @@ mod tests {
         };
         assert!(is_cut(0) && is_cut(2 * BLOCK_BYTES));
         assert!(!is_cut(2 * BLOCK_BYTES + 1) && !is_cut(4 * BLOCK_BYTES));
-        let ends =
+        let part =
             msg::Truncate { volume: 1, ino: 2, to_index: Some(9), ..msg::Truncate::default() };
-        let ends = with(&[((1, 5), StorageOp::Truncate(ends), Stage::Applied)]);
-        assert!(!is_hole(State::default(), &ends, 2), "what is behind it is not said");
+        let part = with(&[((1, 5), StorageOp::Truncate(part), Stage::Applied)]);
+        assert!(is_hole(State::default(), &part, 2), "a part of a cut is one, too");
         let part = with(&[((1, 5), punch(3, 1), Stage::Applied)]);
         assert!(!is_hole(State::default(), &part, 2));
     }

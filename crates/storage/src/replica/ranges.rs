@@ -105,8 +105,8 @@ impl Area {
     pub fn of_hole(op: &StorageOp) -> Option<Self> {
         match op {
             StorageOp::Punch(range) => Some(Self::of_range(range)),
-            // Of one with an end something may lie behind that. It is a part, and asked for again if it is in doubt.
-            StorageOp::Truncate(cut) if cut.to_index.is_none() => {
+            // Behind the end of a part, too: what was there is gone already, everywhere.
+            StorageOp::Truncate(cut) => {
                 let start = match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
                     (Some(len), Some(index)) => position(index, len),
                     _ => position(cut.from_index, 0),

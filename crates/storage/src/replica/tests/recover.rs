@@ -20,11 +20,8 @@ impl Bench {
         self.change(StorageOp::WriteMany(many), data).await.unwrap();
     }
 
-    /// Writes a byte to a file behind it.
-    async fn write_behind(&self) {
-        let data = Bytes::from(vec![7]);
-        let (chunk, crc) = (msg::Chunk { ino: 3, ..chunk(0) }, crc32c(&data));
-        let op = StorageOp::Write(msg::Write { chunk, offset: 0, crc, durable: false });
+    /// What asks for something of a file behind it.
+    fn behind(&self, target: u32, op: StorageOp) -> StorageRequest {
         let capability = key().mint(&Capability {
             volume: VolumeId(1),
             ino: Ino(3),
@@ -32,9 +29,23 @@ impl Bench {
             session: SessionId(1),
             expires_unix_ms: u64::MAX,
         });
-        let attempt = Some(self.attempt());
-        let request = StorageRequest { attempt, capability, ..self.request(1, op) };
+        StorageRequest { capability, ..self.request(target, op) }
+    }
+
+    /// Writes a byte there.
+    async fn write_behind(&self) {
+        let data = Bytes::from(vec![7]);
+        let (chunk, crc) = (msg::Chunk { ino: 3, ..chunk(0) }, crc32c(&data));
+        let op = StorageOp::Write(msg::Write { chunk, offset: 0, crc, durable: false });
+        let request = StorageRequest { attempt: Some(self.attempt()), ..self.behind(1, op) };
         self.send(request, data).await.unwrap();
+    }
+
+    /// Reads there.
+    pub(super) async fn read_behind(&self, member: u32) -> Result<Bytes> {
+        let chunk = msg::Chunk { ino: 3, ..chunk(0) };
+        let op = StorageOp::Read(msg::Read { chunk, offset: 0, len: 9 });
+        Ok(self.send(self.behind(member, op), Bytes::new()).await?.1)
     }
 
     pub(super) async fn read_chunk(&self, member: u32, index: u64) -> Result<Bytes> {

@@ -19,6 +19,7 @@ use strake_wire::message::manager::{
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaRequest, Opened};
 use strake_wire::service::MetaService;
 
+mod answered;
 mod claims;
 mod described;
 mod losses;
@@ -41,6 +42,8 @@ pub(crate) struct Fake {
     pub(crate) publish_gate: tokio::sync::RwLock<()>,
     /// The same for opens.
     pub(crate) open_gate: tokio::sync::RwLock<()>,
+    /// An open waits here when it is done, before it is answered.
+    pub(crate) opened_gate: tokio::sync::RwLock<()>,
     /// The same for claims.
     pub(crate) claim_gate: tokio::sync::RwLock<()>,
     /// The same for locks that may wait.
@@ -293,30 +296,11 @@ impl MetaService for FakeMeta {
             // There is nothing to recall.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let mut state = self.0.state.lock();
-        state.injected(&line)?;
-        let is_open = matches!(op, MetaOp::OpenSession(_));
-        let known = state.sessions.get(&request.session).copied();
-        if !is_open && known != Some(request.incarnation) {
-            return Err(ErrorKind::NoSession.into());
+        let opens = matches!(op, MetaOp::Open(_));
+        let answer = self.0.state.lock().answer(&request, op, &line)?;
+        if opens {
+            let _gate = self.0.opened_gate.read().await;
         }
-        state.incarnation = request.incarnation;
-        state.given_up.extend(&request.given_up);
-        if let Some(closed) = request.closed {
-            state.meta(MetaOp::RenewSession(closed), false)?;
-        }
-        // As the real server does: an open counts once in each incarnation.
-        let within = match op {
-            MetaOp::Open(_) => request.incarnation,
-            _ => 0,
-        };
-        let number = (request.session, within, request.seq);
-        let repeated = request.seq != 0 && !state.seen_seqs.insert(number);
-        if repeated {
-            state.log.push(format!("repeated {}", request.seq));
-        }
-        let answer = state.meta(op, repeated)?;
-        state.lost(&line)?;
         Ok(MetaReply { answer: Some(answer), fenced: 0 })
     }
 }

@@ -283,6 +283,40 @@ async fn an_open_that_cuts_while_another_open_is_under_way_leaves_no_zeros() {
     assert!(read(&volume, &cut, 0, 2 << 20).await.is_empty());
 }
 
+/// It had told its length and was closed before the cut was answered, so that nobody was left who could be cut in order.
+#[tokio::test]
+async fn an_open_that_cuts_what_another_one_has_written_and_closed_leaves_no_zeros() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let ino = file.ino();
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.release(&file).await.unwrap();
+    drop(file);
+    let before = fake.open_gate.write().await;
+    let flags = OpenFlags { truncate: true, ..OpenFlags::READ_WRITE };
+    let opening = Arc::clone(&volume);
+    let cut = tokio::spawn(async move { opening.open(&Credentials::root(), ino, flags).await });
+    tokio::task::yield_now().await;
+    let writer = create(&volume, "a").await;
+    write(&volume, &writer, 0, pattern(2, 1 << 20)).await;
+    volume.drain(&writer.state).await;
+    let after = fake.opened_gate.write().await;
+    drop(before);
+    let made = async {
+        while fake.server_length(ino) > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), made).await.unwrap();
+    volume.release(&writer).await.unwrap();
+    drop(writer);
+    assert!(!cut.is_finished() && fake.server_length(ino) > 0);
+    drop(after);
+    let cut = cut.await.unwrap().unwrap();
+    volume.flush(&cut).await.unwrap();
+    assert_eq!(fake.server_length(ino), 0);
+}
+
 /// A cut that a target could not make was made later, and took away what was written after the error.
 #[tokio::test]
 async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew() {

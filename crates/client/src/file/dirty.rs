@@ -344,7 +344,8 @@ impl Dirty {
         let (mut jobs, mut bytes) = (Vec::new(), 0);
         let mut left = VecDeque::new();
         while let Some(at) = queue.pop_front() {
-            if !self.extents.get(&at).is_some_and(|extent| extent.ready) {
+            // In the queue of another lane it may be since the file lay elsewhere.
+            if !self.extents.get(&at).is_some_and(|extent| extent.ready && extent.lane == lane) {
                 continue;
             }
             let run = self.run_of(at, unit_of(at));

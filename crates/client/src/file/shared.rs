@@ -357,6 +357,10 @@ impl Volume {
         let (over, is_over) = oneshot::channel();
         task::spawn(async move {
             let end = state.appending.lock().await;
+            if reply.is_closed() {
+                // Its caller went away while it stood in line.
+                return;
+            }
             let lock = end_lock(state.ino(), LockKind::Exclusive);
             // It may have been granted also where this is an error.
             let heard = reply.send(volume.take_lock(state.ino(), lock).await).is_ok();

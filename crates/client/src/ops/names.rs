@@ -187,10 +187,11 @@ impl Volume {
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
         let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
         let created = created.created;
+        let is_cut = !self.has_crossed(&opened.attr);
         let told = Opening { flags, opened, created, asked, incarnation, told_cuts };
         let file = self.opened(cred, told).await?;
         if flags.truncate && !created {
-            self.cut_in_order(cred, &file, true).await?;
+            self.cut_in_order(cred, &file, is_cut).await?;
         }
         Ok(Some((file.attr(), file, created)))
     }

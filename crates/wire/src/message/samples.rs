@@ -459,12 +459,7 @@ impl Gen {
         use st::StorageOp::*;
         vec![
             Read(st::Read { chunk: self.chunk(), offset: self.u64(), len: self.u64() }),
-            Write(st::Write {
-                chunk: self.chunk(),
-                offset: self.u64(),
-                crc: self.u32(),
-                durable: self.bool(),
-            }),
+            Write(self.write()),
             Truncate(st::Truncate {
                 volume: self.u32(),
                 ino: self.u64(),

@@ -13,6 +13,11 @@ impl Gen {
         st::Cut { chunk: self.chunk(), length: self.opt(Self::u64), lose: self.bool() }
     }
 
+    pub(super) fn write(&mut self) -> st::Write {
+        let (chunk, offset) = (self.chunk(), self.u64());
+        st::Write { chunk, offset, crc: self.u32(), durable: self.bool() }
+    }
+
     fn hole(&mut self) -> st::Hole {
         let (reign, number) = (self.u64(), self.u64());
         let (from, offset) = (self.chunk(), self.u64());

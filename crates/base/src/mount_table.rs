@@ -18,7 +18,6 @@ pub fn unescape(field: &[u8]) -> OsString {
 }
 
 fn octal(digits: &[u8]) -> Option<u8> {
-    let digits = digits.iter().all(u8::is_ascii_digit).then_some(digits)?;
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 

@@ -9,21 +9,17 @@ use clap::Args;
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use strake_client::{Volume, VolumeOptions};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{self, ClusterMap, GetMap, ManagerAnswer, ManagerOp};
 use strake_wire::tls::Tls;
-use tokio::time::timeout;
 
 /// Where `strake up` keeps its data unless told otherwise.
 pub const DATA_DEFAULT: &str = "./strake-data";
 /// How long a command waits for the manager.
 pub const CONNECT_MS_MAX: u64 = 5_000;
-/// How long one of several volumes of a command may take to be opened.
-const OPEN_WAIT: Duration = Duration::from_secs(5);
 
 /// The flags that say which cluster is meant.
 #[derive(Args, Clone, Debug)]
@@ -221,31 +217,6 @@ pub async fn open_volume(map: Arc<MapView>, name: &str, verb: &str) -> Outcome<A
     Ok(Volume::connect(map, name, options).await?)
 }
 
-/// Opens one of several volumes of a command: none waits for a server that is known to be down, and for no other long.
-pub async fn open_one_of_several(
-    map: &Arc<MapView>,
-    name: &str,
-    verb: &str,
-) -> Outcome<Arc<Volume>> {
-    let about = format!("volume {name}");
-    if let Some(server) = server_that_is_down(&map.current(), name) {
-        let cause = format!("{about}: its metadata server {server} is down");
-        return Err(Failure::new(cause).next("strake status"));
-    }
-    let opened = timeout(OPEN_WAIT, open_volume(map.clone(), name, verb)).await;
-    let opened = opened.unwrap_or_else(|_| {
-        let cause = format!("no answer within {} s", OPEN_WAIT.as_secs());
-        Err(Failure::new(cause).next("strake status"))
-    });
-    opened.map_err(|failure| failure.about(&about))
-}
-
-/// The metadata server of a volume, if it is down.
-fn server_that_is_down(map: &ClusterMap, name: &str) -> Option<u32> {
-    let server = map.living().find(|volume| volume.spec.name == name)?.meta_server;
-    (!served_volume_names(map).iter().any(|served| served == name)).then_some(server)
-}
-
 /// Closes a volume that was only looked at: nobody has to know if that fails.
 pub async fn leave_volume(volume: &Arc<Volume>) {
     if let Err(error) = volume.close().await {
@@ -259,23 +230,6 @@ mod tests {
     use crate::tls_flags::tests::issued;
     use strake_base::process::began_ticks;
     use strake_wire::message::manager::Server;
-
-    /// Each of them was waited for in turn, half a minute.
-    #[test]
-    fn a_volume_whose_metadata_server_is_down_is_known_by_the_map() {
-        let volume = |id: u32, name: &str, meta_server| {
-            let spec = manager::VolumeSpec { name: name.into(), ..Default::default() };
-            manager::Volume { id, spec, meta_server, ..Default::default() }
-        };
-        let server = |id, up| Server { id, up, ..Server::default() };
-        let map = ClusterMap {
-            servers: vec![server(1, true), server(2, false)],
-            volumes: vec![volume(1, "a", 1), volume(2, "b", 2), volume(3, "c", 3)],
-            ..ClusterMap::default()
-        };
-        let down = ["a", "b", "c", "none"].map(|name| server_that_is_down(&map, name));
-        assert_eq!(down, [None, Some(2), Some(3), None]);
-    }
 
     /// Beside a `strake up --listen ADDR --no-tls` no verb and no mount worked on a host with certificates.
     #[test]

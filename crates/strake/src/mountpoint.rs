@@ -15,26 +15,20 @@ pub struct Mount {
     pub path: PathBuf,
     /// What is mounted.
     pub source: String,
-    /// `MAJOR:MINOR` of the file system.
-    pub device: String,
 }
 
 /// Mounts of ours that this process can see, in the order of mounting.
 pub fn ours() -> Vec<Mount> {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let table = std::fs::read("/proc/self/mounts").unwrap_or_default();
     table.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 fn parse(line: &[u8]) -> Option<Mount> {
-    // Number, its parent's, device, what of it is mounted, where, options, more of them; a dash; kind, source.
     let mut fields = line.split(|&byte| byte == b' ');
-    let (device, path) = (fields.nth(2)?, fields.nth(1)?);
-    let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
-    let (kind, source) = (behind.next()?, behind.next()?);
+    let (source, path, kind) = (fields.next()?, fields.next()?, fields.next()?);
     (kind == FILE_SYSTEM_TYPE.as_bytes()).then(|| Mount {
         path: unescape(path).into(),
         source: unescape(source).to_string_lossy().into_owned(),
-        device: String::from_utf8_lossy(device).into_owned(),
     })
 }
 
@@ -74,17 +68,12 @@ mod tests {
 
     #[test]
     fn only_our_mounts_are_listed() {
-        let mount = |path: &str, source: &str| {
-            let device = "0:44".to_owned();
-            Some(Mount { path: path.into(), source: source.to_owned(), device })
-        };
-        let line =
-            b"40 22 0:44 / /mnt/a\\040b rw shared:7 master:1 - fuse.strake main rw,user_id=0";
-        assert_eq!(parse(line), mount("/mnt/a b", "main"));
-        assert_eq!(parse(b"41 22 0:45 / /tmp rw - tmpfs tmpfs rw"), None);
+        let ours = parse(b"main /mnt/a\\040b fuse.strake rw,user_id=0 0 0").unwrap();
+        assert_eq!(ours, Mount { path: "/mnt/a b".into(), source: "main".into() });
+        assert_eq!(parse(b"tmpfs /tmp tmpfs rw 0 0"), None);
         // Behind a `#` no socket was found.
-        let line = b"42 22 0:44 / /mnt rw - fuse.strake unix:/srv/a\\0431/s:/main rw";
-        assert_eq!(parse(line), mount("/mnt", "unix:/srv/a#1/s:/main"));
+        let ours = parse(b"unix:/srv/a\\0431/s:/main /mnt fuse.strake rw 0 0").unwrap();
+        assert_eq!(ours, Mount { path: "/mnt".into(), source: "unix:/srv/a#1/s:/main".into() });
     }
 
     #[test]

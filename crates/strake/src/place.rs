@@ -4,7 +4,6 @@ use crate::address::{self, Source};
 use crate::cluster::{self, CONNECT_MS_MAX, ClusterFlags};
 use crate::failure::{Context, Failure, Outcome};
 use crate::mountpoint::{self, Mount};
-use rustix::fs::{major, minor};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,25 +51,22 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
     }
     let metadata = std::fs::metadata(path).context(|| path.into())?;
     let full = Path::new(path).canonicalize().context(|| path.into())?;
-    let above = |m: &Mount| full.starts_with(&m.path);
-    let mut mounts: Vec<Mount> = mountpoint::ours().into_iter().filter(above).collect();
-    mounts.sort_by_key(|mount| mount.path.as_os_str().len());
-    // By its device: a mount may be hidden behind another one that was made above it later.
-    let (major, minor) = (major(metadata.dev()), minor(metadata.dev()));
-    let device = format!("{major}:{minor}");
-    let Some(mount) = mounts.iter().rfind(|mount| mount.device == device) else {
-        return Err(match mounts.last() {
-            Some(mount) => {
-                let above = mount.path.display();
-                let cause = "lies in another file system, which is mounted below";
-                Failure::new(format!("{path} {cause} {above}"))
-                    .next("give a path of the Strake mount itself, or ADDR:/VOLUME/PATH")
-            }
-            None => Failure::new(format!("{path} does not lie in a Strake mount"))
-                .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH"),
-        });
-    };
-    let source = source_of(mount)?;
+    let mounts = mountpoint::ours().into_iter();
+    let mount =
+        mounts.filter(|m| full.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len());
+    let mount = mount.ok_or_else(|| {
+        Failure::new(format!("{path} does not lie in a Strake mount"))
+            .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
+    })?;
+    let source = source_of(&mount)?;
+    let top = std::fs::metadata(&mount.path).context(|| mount.path.display().to_string())?;
+    if top.dev() != metadata.dev() {
+        let above = mount.path.display();
+        return Err(Failure::new(format!(
+            "{path} lies in another file system, which is mounted below {above}"
+        ))
+        .next("give a path of the Strake mount itself, or ADDR:/VOLUME/PATH"));
+    }
     let place = open(&source, cluster, verb).await?;
     // The kernel calls the root of every mount inode 1, also where that is a directory of the volume. The top of what is
     // bound from a mount is no root: it has its own number.

@@ -36,7 +36,8 @@ async fn find_paths(
 ) -> Outcome {
     let name = map.current().living_with(id).map(|volume| volume.spec.name.clone());
     let Some(name) = name else { return Ok(()) };
-    let volume = cluster::open_one_of_several(map, &name, "scrub").await?;
+    let opened = cluster::open_volume(map.clone(), &name, "scrub").await;
+    let volume = opened.map_err(|failure| failure.about(&format!("volume {name}")))?;
     for (ino, paths) in inodes {
         match volume.describe(&Credentials::root(), *ino).await {
             Ok(about) => paths.extend(about.paths.iter().map(|path| path_in(&name, path))),

@@ -61,8 +61,8 @@ fn side(text: &str) -> Result<Side> {
 
 /// The kernel's name of the file system at a path: "ext4", "fuse.strake".
 fn file_system(path: &Path) -> String {
-    let mounts = std::fs::read(MOUNTS).unwrap_or_default();
-    kind_of(&String::from_utf8_lossy(&mounts), path).unwrap_or_else(|| "unknown".into())
+    let mounts = std::fs::read_to_string(MOUNTS).unwrap_or_default();
+    kind_of(&mounts, path).unwrap_or_else(|| "unknown".into())
 }
 
 /// Of the mounts whose point is above a path, the last of the deepest ones is seen there.

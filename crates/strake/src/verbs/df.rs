@@ -1,7 +1,7 @@
 //! `strake df`: what volumes hold, and the room of targets.
 
 use crate::cluster::{self, ClusterFlags};
-use crate::failure::{self, Failure, Outcome};
+use crate::failure::{self, Outcome};
 use crate::verbs::target::state_of;
 use crate::{output, servers, size};
 use clap::Args;
@@ -87,11 +87,16 @@ pub async fn run(flags: &DfFlags, cluster: &ClusterFlags) -> Outcome {
 
 async fn row(view: &Arc<MapView>, name: &str) -> Outcome<Row> {
     cluster::volume_named(view, name)?;
-    let volume = cluster::open_one_of_several(view, name, "df").await?;
+    let space = space_of(view, name).await;
+    let space = space.map_err(|failure| failure.about(&format!("volume {name}")))?;
+    Ok(Row::new(name.to_owned(), &space))
+}
+
+async fn space_of(view: &Arc<MapView>, name: &str) -> Outcome<VolumeSpace> {
+    let volume = cluster::open_volume(view.clone(), name, "df").await?;
     let space = volume.statfs().await;
     cluster::leave_volume(&volume).await;
-    let space = space.map_err(|error| Failure::from(error).about(&format!("volume {name}")))?;
-    Ok(Row::new(name.to_owned(), &space))
+    Ok(space?)
 }
 
 fn show_volumes(rows: Vec<Row>) {

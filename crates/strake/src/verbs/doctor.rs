@@ -347,10 +347,7 @@ async fn whose(source: &str, asking: &Managers, cluster: &str) -> Whose {
 
 fn probe_mount(path: &Path) -> std::io::Result<()> {
     rustix::fs::statvfs(path)?;
-    // A file that is bound from a mount is one, too.
-    if std::fs::metadata(path)?.is_dir() {
-        std::fs::read_dir(path)?.next().transpose()?;
-    }
+    std::fs::read_dir(path)?.next().transpose()?;
     Ok(())
 }
 

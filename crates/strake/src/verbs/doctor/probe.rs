@@ -159,53 +159,25 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
             continue;
         };
         let began = Instant::now();
-        let probed = probe_target(view, &name, group).await;
-        let took = millis(began);
-        let more = format!("strake status; the log of server {} says more", target.server);
-        match (probed, came_through(view, target.id, group).await) {
-            (Err(error), _) => report.bad("target", format!("{subject}: {error}"), more),
-            (Ok(_), Err(why)) => report.bad("target", format!("{subject}: {why}"), more),
-            (Ok(true), Ok(())) => {
-                report.ok(
+        match probe_target(view, &name, group).await {
+            Ok(true) => {
+                let about =
+                    format!("{subject}: wrote, synced, read, removed ({:.1} ms)", millis(began));
+                report.ok("target", about);
+            }
+            Ok(false) => {
+                let mend = format!("strake scrub {}; check the disk", target.id);
+                report.bad(
                     "target",
-                    format!("{subject}: wrote, synced, read, removed ({took:.1} ms)"),
+                    format!("{subject} gives back other bytes than were written"),
+                    mend,
                 );
             }
-            (Ok(false), Ok(())) => {
-                let others = others_in(map, target.id, group);
-                let mend = format!("strake scrub {}{others}; check the disk", target.id);
-                let with = if others.is_empty() { "" } else { ", or another one of its group," };
-                let about = format!("{subject}{with} gives back other bytes than were written");
-                report.bad("target", about, mend);
+            Err(error) => {
+                let mend = format!("strake status; the log of server {} says more", target.server);
+                report.bad("target", format!("{subject}: {error}"), mend);
             }
         }
-    }
-}
-
-/// What else a group was written to by, as arguments: the bytes that were read may be of any of them.
-fn others_in(map: &ClusterMap, target: u32, group: GroupId) -> String {
-    let found = map.groups.iter().find(|found| found.id == group.0);
-    let others = found.into_iter().flat_map(Group::in_sync).filter(|member| **member != target);
-    others.map(|member| format!(" {member}")).collect()
-}
-
-/// An error if a target has failed while its group was written to: the others of the group have the bytes then, and nobody
-/// who writes is told.
-async fn came_through(view: &Arc<MapView>, target: u32, group: GroupId) -> Result<(), String> {
-    let map = cluster::fresh_map(view).await.map_err(|error| error.to_string())?;
-    still_serves(&map, target, group)
-}
-
-fn still_serves(map: &ClusterMap, target: u32, group: GroupId) -> Result<(), String> {
-    let found = map.targets.iter().find(|found| found.id == target);
-    if let Some(failed) = found.filter(|found| !found.spec.poisoned.is_empty()) {
-        return Err(format!("it failed while it was written to: {}", failed.spec.poisoned));
-    }
-    match map.groups.iter().find(|found| found.id == group.0) {
-        Some(found) if !found.in_sync().contains(&target) => {
-            Err(format!("it was taken out of group {group} while that was written to"))
-        }
-        _ => Ok(()),
     }
 }
 
@@ -248,7 +220,7 @@ async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result
 mod tests {
     use super::*;
     use strake_wire::message::common::Template;
-    use strake_wire::message::manager::{Target, Volume, VolumeSpec};
+    use strake_wire::message::manager::{Volume, VolumeSpec};
 
     /// A group of one copy was probed first, and what had been nothing counted as lost with its target.
     #[test]
@@ -282,24 +254,5 @@ mod tests {
         assert_eq!(group_to_probe(&map, 2), Some(single(1)), "only it can give that back");
         map.groups[3].in_sync = vec![2];
         assert_eq!(group_to_probe(&map, 1), Some(second));
-    }
-
-    /// Its disk failed under the probe: the other one of its group took the bytes, and all was well.
-    #[test]
-    fn a_target_that_has_failed_under_its_probe_is_told() {
-        let group = GroupId::of_class(2, 0);
-        let members = Group { id: group.0, members: vec![1, 2], ..Group::default() };
-        let target = |id| Target { id, ..Target::default() };
-        let mut map = ClusterMap {
-            groups: vec![members],
-            targets: vec![target(1), target(2)],
-            ..ClusterMap::default()
-        };
-        assert_eq!([1, 2].map(|target| still_serves(&map, target, group).is_ok()), [true, true]);
-        assert_eq!(others_in(&map, 1, group), " 2");
-        map.groups[0].in_sync = vec![2];
-        assert_eq!([1, 2].map(|target| still_serves(&map, target, group).is_ok()), [false, true]);
-        map.targets[1].spec.poisoned = "EIO".into();
-        assert!(still_serves(&map, 2, group).unwrap_err().contains("EIO"));
     }
 }

@@ -116,21 +116,6 @@ fn parse_twod(pair: &str) -> Result<Distribution, String> {
     Ok(Distribution::TwodStripe { groups, factor })
 }
 
-/// A distribution as it is written on the command line.
-pub fn show_distribution(distribution: &Distribution) -> String {
-    match distribution {
-        Distribution::SimpleStripe => "simple_stripe".into(),
-        Distribution::Basic => "basic".into(),
-        Distribution::Progressive => "progressive".into(),
-        Distribution::TwodStripe { groups, factor } => format!("twod_stripe={groups}:{factor}"),
-        Distribution::Varstrip(strips) => {
-            let strips: Vec<_> =
-                strips.iter().map(|s| format!("{}:{}", s.slot, size::exact(s.bytes))).collect();
-            format!("varstrip={}", strips.join(","))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +132,7 @@ mod tests {
             "twod_stripe=2:4",
         ];
         for text in texts {
-            assert_eq!(show_distribution(&parse_distribution(text).unwrap()), text);
+            assert_eq!(parse_distribution(text).unwrap().to_string(), text);
         }
     }
 

@@ -79,15 +79,6 @@ pub fn short(bytes: u64) -> String {
     }
 }
 
-/// `1028K`: in the largest unit of which it is a whole number, so that [`parse()`] reads the same.
-pub fn exact(bytes: u64) -> String {
-    let whole = |unit: &&(char, u64)| bytes >= unit.1 && bytes.is_multiple_of(unit.1);
-    match UNITS.iter().rev().find(whole) {
-        Some((letter, factor)) => format!("{}{letter}", bytes / factor),
-        None => bytes.to_string(),
-    }
-}
-
 /// A number in the largest unit that it reaches: `1.5` and `G`, or `2` and `G`. `None`: it reaches none.
 fn in_units(number: u64, units: &[(char, u64)]) -> Option<(String, char)> {
     let (letter, factor) = units.iter().rev().find(|(_, factor)| number >= *factor)?;
@@ -165,13 +156,5 @@ mod tests {
         assert_eq!(show(3 << 29), "1.5 GiB");
         assert_eq!(show(17), "17 B");
         assert_eq!(short(1 << 16), "64K");
-    }
-
-    #[test]
-    fn an_exact_size_is_read_as_the_same() {
-        for bytes in [0, 1, 1 << 10, 1028 << 10, 1 << 20, 3 << 29, 1029, 5 << 50] {
-            assert_eq!(parse(&exact(bytes)), Ok(bytes), "{bytes}");
-        }
-        assert_eq!((exact(1028 << 10), exact(1 << 20)), ("1028K".into(), "1M".into()));
     }
 }

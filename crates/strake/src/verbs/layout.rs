@@ -5,7 +5,7 @@ use crate::copy_notes::{self, Choice};
 use crate::existing::{self, ExistingFlags};
 use crate::failure::{Context, Failure, Outcome};
 use crate::groups::MemberState;
-use crate::layout_flags::{LayoutFlags, show_distribution};
+use crate::layout_flags::LayoutFlags;
 use crate::place::{self, Found, Place};
 use crate::{output, size};
 use clap::{Args, Subcommand};
@@ -145,7 +145,7 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
 fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome {
     let view = DirectoryView {
         chunk_size: template.chunk_size,
-        distribution: template.distribution.as_ref().map(show_distribution),
+        distribution: template.distribution.as_ref().map(ToString::to_string),
         stripe_width: template.width,
         copies: template.copies,
         ack: template.ack.map(|ack| ack.to_string()),

@@ -3,7 +3,7 @@
 use crate::cluster::{self, ClusterFlags};
 use crate::copy_notes::{self, Choice};
 use crate::failure::{Context, Failure, Outcome};
-use crate::layout_flags::{LayoutFlags, show_distribution};
+use crate::layout_flags::LayoutFlags;
 use crate::{output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -129,7 +129,7 @@ impl View {
             ack: template.ack.unwrap_or_default().to_string(),
             min_copies: template.min_copies.unwrap_or(1),
             consistency: template.consistency.unwrap_or_default().to_string(),
-            distribution: template.distribution.as_ref().map(show_distribution).unwrap_or_default(),
+            distribution: template.distribution.as_ref().map(ToString::to_string).unwrap_or_default(),
             groups: template.groups.iter().flatten().map(|g| g.0).collect(),
             inline_max: spec.inline_bytes_max.unwrap_or_default(),
             sync_always: spec.sync_always.unwrap_or_default(),

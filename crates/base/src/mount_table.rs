@@ -18,6 +18,8 @@ pub fn unescape(field: &[u8]) -> OsString {
 }
 
 fn octal(digits: &[u8]) -> Option<u8> {
+    // A sign is none.
+    let digits = Some(digits).filter(|digits| digits.iter().all(|d| matches!(d, b'0'..=b'7')))?;
     u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
@@ -27,12 +29,14 @@ mod tests {
 
     #[test]
     fn whatever_the_kernel_has_escaped_is_read_back() {
-        let cases: [(&[u8], &[u8]); 5] = [
+        let cases: [(&[u8], &[u8]); 7] = [
             (b"/a\\040b\\011c", b"/a b\tc"),
             (b"/a\\0431\\134\\012", b"/a#1\\\n"),
             (b"/\\303\\244\xff", b"/\xc3\xa4\xff"),
             (b"/a\\", b"/a\\"),
             (b"/a\\04", b"/a\\04"),
+            (b"/a\\+12", b"/a\\+12"),
+            (b"/a\\777", b"/a\\777"),
         ];
         for (field, plain) in cases {
             assert_eq!(unescape(field).into_vec(), plain);

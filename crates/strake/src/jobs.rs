@@ -396,7 +396,7 @@ impl Findings {
         let told = job.scrubs.iter().flat_map(|one| &one.findings);
         let mut findings: Vec<Finding> = told.map(Finding::from_told).collect();
         if let Err(failure) = soundness::name_files(map, &mut findings).await {
-            eprintln!("files cannot be named now: {failure}");
+            eprintln!("some files cannot be named now: {failure}");
             eprintln!("  later: strake job show {}", job.id);
         }
         let counted: u64 = job.scrubs.iter().map(|one| one.tally.repaired + one.tally.left).sum();

@@ -61,17 +61,18 @@ fn side(text: &str) -> Result<Side> {
 
 /// The kernel's name of the file system at a path: "ext4", "fuse.strake".
 fn file_system(path: &Path) -> String {
-    let mounts = std::fs::read_to_string(MOUNTS).unwrap_or_default();
+    let mounts = std::fs::read(MOUNTS).unwrap_or_default();
     kind_of(&mounts, path).unwrap_or_else(|| "unknown".into())
 }
 
 /// Of the mounts whose point is above a path, the last of the deepest ones is seen there.
-fn kind_of(mounts: &str, path: &Path) -> Option<String> {
-    let seen = mounts.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let point = PathBuf::from(unescape(before.split(' ').nth(4)?.as_bytes()));
+fn kind_of(mounts: &[u8], path: &Path) -> Option<String> {
+    let seen = mounts.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let point = PathBuf::from(unescape(fields.nth(4)?));
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
         let depth = path.starts_with(&point).then(|| point.components().count())?;
-        Some((depth, after.split(' ').next()?.to_owned()))
+        Some((depth, String::from_utf8_lossy(kind).into_owned()))
     });
     seen.max_by_key(|(depth, _)| *depth).map(|(_, kind)| kind)
 }
@@ -82,7 +83,9 @@ mod tests {
 
     #[test]
     fn the_deepest_mount_above_a_path_counts_and_of_two_there_the_last() {
-        let mounts = "1 0 8:1 / / rw - ext4 /dev/a rw\n\
+        // One point is no UTF-8: with it nothing was known of any.
+        let mounts = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+             5 1 0:5 / /\xff rw - xfs /dev/b rw\n\
              2 1 0:2 / /mnt rw shared:1 - tmpfs none rw\n\
              3 1 0:3 / /mnt/a\\040b rw - fuse.strake strake rw\n\
              4 1 0:4 / /mnt rw - nfs4 host:/ rw\n";

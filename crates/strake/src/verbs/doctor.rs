@@ -347,7 +347,10 @@ async fn whose(source: &str, asking: &Managers, cluster: &str) -> Whose {
 
 fn probe_mount(path: &Path) -> std::io::Result<()> {
     rustix::fs::statvfs(path)?;
-    std::fs::read_dir(path)?.next().transpose()?;
+    // What is bound from a mount may be a file.
+    if std::fs::metadata(path)?.is_dir() {
+        std::fs::read_dir(path)?.next().transpose()?;
+    }
     Ok(())
 }
 
@@ -378,6 +381,16 @@ mod tests {
         let mut report = Report { findings: Vec::new(), json: true };
         reach(&address, None, &mut report).await;
         assert_eq!(report.worst(), Health::Fine);
+    }
+
+    /// A file that was bound from a mount was held for a mount that is dead.
+    #[test]
+    fn a_mount_that_is_a_file_is_looked_at_as_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert!(probe_mount(&file).is_ok() && probe_mount(dir.path()).is_ok());
+        assert!(probe_mount(&dir.path().join("none")).is_err());
     }
 
     /// It was told that it speaks without encryption.

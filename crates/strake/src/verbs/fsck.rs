@@ -110,7 +110,7 @@ pub async fn run(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let report = run.end(looked.as_ref().err());
     if looked.is_ok() || report.says_more() {
         match flags.json {
-            true => output::json(&report)?,
+            true => output::json(&report).map_err(failed)?,
             false => show(&report),
         }
     }

@@ -309,7 +309,7 @@ struct Bound(PathBuf);
 impl Bound {
     fn new(from: &Path, to: PathBuf) -> Self {
         match from.is_dir() {
-            true => std::fs::create_dir(&to).unwrap(),
+            true => std::fs::create_dir_all(&to).unwrap(),
             false => std::fs::write(&to, "").unwrap(),
         }
         rustix::mount::mount_bind(from, &to).expect("root binds");
@@ -327,6 +327,32 @@ impl Drop for Bound {
     }
 }
 
+/// What the layout of a directory says itself.
+fn chunk_size(path: &Path) -> Option<u64> {
+    let shown = succeed(["layout", "get", "--json", &path.display().to_string()]);
+    let layout: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    layout["chunk_size"].as_u64()
+}
+
+/// The mount with the longest path counted, also where nothing of it was to be seen: its volume was changed.
+#[test]
+fn what_is_bound_over_a_mount_is_itself_to_the_verbs() {
+    let home = Home::new();
+    home.up(&[]);
+    succeed(["volume", "create", "other", "--cluster", &home.address()]);
+    std::fs::create_dir_all(home.at("over/sub")).unwrap();
+    let below = home.directory.path().join("below");
+    let sub = below.join("sub");
+    std::fs::create_dir_all(&sub).unwrap();
+    let hidden = mount_volume(&home.address(), "other", &sub, "");
+    let over = Bound::new(&home.at("over"), below);
+    succeed(["layout", "set", "--chunk-size", "64K", &sub.display().to_string()]);
+    assert_eq!(chunk_size(&home.at("over/sub")), Some(64 << 10));
+    // It can be taken away only where it is seen.
+    drop(over);
+    drop(hidden);
+}
+
 /// It was taken for the root of what is mounted, whose layout was set.
 #[test]
 fn what_is_bound_from_a_mount_is_itself_to_the_verbs() {
@@ -336,11 +362,6 @@ fn what_is_bound_from_a_mount_is_itself_to_the_verbs() {
     std::fs::write(home.at("a/f"), "x").unwrap();
     let at = |name: &str| home.directory.path().join(name);
     std::fs::create_dir(at("top")).unwrap();
-    let chunk_size = |path: &Path| {
-        let shown = succeed(["layout", "get", "--json", &path.display().to_string()]);
-        let layout: serde_json::Value = serde_json::from_str(&shown).unwrap();
-        layout["chunk_size"].as_u64()
-    };
     let mount = mount_volume(&home.address(), "main/a", &at("top"), "");
     let bound = Bound::new(&home.at("a/b"), at("bound"));
     succeed(["layout", "set", "--chunk-size", "64K", &bound.path()]);

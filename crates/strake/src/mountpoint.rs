@@ -15,21 +15,33 @@ pub struct Mount {
     pub path: PathBuf,
     /// What is mounted.
     pub source: String,
+    /// The device on which everything in it lies, and nothing else does.
+    pub device: u64,
 }
 
 /// Mounts of ours that this process can see, in the order of mounting.
 pub fn ours() -> Vec<Mount> {
-    let table = std::fs::read("/proc/self/mounts").unwrap_or_default();
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     table.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 fn parse(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|&byte| byte == b' ');
-    let (source, path, kind) = (fields.next()?, fields.next()?, fields.next()?);
-    (kind == FILE_SYSTEM_TYPE.as_bytes()).then(|| Mount {
+    let mut fields = line.split(|&byte| byte == b' ').skip(2);
+    let (device, _root, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let (kind, source) = (fields.next()?, fields.next()?);
+    let device = device_of(device).filter(|_| kind == FILE_SYSTEM_TYPE.as_bytes())?;
+    Some(Mount {
         path: unescape(path).into(),
         source: unescape(source).to_string_lossy().into_owned(),
+        device,
     })
+}
+
+/// A device as files tell of it, of how the table writes it: `0:52`.
+fn device_of(field: &[u8]) -> Option<u64> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// True if nobody answers at this mount any more: its process has died.
@@ -68,12 +80,15 @@ mod tests {
 
     #[test]
     fn only_our_mounts_are_listed() {
-        let ours = parse(b"main /mnt/a\\040b fuse.strake rw,user_id=0 0 0").unwrap();
-        assert_eq!(ours, Mount { path: "/mnt/a b".into(), source: "main".into() });
-        assert_eq!(parse(b"tmpfs /tmp tmpfs rw 0 0"), None);
+        let mount = |path: &str, source: &str, device| {
+            Some(Mount { path: path.into(), source: source.into(), device })
+        };
+        let ours = parse(b"31 1 0:52 / /mnt/a\\040b rw shared:7 - fuse.strake main rw,user_id=0");
+        assert_eq!(ours, mount("/mnt/a b", "main", 52));
+        assert_eq!(parse(b"32 1 0:53 / /tmp rw - tmpfs tmpfs rw"), None);
         // Behind a `#` no socket was found.
-        let ours = parse(b"unix:/srv/a\\0431/s:/main /mnt fuse.strake rw 0 0").unwrap();
-        assert_eq!(ours, Mount { path: "/mnt".into(), source: "unix:/srv/a#1/s:/main".into() });
+        let ours = parse(b"33 1 0:300 / /mnt rw - fuse.strake unix:/srv/a\\0431/s:/main rw");
+        assert_eq!(ours, mount("/mnt", "unix:/srv/a#1/s:/main", rustix::fs::makedev(0, 300)));
     }
 
     #[test]

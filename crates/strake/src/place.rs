@@ -50,23 +50,13 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
         return Ok(Found { place, attr });
     }
     let metadata = std::fs::metadata(path).context(|| path.into())?;
-    let full = Path::new(path).canonicalize().context(|| path.into())?;
-    let mounts = mountpoint::ours().into_iter();
-    let mount =
-        mounts.filter(|m| full.starts_with(&m.path)).max_by_key(|m| m.path.as_os_str().len());
+    // Not by the path: what is bound over a mount hides it.
+    let mount = mountpoint::ours().into_iter().find(|mount| mount.device == metadata.dev());
     let mount = mount.ok_or_else(|| {
         Failure::new(format!("{path} does not lie in a Strake mount"))
             .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
     })?;
     let source = source_of(&mount)?;
-    let top = std::fs::metadata(&mount.path).context(|| mount.path.display().to_string())?;
-    if top.dev() != metadata.dev() {
-        let above = mount.path.display();
-        return Err(Failure::new(format!(
-            "{path} lies in another file system, which is mounted below {above}"
-        ))
-        .next("give a path of the Strake mount itself, or ADDR:/VOLUME/PATH"));
-    }
     let place = open(&source, cluster, verb).await?;
     // The kernel calls the root of every mount inode 1, also where that is a directory of the volume. The top of what is
     // bound from a mount is no root: it has its own number.
@@ -157,9 +147,13 @@ impl<'a> Paths<'a> {
         for mount in mounts {
             // Nothing is read or written through a mount that is dead.
             let Ok(top) = std::fs::metadata(&mount.path) else { continue };
+            // Nor through one that something else hides.
+            if top.dev() != mount.device {
+                continue;
+            }
             source_of(&mount)?;
             if let Location::Remote(mounted) = self.locate(&mount.source).await? {
-                let seen = self.clients.see_through(top.dev(), &mounted).await;
+                let seen = self.clients.see_through(mount.device, &mounted).await;
                 seen.context(|| mount.path.display().to_string())?;
             }
         }

@@ -188,6 +188,11 @@ pub fn volume_named(map: &MapView, name: &str) -> Outcome<manager::Volume> {
     })
 }
 
+/// True if the manager hears from a server.
+pub fn is_up(map: &ClusterMap, server: u32) -> bool {
+    map.servers.iter().any(|one| one.id == server && one.up)
+}
+
 /// The names of all volumes that are not being deleted.
 pub fn volume_names(map: &ClusterMap) -> Vec<String> {
     map.living().map(|v| v.spec.name.clone()).collect()
@@ -195,8 +200,7 @@ pub fn volume_names(map: &ClusterMap) -> Vec<String> {
 
 /// The same of those whose metadata server is up.
 pub fn served_volume_names(map: &ClusterMap) -> Vec<String> {
-    let is_up = |id| map.servers.iter().any(|server| server.id == id && server.up);
-    let served = map.living().filter(|volume| is_up(volume.meta_server));
+    let served = map.living().filter(|volume| is_up(map, volume.meta_server));
     served.map(|volume| volume.spec.name.clone()).collect()
 }
 

@@ -5,7 +5,7 @@
 //! object, next command: [`failure`]), and the exit code.
 //!
 //! * [`node`] assembles a server from stores and roles, and keeps it in the cluster.
-//! * [`cluster`] finds and connects to a cluster; [`place`] opens a path in a volume.
+//! * [`cluster`] finds and connects to a cluster; [`place`] opens a path in a volume, and [`asked`] many volumes.
 //! * [`servers`] and [`groups`]: what a cluster is made of, in words; [`copy_notes`]: what copies do not protect.
 //! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
 //! * [`soundness`] and [`scrub_report`]: which files are damaged, what was made of it, and how that is told.
@@ -22,6 +22,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 pub mod address;
+pub mod asked;
 pub mod capacity;
 pub mod cli;
 pub mod cluster;

@@ -1,5 +1,6 @@
 //! `strake df`: what volumes hold, and the room of targets.
 
+use crate::asked::{AT_ONCE, Asked};
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{self, Outcome};
 use crate::verbs::target::state_of;
@@ -11,9 +12,6 @@ use std::sync::Arc;
 use strake_client::VolumeSpace;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Target};
-
-/// Volumes that are asked at once: one that does not answer is waited for.
-const ASKED_AT_ONCE: usize = 16;
 
 /// Flags of `strake df`.
 #[derive(Args, Debug)]
@@ -61,9 +59,11 @@ impl Row {
 pub async fn run(flags: &DfFlags, cluster: &ClusterFlags) -> Outcome {
     let view = cluster.connect().await?;
     let names = cluster::named_or_all(&view.current(), &flags.volumes);
-    let asked = stream::iter(names.iter().map(|name| row(&view, name))).buffered(ASKED_AT_ONCE);
+    let asked = Asked::of(&view);
+    let answers = names.iter().map(|name| row(&view, &asked, name));
+    let answers: Vec<_> = stream::iter(answers).buffered(AT_ONCE).collect().await;
     let (mut rows, mut failed) = (Vec::new(), Ok(()));
-    for answer in asked.collect::<Vec<_>>().await {
+    for answer in answers {
         match answer {
             Ok(row) => rows.push(row),
             Err(failure) => failure::note(&mut failed, failure),
@@ -85,10 +85,8 @@ pub async fn run(flags: &DfFlags, cluster: &ClusterFlags) -> Outcome {
     failed
 }
 
-async fn row(view: &Arc<MapView>, name: &str) -> Outcome<Row> {
-    cluster::volume_named(view, name)?;
-    let space = space_of(view, name).await;
-    let space = space.map_err(|failure| failure.about(&format!("volume {name}")))?;
+async fn row(view: &Arc<MapView>, asked: &Asked<'_>, name: &str) -> Outcome<Row> {
+    let space = asked.answer(name, space_of(view, name)).await?;
     Ok(Row::new(name.to_owned(), &space))
 }
 

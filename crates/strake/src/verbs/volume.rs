@@ -129,7 +129,11 @@ impl View {
             ack: template.ack.unwrap_or_default().to_string(),
             min_copies: template.min_copies.unwrap_or(1),
             consistency: template.consistency.unwrap_or_default().to_string(),
-            distribution: template.distribution.as_ref().map(ToString::to_string).unwrap_or_default(),
+            distribution: template
+                .distribution
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
             groups: template.groups.iter().flatten().map(|g| g.0).collect(),
             inline_max: spec.inline_bytes_max.unwrap_or_default(),
             sync_always: spec.sync_always.unwrap_or_default(),

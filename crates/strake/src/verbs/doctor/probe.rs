@@ -1,6 +1,7 @@
 //! The probes of `strake doctor`: every metadata server and every target is really used.
 
 use super::{ANSWER_SECONDS_MAX, Report, millis};
+use crate::asked::{AT_ONCE, Asked};
 use crate::{cluster, groups, output};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -17,8 +18,6 @@ use strake_wire::message::manager::{ClusterMap, Group};
 const PROBE_BYTES: usize = 128 << 10;
 /// Volumes that are opened beside those in which something is made.
 const OTHERS_MAX: usize = 1_000;
-/// Of these, so many at once.
-const OTHERS_AT_ONCE: usize = 16;
 /// Of a metadata server with so many volumes that cannot be opened, no others are tried.
 const FAILURES_MAX: usize = 3;
 /// A clock that is off by more than this shows in times of files, and in `make`.
@@ -65,19 +64,20 @@ pub async fn other_volumes(view: &Arc<MapView>, map: &ClusterMap, report: &mut R
     let (mut opened, mut left) = (0, others.len().saturating_sub(OTHERS_MAX) as u64);
     let mut failures: BTreeMap<u32, usize> = BTreeMap::new();
     let others: Vec<(u32, String)> = others.into_iter().take(OTHERS_MAX).collect();
-    for some in others.chunks(OTHERS_AT_ONCE) {
+    let asked = Asked::of(view);
+    for some in others.chunks(AT_ONCE) {
         let has_failed = |server: &u32| failures.get(server).is_some_and(|&n| n >= FAILURES_MAX);
-        let asked: Vec<_> = some.iter().filter(|(server, _)| !has_failed(server)).collect();
-        left += (some.len() - asked.len()) as u64;
-        let answers = join_all(asked.iter().map(|(_, name)| open_other(view, name))).await;
-        for ((server, name), answer) in asked.into_iter().zip(answers) {
-            let Err(error) = answer else {
+        let tried: Vec<_> = some.iter().filter(|(server, _)| !has_failed(server)).collect();
+        left += (some.len() - tried.len()) as u64;
+        let answers = tried.iter().map(|(_, name)| asked.answer(name, open_and_leave(view, name)));
+        for ((server, _), answer) in tried.iter().zip(join_all(answers).await) {
+            let Err(failure) = answer else {
                 opened += 1;
                 continue;
             };
             *failures.entry(*server).or_default() += 1;
             let mend = "strake status; the log of its metadata server says more";
-            report.bad("volume", format!("volume {name}: {error}"), mend);
+            report.bad("volume", failure.cause, mend);
         }
     }
     if opened > 0 {
@@ -95,18 +95,6 @@ fn volumes_to_open(map: &ClusterMap) -> Vec<(u32, String)> {
     let served: BTreeSet<String> = cluster::served_volume_names(map).into_iter().collect();
     let living = map.living().map(|v| (v.meta_server, v.spec.name.clone()));
     living.filter(|(_, name)| served.contains(name) && !probed.contains(name)).collect()
-}
-
-/// Does not wait as long as others do: with many volumes that would take hours.
-async fn open_other(view: &Arc<MapView>, name: &str) -> Result<()> {
-    let limit = Duration::from_secs(ANSWER_SECONDS_MAX);
-    match tokio::time::timeout(limit, open_and_leave(view, name)).await {
-        Ok(done) => done,
-        Err(_) => {
-            let detail = format!("no answer within {ANSWER_SECONDS_MAX} s");
-            Err(Error::with(ErrorKind::TimedOut, detail))
-        }
-    }
 }
 
 async fn open_and_leave(view: &Arc<MapView>, name: &str) -> Result<()> {

@@ -52,9 +52,13 @@ struct Damaged {
 impl Named {
     /// Looks for them.
     pub async fn find(view: &Arc<MapView>, map: &ClusterMap, jobs: &[Job]) -> Self {
-        let found = timeout(SAMPLE_WAIT, damaged(view, map, jobs));
-        let ((stopped_files, lacking_files), damaged) = tokio::join!(by_groups(view, map), found);
-        Self { stopped_files, lacking_files, damaged_files: damaged.unwrap_or_default() }
+        let mut damaged = Vec::new();
+        let looked = timeout(SAMPLE_WAIT, look_at_damage(view, map, jobs, &mut damaged));
+        // What is known of damage when the time is over is told.
+        let ((stopped_files, lacking_files), _) = tokio::join!(by_groups(view, map), looked);
+        let damaged = damaged.iter().map(Damage::told);
+        let damaged_files = damaged.filter(|one| !one.sample.is_empty()).collect();
+        Self { stopped_files, lacking_files, damaged_files }
     }
 
     /// True if some file is known that cannot be read or written.
@@ -117,28 +121,46 @@ async fn by_groups(view: &Arc<MapView>, map: &ClusterMap) -> (Sample, Vec<Lackin
     (stopped, lacking.collect())
 }
 
-/// What the last scrubs of targets have left damaged there. Of damage that servers find by themselves no job tells.
-async fn damaged(view: &Arc<MapView>, map: &ClusterMap, jobs: &[Job]) -> Vec<Damaged> {
+/// What the last scrub of a target has left damaged there, a finding of each of some files.
+struct Damage {
+    target: u32,
+    job: u64,
+    findings: Vec<Finding>,
+}
+
+impl Damage {
+    /// By the names that are known.
+    fn told(&self) -> Damaged {
+        let named = self.findings.iter().filter_map(|one| one.paths.first().cloned());
+        let mut sample = Sample::of(named);
+        sample.more |= self.findings.iter().any(|one| one.paths.is_empty());
+        Damaged { target: self.target, job: self.job, sample }
+    }
+}
+
+/// Notes what the last scrubs of targets have left damaged there, and then the names of the files. Of damage that servers
+/// find by themselves no job tells.
+async fn look_at_damage(
+    view: &Arc<MapView>,
+    map: &ClusterMap,
+    jobs: &[Job],
+    damaged: &mut Vec<Damage>,
+) {
     let is_hurt = |id: &u32| {
         map.targets.iter().any(|t| t.id == *id && t.spec.scrub.is_some_and(|scrub| scrub.left > 0))
     };
-    let mut found = Vec::new();
     for (target, id) in
         last_scrubs(jobs).into_iter().filter(|(id, _)| is_hurt(id)).take(TARGETS_MAX)
     {
         // Jobs that have ended are forgotten one day.
         let Ok(job) = jobs::fetch_one(view, id).await else { continue };
         let told = job.scrubs.iter().flat_map(|one| &one.findings).map(Finding::from_told);
-        let mut findings = one_of_each_file(target, told);
-        if let Err(failure) = soundness::name_files(view, &mut findings).await {
-            tracing::debug!("not all damaged files of target {target} are named: {failure}");
-        }
-        let mut sample = Sample::of(findings.iter().filter_map(|one| one.paths.first().cloned()));
-        sample.more |= findings.iter().any(|one| one.paths.is_empty());
-        found.push(Damaged { target, job: id, sample });
+        damaged.push(Damage { target, job: id, findings: one_of_each_file(target, told) });
     }
-    found.retain(|one| !one.sample.is_empty());
-    found
+    let findings = damaged.iter_mut().flat_map(|one| &mut one.findings);
+    if let Err(failure) = soundness::name_files(view, findings).await {
+        tracing::debug!("not all damaged files are named: {failure}");
+    }
 }
 
 /// The last scrub of each target, if it has left damage.
@@ -230,5 +252,10 @@ mod tests {
         ];
         let left = one_of_each_file(1, told.into_iter());
         assert_eq!(left.iter().map(|one| one.chunk.ino.0).collect::<Vec<_>>(), [7]);
+        // Without any name nothing was said.
+        let mut damage = Damage { target: 1, job: 2, findings: left };
+        assert_eq!(damage.told().sample, sample(&[], true));
+        damage.findings[0].paths = vec![":/main/a".to_owned()];
+        assert_eq!(damage.told().sample, sample(&[":/main/a"], false));
     }
 }

@@ -8,11 +8,13 @@ use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use strake_client::{OpenFlags, Volume};
+use strake_client::{OpenFile, OpenFlags, Volume};
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Credentials, Error, ErrorKind, GroupId, Ino, Result};
+use strake_types::{
+    ChunkIndex, Credentials, Distribution, Error, ErrorKind, GroupId, Ino, Result, TargetId,
+};
 use strake_wire::map::MapView;
-use strake_wire::message::manager::{ClusterMap, Group};
+use strake_wire::message::manager::{ClusterMap, Group, Target};
 
 /// Bytes written to each target: more than may lie inside an inode.
 const PROBE_BYTES: usize = 128 << 10;
@@ -20,6 +22,8 @@ const PROBE_BYTES: usize = 128 << 10;
 const OTHERS_MAX: usize = 1_000;
 /// Of a metadata server with so many volumes that cannot be opened, no others are tried.
 const FAILURES_MAX: usize = 3;
+/// Time between two looks at a copy that may not answer yet.
+const LOOK: Duration = Duration::from_millis(20);
 /// A clock that is off by more than this shows in times of files, and in `make`.
 const SKEW_MS_MAX: i64 = 1_000;
 
@@ -131,7 +135,7 @@ async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {
 pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
     let Some((_, name)) = volumes_to_probe(map).into_iter().next() else { return };
     for target in &map.targets {
-        let subject = format!("target {} ({})", target.id, target.spec.path);
+        let subject = named(target);
         // That was told of.
         if !target.spec.poisoned.is_empty() {
             continue;
@@ -141,32 +145,60 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
             report.warn("target", format!("{subject} is down"), "start its server again");
             continue;
         }
-        let Some(group) = group_to_probe(map, target.id) else {
+        let group = group_to_probe(map, target.id).and_then(|group| map.group(group));
+        let Some(group) = group else {
             let why = "no group in which files are, or would be now, has it in sync";
             report.ok("target", format!("{subject}: not written to, as {why}"));
             continue;
         };
-        let began = Instant::now();
-        match probe_target(view, &name, group).await {
-            Ok(true) => {
-                let about =
-                    format!("{subject}: wrote, synced, read, removed ({:.1} ms)", millis(began));
-                report.ok("target", about);
-            }
-            Ok(false) => {
-                let mend = format!("strake scrub {}; check the disk", target.id);
-                report.bad(
-                    "target",
-                    format!("{subject} gives back other bytes than were written"),
-                    mend,
-                );
-            }
-            Err(error) => {
-                let mend = format!("strake status; the log of server {} says more", target.server);
-                report.bad("target", format!("{subject}: {error}"), mend);
-            }
-        }
+        one_target(view, &name, (target, group), report).await;
     }
+}
+
+fn named(target: &Target) -> String {
+    format!("target {} ({})", target.id, target.spec.path)
+}
+
+/// Writes to a target in one of its groups, and says what came of it.
+async fn one_target(
+    view: &Arc<MapView>,
+    volume: &str,
+    (target, group): (&Target, &Group),
+    report: &mut Report,
+) {
+    let subject = named(target);
+    let members: Vec<String> = group.members.iter().map(u32::to_string).collect();
+    let among = format!("group {} (targets {})", group.id, members.join(", "));
+    let began = Instant::now();
+    let probed = probe_target(view, volume, GroupId(group.id), TargetId(target.id)).await;
+    let took = millis(began);
+    // Where it fails the others of its group go on without it, and what was asked for is done.
+    let after = cluster::fresh_map(view).await.ok();
+    let fault = after.and_then(|after| fault_of(&after, GroupId(group.id), target.id));
+    let log = format!("strake status; the log of server {} says more", target.server);
+    match (fault, probed) {
+        (Some(fault), _) => report.bad("target", format!("{subject} {fault}"), log),
+        (None, Ok(true)) => {
+            let about = format!("{subject}: wrote, synced, read, removed ({took:.1} ms)");
+            report.ok("target", about);
+        }
+        (None, Ok(false)) => {
+            let about = format!("{subject} gives back other bytes than were written to {among}");
+            let mend = format!("strake scrub {}; check their disks", members.join(" "));
+            report.bad("target", about, mend);
+        }
+        (None, Err(error)) => report.bad("target", format!("{subject}, in {among}: {error}"), log),
+    }
+}
+
+/// What is the matter with a target that was in sync in a group before it was written to there, as the map says after that.
+fn fault_of(after: &ClusterMap, group: GroupId, target: u32) -> Option<String> {
+    let spec = after.targets.iter().find(|one| one.id == target).map(|one| &one.spec);
+    if let Some(spec) = spec.filter(|spec| !spec.poisoned.is_empty()) {
+        return Some(format!("takes no writes: {}", spec.poisoned));
+    }
+    let in_sync = after.group(group).is_some_and(|group| group.in_sync().contains(&target));
+    (!in_sync).then(|| format!("was taken out of group {group} while it was written to"))
 }
 
 /// The group in which a target is written to. One of one copy into which nothing was ever put stays so, unless files of some
@@ -179,14 +211,25 @@ fn group_to_probe(map: &ClusterMap, target: u32) -> Option<GroupId> {
     best.map(|group| GroupId(group.id))
 }
 
-/// True if what was read is what was written. Two clients, so that the bytes come from a member of the group.
-async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result<bool> {
+/// True if what the target has is what was written to its group. Two clients, so that the bytes come from there.
+async fn probe_target(
+    view: &Arc<MapView>,
+    name: &str,
+    group: GroupId,
+    target: TargetId,
+) -> Result<bool> {
     let (writer, reader) = (open(view, name).await?, open(view, name).await?);
     let cred = Credentials::root();
     let (attr, file) = writer.tmpfile(&cred, Ino::ROOT, 0o600, 0, OpenFlags::READ_WRITE).await?;
-    // Of a copy that is away is told elsewhere.
-    let (groups, min_copies) = (Some(vec![group]), Some(1));
-    let template = LayoutTemplate { groups, min_copies, ..LayoutTemplate::default() };
+    let template = LayoutTemplate {
+        groups: Some(vec![group]),
+        // Of a copy that is away is told elsewhere.
+        min_copies: Some(1),
+        // One chunk has it all.
+        chunk_size: Some(PROBE_BYTES as u64),
+        distribution: Some(Distribution::SimpleStripe),
+        ..LayoutTemplate::default()
+    };
     writer.set_template(&cred, attr.ino, &template).await?;
     // The handle of before knows the layout of before. It is closed last: nothing else keeps a file without a name.
     let (before, file) = (file, writer.open(&cred, attr.ino, OpenFlags::READ_WRITE).await?);
@@ -195,7 +238,7 @@ async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result
     writer.write(&file, 0, pattern.clone()).await?;
     writer.fsync(&file, false).await?;
     let seen = reader.open(&cred, attr.ino, OpenFlags::READ).await?;
-    let data = reader.read(&seen, 0, PROBE_BYTES as u32).await?.into_bytes();
+    let data = copy_of(&reader, &seen, target).await?;
     reader.release(&seen).await?;
     writer.release(&file).await?;
     writer.release(&before).await?;
@@ -204,11 +247,27 @@ async fn probe_target(view: &Arc<MapView>, name: &str, group: GroupId) -> Result
     Ok(data == pattern)
 }
 
+/// What a target itself has of the chunk: whoever just reads a file is answered by any member of its group.
+async fn copy_of(reader: &Volume, file: &Arc<OpenFile>, target: TargetId) -> Result<Bytes> {
+    let end = Instant::now() + Duration::from_secs(ANSWER_SECONDS_MAX);
+    loop {
+        let read = reader.read_copy(file, ChunkIndex(0), target, 0, PROBE_BYTES as u64).await;
+        match read {
+            // Those that follow hear a moment later that all have it.
+            Err(error) if error.is_passing() && Instant::now() < end => {
+                reader.map().hurry();
+                tokio::time::sleep(LOOK).await;
+            }
+            read => return read,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use strake_wire::message::common::Template;
-    use strake_wire::message::manager::{Volume, VolumeSpec};
+    use strake_wire::message::manager::{TargetSpec, Volume, VolumeSpec};
 
     /// A group of one copy was probed first, and what had been nothing counted as lost with its target.
     #[test]
@@ -242,5 +301,27 @@ mod tests {
         assert_eq!(group_to_probe(&map, 2), Some(single(1)), "only it can give that back");
         map.groups[3].in_sync = vec![2];
         assert_eq!(group_to_probe(&map, 1), Some(second));
+    }
+
+    /// It was well: others of the group had taken what was written.
+    #[test]
+    fn a_target_that_was_taken_out_while_it_was_written_to_is_not_well() {
+        let id = GroupId::of_class(2, 0);
+        let group = Group { id: id.0, members: vec![1, 2], ..Group::default() };
+        let target = |id| Target { id, up: true, ..Target::default() };
+        let mut map = ClusterMap {
+            groups: vec![group],
+            targets: vec![target(1), target(2)],
+            ..ClusterMap::default()
+        };
+        let well = |map: &ClusterMap| [1, 2].map(|target| fault_of(map, id, target).is_none());
+        assert_eq!(well(&map), [true, true]);
+        map.groups[0].in_sync = vec![2];
+        assert_eq!(well(&map), [false, true]);
+        map.groups[0].in_sync = vec![1, 2];
+        map.targets[0].spec = TargetSpec { poisoned: "EIO".into(), ..TargetSpec::default() };
+        assert_eq!(fault_of(&map, id, 1).unwrap(), "takes no writes: EIO");
+        map.groups.clear();
+        assert_eq!(well(&map), [false, false]);
     }
 }

@@ -74,14 +74,14 @@ impl<'a> Asked<'a> {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::sync::Arc;
     use strake_wire::caller::{CallerOptions, Callers};
     use strake_wire::message::manager::{ClusterMap, Server, Volume, VolumeSpec};
 
     /// A map in which server 1 is away with volume `away`, and server 2 is there with `main`.
-    pub fn half_away() -> Arc<MapView> {
+    pub(crate) fn half_away() -> Arc<MapView> {
         let server = |id| Server { id, up: id == 2, meta: true, ..Server::default() };
         let volume = |id, name: &str| Volume {
             id,

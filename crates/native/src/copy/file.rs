@@ -1,6 +1,6 @@
 //! Copying one file.
 
-use super::partial::{PARTIAL_BYTES_MIN, partial_name, reliable};
+use super::partial::{PARTIAL_BYTES_MIN, aside_name, partial_name, reliable};
 use super::{Job, Task, onto_itself};
 use crate::attributes::Inode;
 use crate::contents::{Contents, Pool, read_small};
@@ -107,24 +107,48 @@ impl Job {
         from: &Source,
         there: Option<Info>,
     ) -> Result<()> {
+        let kind = there.map(|there| there.kind);
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
-        let is_link = there.as_ref().is_some_and(|there| there.kind == FileKind::Symlink);
-        if let Source::Open(from) = from
-            && !is_link
-            && task.info.length >= PARTIAL_BYTES_MIN
-        {
-            let partial = task.to.directory.name(partial_name(&task.to.name, &task.info));
-            self.copy_large(task, from, &partial).await?;
-            partial.rename(&task.to.name).await?;
-            self.place(&task.to);
-            return Ok(());
+        let is_link = kind == Some(FileKind::Symlink);
+        match from {
+            Source::Open(from) if !is_link && task.info.length >= PARTIAL_BYTES_MIN => {
+                let partial = task.to.directory.name(partial_name(&task.to.name, &task.info));
+                self.copy_large(task, from, &partial).await?;
+                partial.rename(&task.to.name).await?;
+                self.place(&task.to);
+                Ok(())
+            }
+            _ if kind == Some(FileKind::File) => self.copy_aside(task, from).await,
+            _ => {
+                let to = self.create(task, &task.to, is_link).await?;
+                self.copy_whole(task, from, &task.to, &to).await?;
+                self.sync_led_to(task, is_link).await
+            }
         }
-        let has_names = |there: Info| there.kind == FileKind::File && there.nlink > 1;
-        if self.options.archive && there.is_some_and(has_names) {
-            // Its other names are those of other copies, which are not to change with it. (A large one is replaced.)
-            task.to.remove(false).await?;
+    }
+
+    /// Copies a regular file in place of another one, which stays, with all its names, until all of the new one is there: a
+    /// source may be opened, and not be read.
+    async fn copy_aside(self: &Arc<Self>, task: &Task, from: &Source) -> Result<()> {
+        use ErrorKind::{AccessDenied, NotPermitted};
+        let aside = task.to.directory.name(aside_name(&task.to.name));
+        let to = match self.create(task, &aside, false).await {
+            // Whoever may write to the file and not to its directory has no other way.
+            Err(error) if matches!(error.kind, AccessDenied | NotPermitted) => {
+                let to = self.create(task, &task.to, false).await?;
+                return self.copy_whole(task, from, &task.to, &to).await;
+            }
+            to => to?,
+        };
+        let placed = match self.copy_whole(task, from, &aside, &to).await {
+            Ok(()) => aside.rename(&task.to.name).await,
+            failed => failed,
+        };
+        if placed.is_err() {
+            // The first error is the one to be told.
+            let _left = aside.remove(false).await;
         }
-        self.copy_whole(task, from, is_link).await
+        placed
     }
 
     /// Mode of a new file before [`Job::finish`].
@@ -133,18 +157,26 @@ impl Job {
         if self.options.preserve { 0o600 } else { info.mode & 0o777 }
     }
 
-    async fn copy_whole(self: &Arc<Self>, task: &Task, from: &Source, to_link: bool) -> Result<()> {
-        let mode = self.mode(&task.info);
-        let to = Contents::create(&task.to, mode, true, to_link, &self.pool).await?;
+    async fn create(&self, task: &Task, name: &Name, to_link: bool) -> Result<Contents> {
+        Contents::create(name, self.mode(&task.info), true, to_link, &self.pool).await
+    }
+
+    /// Copies all to what was created empty under a name.
+    async fn copy_whole(
+        self: &Arc<Self>,
+        task: &Task,
+        from: &Source,
+        name: &Name,
+        to: &Contents,
+    ) -> Result<()> {
         let copied = match from {
-            Source::Whole(bytes) => self.write_whole(task, bytes, &to).await,
-            Source::Open(from) => match self.copy_from(task, from, &to, 0).await {
+            Source::Whole(bytes) => self.write_whole(task, bytes, to).await,
+            Source::Open(from) => match self.copy_from(task, from, to, 0).await {
                 Ok(end) if end < task.info.length => Err(ErrorKind::Interrupted.into()),
                 copied => copied.map(drop),
             },
         };
-        self.finish(task, &task.to, &to, copied).await?;
-        self.sync_led_to(task, to_link).await
+        self.finish(task, name, to, copied).await
     }
 
     /// A link that led nowhere may lead to a new name now, which is synced if that is asked for.

@@ -19,7 +19,17 @@ const SUFFIX: &str = ".strake-partial";
 
 /// Name under which a copy of `info` to `name` grows.
 pub(super) fn partial_name(name: &[u8], info: &Info) -> Bytes {
-    let identity = format!("-{:x}{}", info.length, ending(info.mtime));
+    name_of(name, info.length, info.mtime)
+}
+
+/// Name under which a smaller copy grows that is to replace another file. Nobody goes on with it: it says nothing of the source, so
+/// that the next copy to `name` takes the place of one that was killed.
+pub(super) fn aside_name(name: &[u8]) -> Bytes {
+    name_of(name, 0, Timestamp::default())
+}
+
+fn name_of(name: &[u8], length: u64, mtime: Timestamp) -> Bytes {
+    let identity = format!("-{length:x}{}", ending(mtime));
     let mut partial = stem(name, identity.len());
     partial.extend_from_slice(identity.as_bytes());
     partial.into()

@@ -92,6 +92,50 @@ async fn a_source_that_cannot_be_opened_takes_nothing_away() {
     }
 }
 
+/// It was emptied at once, and one of several names was taken away.
+#[tokio::test]
+async fn a_source_that_cannot_be_read_to_its_end_takes_nothing_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for name in ["plain", "one"] {
+        fs::write(at(name), "old").unwrap();
+    }
+    fs::hard_link(at("one"), at("other")).unwrap();
+    for length in [2 << 20, 17 << 20] {
+        for to in ["plain", "one"] {
+            fs::write(at("source"), vec![1; length]).unwrap();
+            let task = found(&at("source"), &at(to)).await;
+            let job = job(CopyOptions { resume: false, ..archive() });
+            // As if it had become shorter when it was open already.
+            fs::File::options().write(true).open(at("source")).unwrap().set_len(1 << 20).unwrap();
+            let error = job.copy_file(&task).await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Stale, "{length} to {to}: {error}");
+            for name in ["plain", "one", "other"] {
+                assert_eq!(fs::read(at(name)).unwrap(), b"old", "{length} to {to}: {name}");
+            }
+            assert_eq!(fs::metadata(at("one")).unwrap().nlink(), 2, "{length} to {to}");
+            assert!(!at(&format!(".{to}-0-0.0.strake-partial")).exists(), "{length} to {to}");
+        }
+    }
+}
+
+/// The other names of a copy are those of other files by now.
+#[tokio::test]
+async fn a_small_file_is_replaced_when_the_new_one_is_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("source"), "new").unwrap();
+    fs::write(at("one"), "old").unwrap();
+    fs::hard_link(at("one"), at("other")).unwrap();
+    // Of a copy that was killed.
+    fs::write(at(".one-0-0.0.strake-partial"), "much longer than the new one").unwrap();
+    let task = found(&at("source"), &at("one")).await;
+    job(archive()).copy_file(&task).await.unwrap();
+    assert_eq!(fs::read(at("one")).unwrap(), b"new");
+    assert_eq!(fs::read(at("other")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+}
+
 /// The first one was the end of the copy.
 #[tokio::test]
 async fn what_vanishes_from_a_tree_is_no_failure_and_all_else_is_copied() {

@@ -8,10 +8,12 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::Arc;
 use strake_client::{OpenFile, OpenFlags, SeekTo, Volume};
-use strake_types::{Credentials, ErrorKind, Ino, Result, SetAttr};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr};
 
 /// Free buffers kept by one pool.
 const FREE_MAX: usize = 64;
@@ -65,8 +67,8 @@ impl Contents {
     pub(crate) async fn open(name: &Name, info: &Info, pool: &Arc<Pool>) -> Result<Self> {
         let opened = match &name.directory {
             Directory::Local(_) => {
-                let path = name.local_path().unwrap_or_default();
-                let file = blocking(move || File::open(path)).await;
+                let (path, info) = (name.local_path().unwrap_or_default(), info.clone());
+                let file = blocking(move || open_same(&path, &info)).await.and_then(still_there);
                 file.map(|file| Contents::Local(Arc::new(file), pool.clone()))
             }
             Directory::Remote(r) => {
@@ -272,28 +274,54 @@ fn found_locally(
     }
 }
 
-fn read_full(file: &File, bytes: &mut [u8], offset: u64) -> std::io::Result<usize> {
+fn read_full(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < bytes.len() {
         match file.read_at(&mut bytes[done..], offset + done as u64) {
             Ok(0) => break,
             Ok(len) => done += len,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
     Ok(done)
 }
 
-/// Reads a whole small file of this machine in one go.
-pub(crate) async fn read_small(name: &Name) -> Result<Option<Bytes>> {
-    match name.local_path() {
-        None => Ok(None),
-        Some(path) => {
-            let bytes = local::blocking(move || std::fs::read(path)).await;
-            bytes.map(|bytes| Some(bytes.into())).map_err(|error| name.about(error))
-        }
+/// Opens a file of this machine; none if its name stands for another one by now.
+fn open_same(path: &Path, info: &Info) -> io::Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    if info.kind == FileKind::File {
+        // That may be a pipe, to which nobody writes.
+        options.custom_flags(OFlags::NONBLOCK.bits() as i32);
     }
+    let file = options.open(path)?;
+    let found = file.metadata()?;
+    Ok(((found.dev(), found.ino()) == (info.device, info.ino)).then_some(file))
+}
+
+fn still_there<T>(opened: Option<T>) -> Result<T> {
+    opened.ok_or_else(|| Error::with(ErrorKind::Stale, "another file has taken its place"))
+}
+
+/// Opens a small file of this machine and reads all of it in one go.
+pub(crate) async fn read_small(
+    name: &Name,
+    info: &Info,
+    pool: &Arc<Pool>,
+) -> Result<Option<(Contents, Bytes)>> {
+    let Some(path) = name.local_path() else { return Ok(None) };
+    // What the kernel shows as empty files may be none.
+    let most = if info.length == 0 { u64::MAX } else { info.length };
+    let info = info.clone();
+    let reading = blocking(move || {
+        let Some(file) = open_same(&path, &info)? else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(info.length as usize + 1);
+        (&file).take(most).read_to_end(&mut bytes)?;
+        Ok(Some((file, bytes)))
+    });
+    let read = reading.await.and_then(still_there).map_err(|error| name.about(error));
+    read.map(|(file, bytes)| Some((Contents::Local(Arc::new(file), pool.clone()), bytes.into())))
 }
 
 #[cfg(test)]

@@ -21,26 +21,33 @@ fn is_refusal(error: &Error) -> bool {
 
 impl Job {
     /// Gives what lies under `name`, the copy or what becomes it, the attributes that are asked for. The times come
-    /// last: who finds them finds the others as well. Those of a file that was just `written` are set by that: its
-    /// name may be another file's by now.
+    /// last: who finds them finds the others as well. Where a file was just `copied`, from one to the other, they are
+    /// taken and set by these: the names may be other files' by now, or nobody's.
     pub(super) async fn finish_attributes(
         &self,
         task: &Task,
         name: &Name,
-        written: Option<&Contents>,
+        copied: Option<(&Contents, &Contents)>,
     ) -> Result<()> {
         let info = &task.info;
         if !self.options.preserve && !self.options.resume {
             return Ok(());
         }
-        let to = match written {
-            Some(written) => {
+        let to = match copied {
+            Some((_, written)) => {
                 Inode::of_contents(written).await.map_err(|error| name.about(error))?
             }
             None => Inode::copy_of(info.kind, name).await?,
         };
         let mode = match self.options.preserve {
-            true => self.preserve(task, &to).await.map_err(|error| name.about(error))?,
+            true => {
+                let from = match copied {
+                    Some((from, _)) if from.is_local() => Inode::of_contents(from).await,
+                    _ => Ok(Inode::of(&task.from, &task.info)),
+                };
+                let from = from.map_err(|error| task.from.about(error))?;
+                self.preserve(task, &from, &to).await.map_err(|error| name.about(error))?
+            }
             false => None,
         };
         use ErrorKind::{AccessDenied, NotPermitted};
@@ -57,11 +64,11 @@ impl Job {
 
     /// Owner and, if asked for, extended attributes, in this order: another owner takes some of them away. The mode that is
     /// to follow.
-    async fn preserve(&self, task: &Task, to: &Inode) -> Result<Option<u32>> {
+    async fn preserve(&self, task: &Task, from: &Inode, to: &Inode) -> Result<Option<u32>> {
         let info = &task.info;
         let owned = to.set_owner(info.uid, info.gid).await?;
         if self.options.archive {
-            let mut lacks = self.copy_xattrs(task, to).await?;
+            let mut lacks = copy_xattrs(from, to).await?;
             if !owned {
                 lacks.insert(0, ("its owner".into(), self.is_root));
             }
@@ -86,38 +93,25 @@ impl Job {
         self.not_kept.lock().add(line, lacks.iter().any(|(_, failed)| *failed));
     }
 
-    /// Gives a copy the extended attributes and ACLs of its source. What could not be set.
-    async fn copy_xattrs(&self, task: &Task, to: &Inode) -> Result<Vec<Lack>> {
-        let from = Inode::of(&task.from, &task.info);
-        let (names, there) = futures::try_join!(from.xattr_names(), to.xattr_names())?;
-        // What the directory has given it.
-        for acl in there.iter().filter(|name| is_acl(name) && !names.contains(name)) {
-            to.remove_xattr(acl).await?;
+    /// Leaves a copy as it is that an earlier one has brought, and brings what that one was not asked for. False: it is passed over.
+    pub(super) async fn keep(&self, task: &Task, there: &Info) -> Result<bool> {
+        let complete = match self.options.preserve {
+            true => self.has_attributes(task, there).await,
+            false => Ok(true),
+        };
+        match complete {
+            Ok(true) => {}
+            Ok(false) => self.finish_attributes(task, &task.to, None).await?,
+            Err(error) => return self.pass_over(task, error).await,
         }
-        let mut lacks = Vec::new();
-        for name in &names {
-            match copy_xattr(&from, to, name).await {
-                Err(error) if is_refusal(&error) => {
-                    lacks.push((format!("{} ({error})", shown(name)), is_acl(name)));
-                }
-                copied => copied?,
-            }
-        }
-        Ok(lacks)
-    }
-
-    /// Leaves a copy as it is that an earlier one has brought, and brings what that one was not asked for.
-    pub(super) async fn keep(&self, task: &Task, there: &Info) -> Result<()> {
         self.counters.keep(task.info.length);
-        if self.options.preserve && !self.has_attributes(task, there).await? {
-            self.finish_attributes(task, &task.to, None).await?;
-        }
         if !self.options.sync {
-            return Ok(());
+            return Ok(true);
         }
         let to = Contents::open(&task.to, there, &self.pool).await?;
         let synced = to.sync().await;
-        synced.and(to.close().await).map_err(|error| task.to.about(error))
+        synced.and(to.close().await).map_err(|error| task.to.about(error))?;
+        Ok(true)
     }
 
     async fn has_attributes(&self, task: &Task, there: &Info) -> Result<bool> {
@@ -133,6 +127,25 @@ impl Job {
             .map_err(|error| task.to.about(error))?;
         Ok(from.is_empty() && to.is_empty())
     }
+}
+
+/// Gives a copy the extended attributes and ACLs of its source. What could not be set.
+async fn copy_xattrs(from: &Inode, to: &Inode) -> Result<Vec<Lack>> {
+    let (names, there) = futures::try_join!(from.xattr_names(), to.xattr_names())?;
+    // What the directory has given it.
+    for acl in there.iter().filter(|name| is_acl(name) && !names.contains(name)) {
+        to.remove_xattr(acl).await?;
+    }
+    let mut lacks = Vec::new();
+    for name in &names {
+        match copy_xattr(from, to, name).await {
+            Err(error) if is_refusal(&error) => {
+                lacks.push((format!("{} ({error})", shown(name)), is_acl(name)));
+            }
+            copied => copied?,
+        }
+    }
+    Ok(lacks)
 }
 
 async fn copy_xattr(from: &Inode, to: &Inode, name: &Bytes) -> Result<()> {

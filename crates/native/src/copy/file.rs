@@ -30,34 +30,28 @@ fn is_copy(there: &Info, info: &Info) -> bool {
     (there.kind, there.length, there.mtime) == (info.kind, info.length, info.mtime)
 }
 
-/// A source that was opened before anything at its target is touched: what cannot be read takes nothing away.
-enum Source {
+/// A source that was opened before anything at its target is touched: what cannot be opened takes nothing away.
+pub(super) struct Source {
+    contents: Contents,
     /// All of a small file of this machine.
-    Whole(Bytes),
-    Open(Contents),
+    whole: Option<Bytes>,
 }
 
 impl Source {
-    async fn open(task: &Task, pool: &Arc<Pool>) -> Result<Self> {
+    /// Opens it; it is still what was listed.
+    pub(super) async fn open(task: &Task, pool: &Arc<Pool>) -> Result<Self> {
         let (name, info) = (&task.from, &task.info);
         if info.length <= SMALL_BYTES_MAX
-            && let Some(bytes) = read_small(name).await?
+            && let Some((contents, bytes)) = read_small(name, info, pool).await?
         {
             if (bytes.len() as u64) < info.length {
                 // What the kernel shows as files may have less than their length.
-                let from = Contents::open(name, info, pool).await?;
-                was_cut(task, from.length().await.map_err(|error| name.about(error))?)?;
+                was_cut(task, contents.length().await.map_err(|error| name.about(error))?)?;
             }
-            return Ok(Source::Whole(bytes));
+            return Ok(Self { contents, whole: Some(bytes) });
         }
-        Contents::open(name, info, pool).await.map(Source::Open)
-    }
-
-    async fn close(&self) -> Result<()> {
-        match self {
-            Source::Whole(_) => Ok(()),
-            Source::Open(from) => from.close().await,
-        }
+        let contents = Contents::open(name, info, pool).await?;
+        Ok(Self { contents, whole: None })
     }
 }
 
@@ -86,8 +80,8 @@ impl Job {
         Ok(there.kind == FileKind::Symlink)
     }
 
-    /// Copies a regular file, or finds that it is there.
-    pub(super) async fn copy_file(self: &Arc<Self>, task: &Task) -> Result<()> {
+    /// Copies a regular file, or finds that it is there. False: it is passed over.
+    pub(super) async fn copy_file(self: &Arc<Self>, task: &Task) -> Result<bool> {
         let there = task.to.info().await?;
         if let Some(there) = &there {
             self.check_target(task, there).await?;
@@ -95,13 +89,17 @@ impl Job {
                 return self.keep(task, there).await;
             }
         }
-        let from = Source::open(task, &self.pool).await?;
+        let from = match Source::open(task, &self.pool).await {
+            Ok(from) => from,
+            Err(error) => return self.pass_over(task, error).await,
+        };
         let copied = self.copy_opened(task, &from, there).await;
-        copied.and(from.close().await.map_err(|error| task.from.about(error)))
+        let closed = from.contents.close().await.map_err(|error| task.from.about(error));
+        copied.and(closed).map(|()| true)
     }
 
     /// Copies a regular file in place of what is there.
-    async fn copy_opened(
+    pub(super) async fn copy_opened(
         self: &Arc<Self>,
         task: &Task,
         from: &Source,
@@ -110,21 +108,19 @@ impl Job {
         let kind = there.map(|there| there.kind);
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
         let is_link = kind == Some(FileKind::Symlink);
-        match from {
-            Source::Open(from) if !is_link && task.info.length >= PARTIAL_BYTES_MIN => {
-                let partial = task.to.directory.name(partial_name(&task.to.name, &task.info));
-                self.copy_large(task, from, &partial).await?;
-                partial.rename(&task.to.name).await?;
-                self.place(&task.to);
-                Ok(())
-            }
-            _ if kind == Some(FileKind::File) => self.copy_aside(task, from).await,
-            _ => {
-                let to = self.create(task, &task.to, is_link).await?;
-                self.copy_whole(task, from, &task.to, &to).await?;
-                self.sync_led_to(task, is_link).await
-            }
+        if !is_link && task.info.length >= PARTIAL_BYTES_MIN {
+            let partial = task.to.directory.name(partial_name(&task.to.name, &task.info));
+            self.copy_large(task, &from.contents, &partial).await?;
+            partial.rename(&task.to.name).await?;
+            self.place(&task.to);
+            return Ok(());
         }
+        if kind == Some(FileKind::File) {
+            return self.copy_aside(task, from).await;
+        }
+        let to = self.create(task, &task.to, is_link).await?;
+        self.copy_whole(task, from, &task.to, &to).await?;
+        self.sync_led_to(task, is_link).await
     }
 
     /// Copies a regular file in place of another one, which stays, with all its names, until all of the new one is there: a
@@ -169,14 +165,15 @@ impl Job {
         name: &Name,
         to: &Contents,
     ) -> Result<()> {
-        let copied = match from {
-            Source::Whole(bytes) => self.write_whole(task, bytes, to).await,
-            Source::Open(from) => match self.copy_from(task, from, to, 0).await {
+        let Source { contents: from, whole } = from;
+        let copied = match whole {
+            Some(bytes) => self.write_whole(task, bytes, to).await,
+            None => match self.copy_from(task, from, to, 0).await {
                 Ok(end) if end < task.info.length => Err(ErrorKind::Interrupted.into()),
                 copied => copied.map(drop),
             },
         };
-        self.finish(task, name, to, copied).await
+        self.finish(task, name, (from, to), copied).await
     }
 
     /// A link that led nowhere may lead to a new name now, which is synced if that is asked for.
@@ -214,7 +211,7 @@ impl Job {
         };
         match copied {
             Ok(end) if end < task.info.length => self.leave(task, partial, &to, end).await,
-            copied => self.finish(task, partial, &to, copied.map(drop)).await,
+            copied => self.finish(task, partial, (from, &to), copied.map(drop)).await,
         }
     }
 
@@ -399,12 +396,12 @@ impl Job {
         &self,
         task: &Task,
         name: &Name,
-        to: &Contents,
+        (from, to): (&Contents, &Contents),
         copied: Result<()>,
     ) -> Result<()> {
         // Attributes in a volume become durable with the names, all at once; of a file of this machine, by its own sync.
         self.close(name, to, copied, self.options.sync && !to.is_local()).await?;
-        self.finish_attributes(task, name, Some(to)).await?;
+        self.finish_attributes(task, name, Some((from, to))).await?;
         match self.options.sync && to.is_local() {
             true => to.sync().await.map_err(|error| name.about(error)),
             false => Ok(()),

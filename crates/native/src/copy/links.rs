@@ -56,9 +56,9 @@ impl Links {
             further.into_iter().map(move |task| job.clone().linked(task, first.clone()))
         });
         let mut making = futures::stream::iter(making).buffer_unordered(job.options.streams.max(1));
-        while let Some((task, made)) = making.next().await {
+        while let Some(made) = making.next().await {
             if let Err(error) = made {
-                job.failed(&task, error).await?;
+                job.failed(error)?;
             }
         }
         Ok(())
@@ -73,9 +73,8 @@ impl Job {
         is_shared.then(|| self.mounts.identity(&task.from.directory, &task.info))
     }
 
-    async fn linked(self: Arc<Self>, task: Task, first: Name) -> (Task, Result<()>) {
-        let made = self.link(&task, &first).await;
-        (task, made)
+    async fn linked(self: Arc<Self>, task: Task, first: Name) -> Result<()> {
+        self.link(&task, &first).await
     }
 
     async fn link(&self, task: &Task, first: &Name) -> Result<()> {

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use strake_types::{Error, ErrorKind, Result};
 
 impl Job {
-    /// Copies what a file of this machine that is no regular one gives.
-    pub(super) async fn copy_stream(self: &Arc<Self>, task: &Task) -> Result<()> {
+    /// Copies what a file of this machine that is no regular one gives. It is never passed over.
+    pub(super) async fn copy_stream(self: &Arc<Self>, task: &Task) -> Result<bool> {
         let Some(path) = task.from.local_path() else {
             let detail = format!(
                 "{} is no regular file, and nobody can read it in a volume; give -r to make another one like it",
@@ -29,7 +29,8 @@ impl Job {
         let to = Contents::create(&task.to, mode, true, is_link, &self.pool).await?;
         let copied = self.copy_all_of(task, Arc::new(from), &to).await;
         self.close(&task.to, &to, copied, self.options.sync).await?;
-        self.sync_led_to(task, is_link).await
+        self.sync_led_to(task, is_link).await?;
+        Ok(true)
     }
 
     async fn copy_all_of(&self, task: &Task, from: Arc<File>, to: &Contents) -> Result<()> {

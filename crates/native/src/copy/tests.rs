@@ -3,7 +3,7 @@ use crate::place::Directory;
 use bytes::Bytes;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -134,6 +134,58 @@ async fn a_small_file_is_replaced_when_the_new_one_is_whole() {
     assert_eq!(fs::read(at("one")).unwrap(), b"new");
     assert_eq!(fs::read(at("other")).unwrap(), b"old");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+}
+
+/// It stayed half a copy: small ones that nobody but their owner may read, large ones with a name of their own.
+#[tokio::test]
+async fn what_vanishes_while_it_is_copied_is_copied_whole() {
+    for length in [10, 2 << 20, 17 << 20] {
+        let places = Places::new();
+        let (source, copy) = (places.from.join("f"), places.to.join("f"));
+        fs::write(&source, vec![1; length]).unwrap();
+        fs::set_permissions(&source, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::File::open(&source).unwrap().set_modified(OLD).unwrap();
+        let (task, job) = (found(&source, &copy).await, job(archive()));
+        let from = file::Source::open(&task, &job.pool).await.unwrap();
+        fs::remove_file(&source).unwrap();
+        job.copy_opened(&task, &from, None).await.unwrap();
+        let there = fs::metadata(&copy).unwrap();
+        assert_eq!((there.len(), there.mode() & 0o777), (length as u64, 0o644));
+        assert_eq!(there.modified().unwrap(), OLD, "{length}");
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 1, "{length}");
+    }
+}
+
+/// It counted as gone, and half a copy of it as none.
+#[tokio::test]
+async fn what_is_cut_and_vanishes_while_it_is_copied_is_a_failure() {
+    let places = Places::new();
+    let source = places.from.join("f");
+    fs::write(&source, vec![1; 2 << 20]).unwrap();
+    let (task, job) = (found(&source, &places.to.join("f")).await, job(archive()));
+    let from = file::Source::open(&task, &job.pool).await.unwrap();
+    fs::File::options().write(true).open(&source).unwrap().set_len(0).unwrap();
+    fs::remove_file(&source).unwrap();
+    let error = job.copy_opened(&task, &from, None).await.unwrap_err();
+    job.failed(error).unwrap();
+    assert_eq!(job.failures.lock().count(), 1);
+}
+
+/// Its contents got the length and the times of the other one.
+#[tokio::test]
+async fn a_source_in_whose_place_another_file_has_come_is_a_failure() {
+    for length in [10, 2 << 20] {
+        let places = Places::new();
+        let (source, copy) = (places.from.join("f"), places.to.join("f"));
+        fs::write(&source, vec![1; length]).unwrap();
+        fs::write(&copy, "old").unwrap();
+        let task = found(&source, &copy).await;
+        fs::write(places.from.join("other"), vec![2; length]).unwrap();
+        fs::rename(places.from.join("other"), &source).unwrap();
+        let error = job(archive()).copy_file(&task).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Stale, "{error}");
+        assert_eq!(fs::read(&copy).unwrap(), b"old");
+    }
 }
 
 /// The first one was the end of the copy.

@@ -5,6 +5,7 @@ use super::partial::partial_name;
 use super::{Job, Task, into_itself, onto_itself};
 use crate::info::Info;
 use crate::place::{Directory, Name};
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
@@ -43,11 +44,12 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, L
         {
             if task.info.kind == FileKind::Directory {
                 match job.enter(&task).await {
-                    Ok(tasks) => {
+                    Ok(Some(tasks)) => {
                         left.extend(tasks);
                         directories.push(task);
                     }
-                    Err(error) => job.failed(&task, error).await?,
+                    Ok(None) => {}
+                    Err(error) => job.failed(error)?,
                 }
             } else if !links.take(job, &task) {
                 working.push(spawn_owned(job.clone().copied(task)));
@@ -59,23 +61,33 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, L
             Some(Ok(done)) => done,
             Some(Err(_)) => return Err(Error::with(ErrorKind::Io, "copying a file panicked")),
         };
-        if let Err(error) = copied {
-            job.failed(&task, error).await?;
-            left.extend(links.give_back(job, &task));
+        match copied {
+            Ok(true) => continue,
+            Ok(false) => {}
+            Err(error) => job.failed(error)?,
         }
+        left.extend(links.give_back(job, &task));
     }
 }
 
 impl Job {
-    /// Notes that an entry could not be copied, and the others go on; what they would meet as well is passed on. One that is gone
-    /// from a tree that was named is no failure, nor is one that was stopped: the others under way are to end in order, too.
-    pub(super) async fn failed(&self, task: &Task, error: Error) -> Result<()> {
-        let was_stopped = self.is_stopped() && error.kind == ErrorKind::Interrupted;
-        let may_be_gone = !task.named && error.kind.is_gone();
-        if was_stopped || may_be_gone && matches!(task.from.info().await, Ok(None)) {
-            return Ok(());
+    /// Notes that an entry could not be copied, and the others go on; what they would meet as well is passed on. One that was
+    /// stopped is no failure: the others under way are to end in order, too.
+    pub(super) fn failed(&self, error: Error) -> Result<()> {
+        match self.is_stopped() && error.kind == ErrorKind::Interrupted {
+            true => Ok(()),
+            false => self.failures.lock().note(error),
         }
-        self.failures.lock().note(error)
+    }
+
+    /// False for an entry that is gone from a tree that was named, if that is why it cannot be read. To be asked only before
+    /// anything is made of it: of what is gone then there is half a copy.
+    pub(super) async fn pass_over(&self, task: &Task, error: Error) -> Result<bool> {
+        let may_be_gone = !task.named && error.kind.is_gone();
+        match may_be_gone && matches!(task.from.info().await, Ok(None)) {
+            true => Ok(false),
+            false => Err(error),
+        }
     }
 
     /// Gives directories the attributes that are asked for.
@@ -86,7 +98,7 @@ impl Job {
                 Ok(()) => {
                     self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
                 }
-                Err(error) => self.failed(task, error).await?,
+                Err(error) => self.failed(error)?,
             }
         }
         Ok(())
@@ -100,7 +112,7 @@ impl Job {
             for task in directories {
                 let directory = task.to.enter().await?;
                 if let Err(error) = directory.sync().await {
-                    self.failed(task, error).await?;
+                    self.failed(error)?;
                 }
             }
         }
@@ -114,9 +126,14 @@ impl Job {
         }
     }
 
-    /// Makes the copy of a directory; what is to be copied into it.
-    async fn enter(&self, task: &Task) -> Result<Vec<Task>> {
+    /// What is in a directory that is to be copied.
+    async fn listed(&self, task: &Task) -> Result<Vec<(Name, Info)>> {
         let from = task.from.enter().await?;
+        from.list().await.map_err(|error| task.from.about(error))
+    }
+
+    /// Makes the copy of a directory; what is to be copied into it. None: it is passed over.
+    async fn enter(&self, task: &Task) -> Result<Option<Vec<Task>>> {
         if self.targets.lock().contains(&self.mounts.identity(&task.from.directory, &task.info)) {
             return Err(into_itself(&task.from.shown()));
         }
@@ -125,7 +142,10 @@ impl Job {
             return Err(task.to.about(ErrorKind::NotDirectory.into()));
         }
         // Of what cannot be read nothing is made.
-        let entries = from.list().await.map_err(|error| task.from.about(error))?;
+        let entries = match self.listed(task).await {
+            Ok(entries) => entries,
+            Err(error) => return self.pass_over(task, error).await.map(|_| None),
+        };
         // Its owner must be able to fill it, whatever its mode will be.
         let to = task.to.make_directory(task.info.mode & 0o777 | 0o700).await?;
         if task.named {
@@ -138,43 +158,47 @@ impl Job {
         });
         let tasks: Vec<_> = tasks.collect();
         tasks.iter().for_each(|task| self.found(task));
-        Ok(tasks)
+        Ok(Some(tasks))
     }
 
-    /// Copies what is no directory, and says of what that is the result.
-    async fn copied(self: Arc<Self>, task: Task) -> (Task, Result<()>) {
+    /// Copies what is no directory, and says of what that is the result. False: it is passed over.
+    async fn copied(self: Arc<Self>, task: Task) -> (Task, Result<bool>) {
         let copied = self.copy_one(&task).await;
         (task, copied)
     }
 
-    async fn copy_one(self: &Arc<Self>, task: &Task) -> Result<()> {
+    async fn copy_one(self: &Arc<Self>, task: &Task) -> Result<bool> {
         self.go_on()?;
-        match task.info.kind {
+        let copied = match task.info.kind {
             FileKind::File => self.copy_file(task).await?,
-            FileKind::Directory => {}
-            // What a link leads to was named. In a tree there is nothing to be read from such files.
-            FileKind::Symlink => self.copy_other(task).await?,
+            // What a link leads to was named. In a tree there is nothing to be read from other files.
+            FileKind::Symlink => match task.from.read_link().await {
+                Ok(target) => self.copy_other(task, &Like::Link(target)).await?,
+                Err(error) => self.pass_over(task, error).await?,
+            },
             _ if task.named && !self.options.recursive => self.copy_stream(task).await?,
-            _ => self.copy_other(task).await?,
+            _ => self.copy_other(task, &Like::Node).await?,
+        };
+        if copied {
+            self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
         }
-        self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(copied)
     }
 
     /// Makes a link, a pipe, a socket's name or a device like that of the source.
-    async fn copy_other(&self, task: &Task) -> Result<()> {
-        match make_like(task, &task.to).await {
-            Err(error) if error.kind == ErrorKind::Exists => self.replace(task).await?,
+    async fn copy_other(&self, task: &Task, like: &Like) -> Result<bool> {
+        match make_like(task, like, &task.to).await {
+            Err(error) if error.kind == ErrorKind::Exists => self.replace(task, like).await?,
             made => made?,
         }
-        match self.options.preserve {
-            true => self.finish_attributes(task, &task.to, None).await,
-            false => Ok(()),
+        if self.options.preserve {
+            self.finish_attributes(task, &task.to, None).await?;
         }
+        Ok(true)
     }
 
     /// The same where something has that name. It goes when the new one is there.
-    async fn replace(&self, task: &Task) -> Result<()> {
+    async fn replace(&self, task: &Task, like: &Like) -> Result<()> {
         // Not what it leads to: the link itself is replaced.
         let same = |there: &Info| {
             let from = self.mounts.identity(&task.from.directory, &task.info);
@@ -184,11 +208,11 @@ impl Job {
             return Err(onto_itself(&task.to));
         }
         let fresh = task.to.directory.name(partial_name(&task.to.name, &task.info));
-        match make_like(task, &fresh).await {
+        match make_like(task, like, &fresh).await {
             // Of a copy that was interrupted.
             Err(error) if error.kind == ErrorKind::Exists => {
                 fresh.remove(false).await?;
-                make_like(task, &fresh).await?;
+                make_like(task, like, &fresh).await?;
             }
             made => made?,
         }
@@ -201,9 +225,17 @@ impl Job {
     }
 }
 
-async fn make_like(task: &Task, name: &Name) -> Result<()> {
-    match task.info.kind {
-        FileKind::Symlink => name.make_link(task.from.read_link().await?).await,
-        _ => name.make_node(&task.info).await,
+/// What is made, and not written.
+enum Like {
+    /// A symbolic link that leads there.
+    Link(Bytes),
+    /// Something of the kind of the source.
+    Node,
+}
+
+async fn make_like(task: &Task, like: &Like, name: &Name) -> Result<()> {
+    match like {
+        Like::Link(target) => name.make_link(target.clone()).await,
+        Like::Node => name.make_node(&task.info).await,
     }
 }

@@ -232,6 +232,23 @@ async fn what_cannot_be_copied_is_named_and_all_else_is_copied() {
     assert_copied(&places.to.join("sub"));
 }
 
+/// Every entry of it failed by itself, and the file got the mode and the times of the directory.
+#[tokio::test]
+async fn a_directory_is_not_copied_into_a_file() {
+    let places = Places::new();
+    make_old_directory(&places.from.join("sub"));
+    fs::write(places.to.join("sub"), "a file").unwrap();
+    let before = fs::metadata(places.to.join("sub")).unwrap();
+    let (tasks, job) = (places.listed(&["sub"]).await, job(archive()));
+    tree::copy_all(&job, tasks).await.unwrap();
+    let failures = job.failures.lock();
+    let kinds: Vec<_> = failures.first.iter().map(|error| error.kind).collect();
+    assert_eq!(kinds, [ErrorKind::NotDirectory], "{failures:?}");
+    let after = fs::metadata(places.to.join("sub")).unwrap();
+    assert_eq!((after.mode(), after.modified().unwrap()), (before.mode(), before.modified().unwrap()));
+    assert_eq!(fs::read(places.to.join("sub")).unwrap(), b"a file");
+}
+
 /// Under the first of the names lies what a copy of yesterday has brought: it is not this file.
 #[tokio::test]
 async fn a_file_whose_first_name_has_gone_is_copied_once_by_its_others() {

@@ -137,8 +137,8 @@ impl Job {
         if self.targets.lock().contains(&self.mounts.identity(&task.from.directory, &task.info)) {
             return Err(into_itself(&task.from.shown()));
         }
-        if task.to.info().await?.is_some_and(|there| there.kind == FileKind::Symlink) {
-            // What it leads to is none of the copy, and would get the owner and the mode of the source.
+        if task.to.info().await?.is_some_and(|there| there.kind != FileKind::Directory) {
+            // What a link leads to is none of the copy, and would, as a file would, get the owner and the mode of the source.
             return Err(task.to.about(ErrorKind::NotDirectory.into()));
         }
         // Of what cannot be read nothing is made.

@@ -114,7 +114,7 @@ struct Task {
 }
 
 /// Copies `sources` into the directory `target`, or the only source to `target` itself. Where an entry cannot be copied the
-/// others go on, but for what they would meet as well; what is gone from a tree since it was listed is passed over. `progress` is
+/// others go on, but for what they would meet as well; what is gone from a tree since it was listed is counted. `progress` is
 /// called a few times a second and once at the end.
 pub async fn copy(
     clients: &Clients,
@@ -134,9 +134,13 @@ pub async fn copy(
     progress(&job.counters.now());
     let not_kept = std::mem::take(&mut *job.not_kept.lock());
     let mut failures = std::mem::take(&mut *job.failures.lock());
+    let summary = Summary { not_kept, ..job.counters.summary() };
     match result.err().or_else(|| failures.take_first()) {
-        None => Ok(Summary { not_kept, ..job.counters.summary() }),
-        Some(error) => Err(Incomplete { error, failures, not_kept }),
+        None => Ok(summary),
+        Some(error) => {
+            let Summary { gone, not_kept, .. } = summary;
+            Err(Incomplete { error, failures, gone, not_kept })
+        }
     }
 }
 

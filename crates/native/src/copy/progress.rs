@@ -35,6 +35,8 @@ pub struct Summary {
     pub bytes: u64,
     /// Bytes of them that were there already.
     pub bytes_kept: u64,
+    /// Entries that were gone from a tree when their turn came.
+    pub gone: u64,
     /// What copies of files are without.
     pub not_kept: NotKept,
 }
@@ -46,13 +48,15 @@ pub struct Incomplete {
     pub error: Error,
     /// What else could not be copied.
     pub failures: Failures,
+    /// Entries that were gone from a tree when their turn came.
+    pub gone: u64,
     /// What copies that were made are without.
     pub not_kept: NotKept,
 }
 
 impl From<Error> for Incomplete {
     fn from(error: Error) -> Self {
-        Self { error, failures: Failures::default(), not_kept: NotKept::default() }
+        Self { error, failures: Failures::default(), gone: 0, not_kept: NotKept::default() }
     }
 }
 
@@ -80,6 +84,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_kept: AtomicU64,
     pub(crate) entries_done: AtomicU64,
     pub(crate) entries_total: AtomicU64,
+    pub(crate) entries_gone: AtomicU64,
     pub(crate) complete: AtomicBool,
 }
 
@@ -106,6 +111,7 @@ impl Counters {
             entries: self.entries_done.load(Ordering::Relaxed),
             bytes: self.bytes_done.load(Ordering::Relaxed),
             bytes_kept: self.bytes_kept.load(Ordering::Relaxed),
+            gone: self.entries_gone.load(Ordering::Relaxed),
             not_kept: NotKept::default(),
         }
     }

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 const OLD: SystemTime = SystemTime::UNIX_EPOCH;
@@ -204,10 +205,31 @@ async fn what_vanishes_from_a_tree_is_no_failure_and_all_else_is_copied() {
         let job = job(CopyOptions { streams, ..archive() });
         tree::copy_all(&job, tasks).await.unwrap();
         assert_eq!(*job.failures.lock(), Failures::default());
+        assert_eq!(job.counters.summary().gone, 2);
         assert_copied(&places.to.join("sub"));
         assert_eq!(fs::read(places.to.join("kept")).unwrap(), b"kept");
         assert_eq!(fs::read_dir(&places.to).unwrap().count(), 2, "nothing of what is gone");
     }
+}
+
+/// All that was in it counted as gone, and the copy as one of all.
+#[tokio::test]
+async fn a_named_directory_that_is_moved_away_while_it_is_copied_is_a_failure() {
+    let places = Places::new();
+    let named = [found(&places.from, &places.to.join("from")).await];
+    let failures = async |gone: u64| {
+        let job = job(archive());
+        job.counters.entries_gone.store(gone, Ordering::Relaxed);
+        job.check_named(&named).await.unwrap();
+        let failures = std::mem::take(&mut *job.failures.lock());
+        failures.first.into_iter().map(|error| error.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(failures(1).await, [], "it is there");
+    fs::rename(&places.from, places.to.join("moved")).unwrap();
+    assert_eq!(failures(0).await, [], "nothing of it was missed");
+    assert_eq!(failures(1).await, [ErrorKind::NotFound]);
+    fs::create_dir(&places.from).unwrap();
+    assert_eq!(failures(1).await, [ErrorKind::Stale]);
 }
 
 /// The same; and what was named is to be there.
@@ -245,7 +267,10 @@ async fn a_directory_is_not_copied_into_a_file() {
     let kinds: Vec<_> = failures.first.iter().map(|error| error.kind).collect();
     assert_eq!(kinds, [ErrorKind::NotDirectory], "{failures:?}");
     let after = fs::metadata(places.to.join("sub")).unwrap();
-    assert_eq!((after.mode(), after.modified().unwrap()), (before.mode(), before.modified().unwrap()));
+    assert_eq!(
+        (after.mode(), after.modified().unwrap()),
+        (before.mode(), before.modified().unwrap())
+    );
     assert_eq!(fs::read(places.to.join("sub")).unwrap(), b"a file");
 }
 

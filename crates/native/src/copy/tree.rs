@@ -11,7 +11,7 @@ use futures::stream::FuturesUnordered;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_base::task::spawn_owned;
-use strake_types::{Error, ErrorKind, FileKind, Result};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result};
 
 /// Copies everything. Directories are made as they are found, files by workers; further names of files
 /// come when all are there, attributes of directories last and from the deepest up, because filling one
@@ -20,16 +20,18 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     tasks.iter().for_each(|task| job.found(task));
     // All that is named goes into one directory.
     let top = tasks.first().map(|task| task.to.directory.clone());
+    let is_directory = |task: &&Task| task.info.kind == FileKind::Directory;
+    let named: Vec<_> = tasks.iter().filter(is_directory).cloned().collect();
     let (directories, links) = copy_found(job, tasks).await?;
     job.go_on()?;
     links.make(job).await?;
     job.go_on()?;
     job.remove_stale().await;
     job.finish_directories(&directories).await?;
-    match top {
-        Some(top) if job.options.sync => job.sync_names(&top, &directories).await,
-        _ => Ok(()),
+    if let Some(top) = top.filter(|_| job.options.sync) {
+        job.sync_names(&top, &directories).await?;
     }
+    job.check_named(&named).await
 }
 
 /// Makes the directories and copies the files: the directories, each before those in it, and the names that files are still to
@@ -80,14 +82,47 @@ impl Job {
         }
     }
 
-    /// False for an entry that is gone from a tree that was named, if that is why it cannot be read. To be asked only before
-    /// anything is made of it: of what is gone then there is half a copy.
+    /// Counts an entry that is gone from a tree that was named, and is false, if that is why it cannot be read. To be asked only
+    /// before anything is made of it: of what is gone then there is half a copy.
     pub(super) async fn pass_over(&self, task: &Task, error: Error) -> Result<bool> {
         let may_be_gone = !task.named && error.kind.is_gone();
-        match may_be_gone && matches!(task.from.info().await, Ok(None)) {
-            true => Ok(false),
-            false => Err(error),
+        if !may_be_gone || !matches!(task.from.info().await, Ok(None)) {
+            return Err(error);
         }
+        if task.info.kind == FileKind::Directory
+            && let Directory::Remote(r) = &task.from.directory
+            && r.volume.getattr(Ino(task.info.ino)).await.is_ok_and(|attr| attr.nlink > 0)
+        {
+            let detail = "it was given another name while the tree was copied";
+            return Err(task.from.about(Error::with(ErrorKind::Stale, detail)));
+        }
+        self.counters.entries_gone.fetch_add(1, Ordering::Relaxed);
+        Ok(false)
+    }
+
+    /// Where entries were gone, what was named is to be there still: else all of a tree was moved away, or its file system was.
+    pub(super) async fn check_named(&self, directories: &[Task]) -> Result<()> {
+        if self.counters.entries_gone.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        for task in directories {
+            match self.is_there_still(task).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let detail = "another directory has taken its place while it was copied";
+                    self.failed(task.from.about(Error::with(ErrorKind::Stale, detail)))?;
+                }
+                Err(error) => self.failed(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the name of a directory is that of the same one.
+    async fn is_there_still(&self, task: &Task) -> Result<bool> {
+        let now = self.mounts.identity_of(&task.from.enter().await?).await;
+        let now = now.map_err(|error| task.from.about(error))?;
+        Ok(now == self.mounts.identity(&task.from.directory, &task.info))
     }
 
     /// Gives directories the attributes that are asked for.

@@ -30,8 +30,8 @@ Until it is whole, a file of 16 MiB or more is called .NAME-....strake-partial i
 copy of an earlier NAME has left is removed when a later copy of NAME succeeds.
 
 Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. What cannot
-be copied is named, and all else is copied, unless a server does not answer or there is no room. What vanishes from a tree
-meanwhile is passed over. Other attributes that cannot be kept are named and change nothing of it, as with cp of GNU; 130 it
+be copied is named, and all else is copied, unless a server does not answer, there is no room, a quota is used up or nothing
+may be written. What has gone from a tree when its turn comes is counted. Other attributes that cannot be kept are named and change nothing of it, as with cp of GNU; 130 it
 was interrupted (Ctrl-C, SIGTERM): what is under way is finished, and the same command goes on where it ended. A second
 Ctrl-C ends it at once."
 )]
@@ -106,18 +106,25 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let closed = paths.close().await;
     let summary = match copied {
         Ok(summary) => summary,
-        Err(Incomplete { error, failures, not_kept }) => {
+        Err(Incomplete { error, failures, gone, not_kept }) => {
             // Of the files that are there.
-            tell(&not_kept);
-            let mut failed = Err(match *stop.borrow() && error.kind == ErrorKind::Interrupted {
-                true => closed.err().unwrap_or_else(|| interrupted(flags)),
-                false => error.into(),
-            });
+            tell(&not_kept, gone);
+            let mut failed = match *stop.borrow() && error.kind == ErrorKind::Interrupted {
+                // What was finished in order may be lost.
+                true => closed.and(Err(interrupted(flags))),
+                false => {
+                    let mut failed = Err(error.into());
+                    if let Err(failure) = closed {
+                        failure::note(&mut failed, failure);
+                    }
+                    failed
+                }
+            };
             failure::note_all(&mut failed, failures);
             return failed.map(|()| FAILED);
         }
     };
-    tell(&summary.not_kept);
+    tell(&summary.not_kept, summary.gone);
     closed?;
     match flags.json {
         true => output::json(&report(&summary, began.elapsed()))?,
@@ -136,12 +143,17 @@ fn interrupted(flags: &CpFlags) -> Failure {
     }
 }
 
-/// Says what copies are without.
-fn tell(not_kept: &NotKept) {
+/// Says what copies are without, and how much was not there to be copied.
+fn tell(not_kept: &NotKept, gone: u64) {
     not_kept.lines.first.iter().for_each(|line| eprintln!("strake: warning: {line}"));
     if not_kept.lines.more > 0 {
         let more = output::count(not_kept.lines.more, "further file lacks", "further files lack");
         eprintln!("strake: warning: {more} something, too");
+    }
+    if gone > 0 {
+        let (one, many) =
+            ("entry had gone when its turn came", "entries had gone when their turn came");
+        eprintln!("strake: warning: {}", output::count(gone, one, many));
     }
 }
 
@@ -171,6 +183,7 @@ fn report(summary: &Summary, took: Duration) -> serde_json::Value {
         "bytes": summary.bytes,
         "bytes_kept": summary.bytes_kept,
         "seconds": took.as_secs_f64(),
+        "gone": summary.gone,
         "not_kept": summary.not_kept.lines.count(),
     })
 }

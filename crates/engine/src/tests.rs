@@ -13,19 +13,22 @@ use std::time::Duration;
 use strake_base::disk::{Disk, RealDisk};
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
-/// A file system of its own, on a disk that is a file.
-struct Drive(tempfile::TempDir);
+/// A file system of its own, on a disk that is a file, and what takes a word for an error of it.
+struct Drive(tempfile::TempDir, PathBuf);
 
 impl Drive {
     /// `None`: there can be none here.
     fn new() -> Option<Self> {
-        let drive = Self(tempfile::tempdir().unwrap());
+        let mut drive = Self(tempfile::tempdir().unwrap(), PathBuf::new());
         File::create(drive.image()).unwrap().set_len(64 << 20).unwrap();
         std::fs::create_dir(drive.path()).unwrap();
         let made = rustix::process::geteuid().is_root()
             && succeeds(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(drive.image()))
-            && drive.mount()
-            && File::options().write(true).open(drive.breaker()).is_ok();
+            && drive.mount();
+        if made {
+            drive.1 = drive.breaker();
+        }
+        let made = made && File::options().write(true).open(&drive.1).is_ok();
         if !made {
             eprintln!("skipped: only root makes file systems, and not everywhere");
         }
@@ -51,12 +54,14 @@ impl Drive {
         let device = self.path().metadata().unwrap().dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).unwrap();
-        PathBuf::from("/sys/fs/ext4").join(link.file_name().unwrap()).join("trigger_fs_error")
+        let device = link.file_name().unwrap();
+        assert!(device.to_str().unwrap().starts_with("loop"), "that of the host is left alone");
+        PathBuf::from("/sys/fs/ext4").join(device).join("trigger_fs_error")
     }
 
     /// Writes nothing more from now on.
     fn fail(&self) {
-        std::fs::write(self.breaker(), "1").unwrap();
+        std::fs::write(&self.1, "1").unwrap();
     }
 
     fn mount_anew(&self) {

@@ -9,19 +9,38 @@
 //! nothing of it.
 
 use rustix::fs::{major, minor};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Those that do. Of others nothing is known.
 const DRIVERS: [&str; 3] = ["ext4", "f2fs", "xfs"];
 
-/// The number of the present mounting of what lies on a device, by the sysfs at `sys`; `None`: nothing is known of it.
-pub(super) fn number(sys: &Path, device: u64) -> Option<u64> {
+/// The number of the present mounting of what lies on a device, by the sysfs at `sys`; `None`: nothing is known of it. What
+/// fails otherwise is an error: a boot must not seem another one for want of memory.
+pub(super) fn number(sys: &Path, device: u64) -> io::Result<Option<u64>> {
     let device = format!("dev/block/{}:{}", major(device), minor(device));
-    let target = std::fs::read_link(sys.join(device)).ok()?;
-    let name = target.file_name()?;
-    let kept = |driver: &str| std::fs::metadata(sys.join("fs").join(driver).join(name)).ok();
-    Some(DRIVERS.into_iter().find_map(kept)?.ino())
+    let Some(target) = seen(std::fs::read_link(sys.join(device)))? else { return Ok(None) };
+    let Some(name) = target.file_name() else { return Ok(None) };
+    for driver in DRIVERS {
+        if let Some(kept) = seen(std::fs::metadata(sys.join("fs").join(driver).join(name)))? {
+            return Ok(Some(kept.ino()));
+        }
+    }
+    Ok(None)
+}
+
+/// `None` of what is not there, or hidden.
+fn seen<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory => {
+                Ok(None)
+            }
+            _ => Err(error),
+        },
+    }
 }
 
 /// What a boot is called that ends with this mounting of a file system, or with the boot of the kernel.
@@ -59,6 +78,7 @@ mod tests {
         create_dir_all(sys.path().join("dev/block")).unwrap();
         let link = sys.path().join("dev/block/8:1");
         std::os::unix::fs::symlink("../../devices/pci/block/sda/sda1", link).unwrap();
+        let number = |sys: &Path, device| number(sys, device).unwrap();
         assert_eq!(number(sys.path(), device), None);
         let kept = sys.path().join("fs/xfs/sda1");
         create_dir_all(&kept).unwrap();

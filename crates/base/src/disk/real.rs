@@ -24,6 +24,7 @@ pub struct RealDisk {
     path: PathBuf,
     /// Kept open so that names are resolved in this directory even if it is moved, and to sync it.
     directory: File,
+    boot: OnceLock<String>,
 }
 
 impl RealDisk {
@@ -34,7 +35,7 @@ impl RealDisk {
         if !directory.metadata()?.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Self { path, directory })
+        Ok(Self { path, directory, boot: OnceLock::new() })
     }
 }
 
@@ -78,9 +79,14 @@ impl Disk for RealDisk {
     }
 
     fn boot_id(&self) -> io::Result<String> {
+        // Once: each part of a store is to have the same answer.
+        if let Some(boot) = self.boot.get() {
+            return Ok(boot.clone());
+        }
         let device = self.directory.metadata()?.dev();
-        let mounting = mounting::number(Path::new("/sys"), device);
-        Ok(mounting::boot_of(crate::process::boot_id()?, mounting))
+        let mounting = mounting::number(Path::new("/sys"), device)?;
+        let boot = mounting::boot_of(crate::process::boot_id()?, mounting);
+        Ok(self.boot.get_or_init(|| boot).clone())
     }
 
     fn birth(&self, name: &str) -> io::Result<u64> {

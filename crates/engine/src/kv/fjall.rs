@@ -33,8 +33,8 @@ const OPEN_FILES_MAX: usize = 256;
 /// Runs of tables in the first level at which a checkpoint first compacts. The tree writes their
 /// number as one byte and, past 255, a list of tables that cannot be read back.
 const FIRST_LEVEL_RUNS_MAX: usize = 64;
-/// More than what one compaction writes: all runs of the first level and what they overlap, or a table and its neighbours.
-const COMPACTION_BYTES_MAX: u64 = 1 << 30;
+/// That many are written, at most, where the disk has no room to merge them.
+const UNMERGED_RUNS_MAX: usize = 240;
 /// Where the mark lies.
 const MARK_KEY: &[u8] = &[0];
 /// What the keys of the map begin with.
@@ -62,10 +62,17 @@ impl Lsm {
     /// Merges runs of the first level until there is room for another.
     fn make_room(&self, oldest: u64) -> Result<(), StoreError> {
         while self.tree.l0_run_count() >= FIRST_LEVEL_RUNS_MAX {
-            if !self.compact(oldest)? {
-                let runs = self.tree.l0_run_count();
-                let cause = format!("{runs} runs of tables in the first level do not merge");
-                return Err(StoreError::Io(io::Error::other(cause)));
+            let merged = self.compact(oldest);
+            let runs = self.tree.l0_run_count();
+            match merged {
+                Ok(true) => {}
+                Ok(false) => {
+                    let cause = format!("{runs} runs of tables in the first level do not merge");
+                    return Err(StoreError::Io(io::Error::other(cause)));
+                }
+                // A flush needs less than that.
+                Err(StoreError::Io(error)) if is_full(&error) && runs < UNMERGED_RUNS_MAX => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -217,10 +224,6 @@ impl Store for Lsm {
         let first = self.tree.next_table_id();
         let flushed = self.tree.flush(&self.tree.get_flush_lock(), oldest);
         self.ended(first, flushed).map(drop)
-    }
-
-    fn compaction_bytes(&self) -> u64 {
-        self.tree.disk_space().min(COMPACTION_BYTES_MAX)
     }
 
     fn compact(&self, oldest: u64) -> Result<bool, StoreError> {

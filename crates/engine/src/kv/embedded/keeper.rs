@@ -3,7 +3,7 @@
 
 use super::super::error::FREE_DISK;
 use super::super::{KvError, Result, step};
-use super::{Core, SEALED_MAX, Store, StoreError};
+use super::{Core, Store, StoreError};
 use crate::reserve::is_full;
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -262,8 +262,6 @@ fn keep_short<S: Store>(core: &Core<S>) {
         let Some(last) = sealed.last() else { continue };
         let mut done = checkpoint_with_reserve(core, last);
         while let Err(KvError::Full { .. }) = done {
-            core.work.full.store(true, Ordering::Release);
-            core.work.relieve();
             if !wait_for_room(core) {
                 return;
             }
@@ -280,12 +278,18 @@ fn keep_short<S: Store>(core: &Core<S>) {
     }
 }
 
-/// As [`checkpoint`], if need be with all that is kept back: each try begins anew, so one after the other with a bit more would only
+/// As [`checkpoint`], if need be with most of what is kept back: each try begins anew, so one after the other with a bit more would only
 /// write for nothing. If it does not get through with that either, deletions are to find it again.
 fn checkpoint_with_reserve<S: Store>(core: &Core<S>, sealed: &Sealed) -> Result<()> {
     let done = checkpoint(core, sealed);
+    if !matches!(done, Err(KvError::Full { .. })) {
+        return done;
+    }
+    // Who takes room is refused from now on, and does not fill the reserve with what is lent. An eighth stays for deletions.
+    core.work.full.store(true, Ordering::Release);
+    core.work.relieve();
     let mut lent = core.reserve.bytes();
-    if !matches!(done, Err(KvError::Full { .. })) || !core.reserve.release(u64::MAX) {
+    if !core.reserve.release(lent - lent / 8) {
         return done;
     }
     let done = checkpoint(core, sealed);
@@ -351,7 +355,7 @@ fn keep_tidy<S: Store>(core: &Core<S>) {
             if core.work.is_stopping() || core.check_poison().is_err() {
                 break;
             }
-            match compact(core) {
+            match core.store.compact(core.horizon.oldest()).map_err(|e| background(core, e)) {
                 Ok(true) => step::step("compacted"),
                 Ok(false) => break,
                 Err(error) => {
@@ -360,34 +364,5 @@ fn keep_tidy<S: Store>(core: &Core<S>) {
                 }
             }
         }
-    }
-}
-
-/// Puts the store in order, one step; true if there is more to do. Not where it could take what a checkpoint needs meanwhile: the
-/// store goes on without as long as it can.
-fn compact<S: Store>(core: &Core<S>) -> Result<bool> {
-    let spare = core.checkpoint_bytes.saturating_mul(SEALED_MAX as u64);
-    let needed = core.store.compaction_bytes().saturating_add(spare);
-    if core.disk.space().is_ok_and(|(_, free)| free < needed) {
-        tracing::info!(store = core.path, needed, "not compacted: the disk has too little room");
-        return Ok(false);
-    }
-    core.store.compact(core.horizon.oldest()).map_err(|error| background(core, error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kv::tests::power::{self, Platter};
-    use strake_base::disk::sim::SimDisk;
-
-    /// It took all that was free, and gave it back when it failed: what had to be written meanwhile was refused.
-    #[test]
-    fn nothing_is_compacted_where_a_checkpoint_would_find_no_room() {
-        let disk = SimDisk::new(1, 8 << 20);
-        let kv = power::open(&disk, &Platter::default(), false).unwrap();
-        assert!(compact(&kv.core).unwrap());
-        disk.set_capacity(1 << 20);
-        assert!(!compact(&kv.core).unwrap());
     }
 }

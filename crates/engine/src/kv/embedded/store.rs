@@ -61,11 +61,6 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// nothing there.
     fn checkpoint(&self, oldest: u64) -> Result<(), StoreError>;
 
-    /// About how many bytes [`Store::compact`] writes before it frees any, at most; by default none.
-    fn compaction_bytes(&self) -> u64 {
-        0
-    }
-
     /// Puts the house in order after a checkpoint; true if there is more to do. One that meets a full disk leaves nothing there.
     fn compact(&self, oldest: u64) -> Result<bool, StoreError>;
 }

@@ -8,13 +8,14 @@ struct Small(tempfile::TempDir);
 impl Small {
     /// `None`: only root makes one.
     fn new() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root mounts");
-            return None;
-        }
         let directory = tempfile::tempdir().unwrap();
         let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("tmpfs", directory.path(), "tmpfs", flags, c"size=32m").unwrap();
+        let mounted = rustix::mount::mount("tmpfs", directory.path(), "tmpfs", flags, c"size=32m");
+        if mounted == Err(rustix::io::Errno::PERM) {
+            eprintln!("skipped: only root mounts, and not everywhere");
+            return None;
+        }
+        mounted.unwrap();
         Some(Self(directory))
     }
 

@@ -89,10 +89,6 @@ impl Store for Forgetful {
         Ok(())
     }
 
-    fn compaction_bytes(&self) -> u64 {
-        1 << 20
-    }
-
     /// There is always more to do, which is nothing.
     fn compact(&self, _oldest: u64) -> Result<bool, StoreError> {
         Ok(true)

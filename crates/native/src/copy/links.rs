@@ -1,6 +1,7 @@
 //! Files of several names: one copy, and as many names for it.
 
-use super::{Job, Task, onto_itself};
+use super::like::Like;
+use super::{Job, Task};
 use crate::info::Info;
 use crate::mounts::Identity;
 use crate::place::Name;
@@ -84,15 +85,9 @@ impl Job {
         };
         let identity = |name: &Name, info: &Info| self.mounts.identity(&name.directory, info);
         let there = task.to.info().await?;
-        let same = there.as_ref().map(|there| identity(&task.to, there) == identity(first, &info));
-        if let Some(there) = there.filter(|_| same == Some(false)) {
-            if identity(&task.to, &there) == identity(&task.from, &task.info) {
-                return Err(onto_itself(&task.to));
-            }
-            task.to.remove(false).await?;
-        }
+        let same = there.map(|there| identity(&task.to, &there) == identity(first, &info));
         if same != Some(true) {
-            task.to.link_to(first, &info).await?;
+            self.make(task, &Like::Same(first.clone(), info)).await?;
         }
         self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod file;
+mod like;
 mod links;
 mod partial;
 mod progress;

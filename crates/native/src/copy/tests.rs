@@ -297,3 +297,21 @@ async fn a_file_whose_first_name_has_gone_is_copied_once_by_its_others() {
     let counted = job.counters.now();
     assert_eq!((counted.bytes_done, counted.bytes_total), (12, 24), "what is gone was found");
 }
+
+/// What had the name was gone by then.
+#[tokio::test]
+async fn a_further_name_that_cannot_be_made_takes_nothing_away() {
+    let places = Places::new();
+    fs::write(places.from.join("a"), "new").unwrap();
+    fs::hard_link(places.from.join("a"), places.from.join("b")).unwrap();
+    fs::write(places.to.join("b"), "old").unwrap();
+    let (tasks, job) = (places.listed(&["a", "b"]).await, job(archive()));
+    let mut links = links::Links::default();
+    assert!(!links.take(&job, &tasks[0]) && links.take(&job, &tasks[1]));
+    // No directory gets further names.
+    fs::create_dir(places.to.join("a")).unwrap();
+    links.make(&job).await.unwrap();
+    assert_eq!(job.failures.lock().count(), 1);
+    assert_eq!(fs::read(places.to.join("b")).unwrap(), b"old");
+    assert_eq!(fs::read_dir(&places.to).unwrap().count(), 2);
+}

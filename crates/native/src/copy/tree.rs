@@ -1,11 +1,10 @@
 //! Walking through what is to be copied, and the workers that copy it.
 
+use super::like::Like;
 use super::links::Links;
-use super::partial::partial_name;
-use super::{Job, Task, into_itself, onto_itself};
+use super::{Job, Task, into_itself};
 use crate::info::Info;
 use crate::place::{Directory, Name};
-use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
@@ -222,55 +221,10 @@ impl Job {
 
     /// Makes a link, a pipe, a socket's name or a device like that of the source.
     async fn copy_other(&self, task: &Task, like: &Like) -> Result<bool> {
-        match make_like(task, like, &task.to).await {
-            Err(error) if error.kind == ErrorKind::Exists => self.replace(task, like).await?,
-            made => made?,
-        }
+        self.make(task, like).await?;
         if self.options.preserve {
             self.finish_attributes(task, &task.to, None).await?;
         }
         Ok(true)
-    }
-
-    /// The same where something has that name. It goes when the new one is there.
-    async fn replace(&self, task: &Task, like: &Like) -> Result<()> {
-        // Not what it leads to: the link itself is replaced.
-        let same = |there: &Info| {
-            let from = self.mounts.identity(&task.from.directory, &task.info);
-            self.mounts.identity(&task.to.directory, there) == from
-        };
-        if task.to.info().await?.as_ref().is_some_and(same) {
-            return Err(onto_itself(&task.to));
-        }
-        let fresh = task.to.directory.name(partial_name(&task.to.name, &task.info));
-        match make_like(task, like, &fresh).await {
-            // Of a copy that was interrupted.
-            Err(error) if error.kind == ErrorKind::Exists => {
-                fresh.remove(false).await?;
-                make_like(task, like, &fresh).await?;
-            }
-            made => made?,
-        }
-        let placed = fresh.rename(&task.to.name).await;
-        if placed.is_err() {
-            // The first error is the one to be told.
-            let _left = fresh.remove(false).await;
-        }
-        placed
-    }
-}
-
-/// What is made, and not written.
-enum Like {
-    /// A symbolic link that leads there.
-    Link(Bytes),
-    /// Something of the kind of the source.
-    Node,
-}
-
-async fn make_like(task: &Task, like: &Like, name: &Name) -> Result<()> {
-    match like {
-        Like::Link(target) => name.make_link(target.clone()).await,
-        Like::Node => name.make_node(&task.info).await,
     }
 }

@@ -59,6 +59,15 @@ pub fn run<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
     strake(arguments).output().expect("the program starts")
 }
 
+/// True if [`run_as_nobody`] may be used; if not, that is said.
+pub fn may_be_nobody() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root may run programs as another user");
+    }
+    is_root
+}
+
 /// As [`run`], as a user who may not read and write everything.
 pub fn run_as_nobody<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
     strake(arguments).uid(65_534).gid(65_534).output().expect("the program starts")

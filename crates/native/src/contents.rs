@@ -335,8 +335,13 @@ mod tests {
         assert_eq!(found(Err(Errno::NXIO)), Ok(None));
         assert_eq!(found(Err(Errno::INVAL)), Ok(Some(7)), "all of it is data");
         assert_eq!(found_locally(Err(Errno::INVAL), 7, SeekTo::Hole).unwrap(), None);
-        for failed in [Errno::IO, Errno::STALE, Errno::NOTCONN] {
-            assert_eq!(found(Err(failed)), Err(ErrorKind::Io));
+        let failures = [
+            (Errno::IO, ErrorKind::Io),
+            (Errno::STALE, ErrorKind::Stale),
+            (Errno::NOTCONN, ErrorKind::Unavailable),
+        ];
+        for (failed, kind) in failures {
+            assert_eq!(found(Err(failed)), Err(kind));
         }
     }
 }

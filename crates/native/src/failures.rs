@@ -71,6 +71,8 @@ fn ends_all(kind: ErrorKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::local;
+    use rustix::io::Errno;
 
     #[test]
     fn of_very_many_failures_the_first_are_told_and_the_others_counted() {
@@ -92,6 +94,11 @@ mod tests {
         let mut failures = Failures::default();
         for kind in [ErrorKind::NoSpace, ErrorKind::TimedOut, ErrorKind::Interrupted] {
             assert_eq!(failures.note(kind.into()), Err(kind.into()));
+        }
+        // What this machine says of it: no more files can be opened, and nobody serves a mount.
+        for error in [Errno::MFILE, Errno::NFILE, Errno::NOTCONN] {
+            let error = local::error(&error.into());
+            assert_eq!(failures.note(error.clone()), Err(error));
         }
         assert_eq!(failures, Failures::default());
     }

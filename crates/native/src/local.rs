@@ -35,11 +35,18 @@ pub(crate) fn error(error: &io::Error) -> Error {
         _ => match Errno::from_io_error(error) {
             Some(Errno::OPNOTSUPP) => ErrorKind::NotSupported,
             Some(Errno::TOOBIG) => ErrorKind::TooBig,
+            Some(Errno::MFILE | Errno::NFILE) => ErrorKind::TooManyFiles,
+            // A mount that nobody serves.
+            Some(Errno::NOTCONN) => ErrorKind::Unavailable,
+            // One file, of a mount that is served.
+            Some(Errno::STALE) => ErrorKind::Stale,
             _ => ErrorKind::Io,
         },
     };
     match kind {
-        ErrorKind::Io | ErrorKind::AccessDenied => Error::with(kind, error.to_string()),
+        ErrorKind::Io | ErrorKind::AccessDenied | ErrorKind::Unavailable => {
+            Error::with(kind, error.to_string())
+        }
         kind => kind.into(),
     }
 }

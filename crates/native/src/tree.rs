@@ -84,9 +84,15 @@ async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Result<Failu
 
 async fn entries_of(directory: Found) -> Result<Vec<Found>> {
     let entries = match listed(&directory.name).await {
-        // Removed meanwhile, and nobody has named it.
-        Err(error) if error.kind.is_gone() && !directory.path.is_empty() => return Ok(Vec::new()),
-        entries => entries?,
+        Ok(entries) => entries,
+        Err(error) => {
+            let may_be_gone = error.kind.is_gone() && !directory.path.is_empty();
+            // Removed meanwhile, and nobody has named it.
+            if may_be_gone && matches!(directory.name.info().await, Ok(None)) {
+                return Ok(Vec::new());
+            }
+            return Err(error);
+        }
     };
     let found = |(name, info): (Name, Info)| {
         let mut path = directory.path.clone();
@@ -219,7 +225,7 @@ fn remove_tree(
         match name.remove(directory).await {
             Ok(()) => removed.entries += 1,
             // Somebody else was faster.
-            Err(error) if error.kind.is_gone() => {}
+            Err(error) if error.kind == ErrorKind::NotFound => {}
             Err(error) => removed.failures.note(error)?,
         }
         Ok(removed)

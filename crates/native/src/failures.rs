@@ -33,11 +33,6 @@ impl<T> FirstOf<T> {
             false => self.more += 1,
         }
     }
-
-    pub(crate) fn append(&mut self, others: Self) {
-        others.first.into_iter().for_each(|one| self.push(one));
-        self.more += others.more;
-    }
 }
 
 impl<T> Default for FirstOf<T> {
@@ -56,6 +51,11 @@ impl Failures {
                 Ok(())
             }
         }
+    }
+
+    /// Puts what has ended all before them.
+    pub(crate) fn ended_by(&mut self, error: Error) {
+        self.first.insert(0, error);
     }
 }
 
@@ -81,12 +81,10 @@ mod tests {
         let most = Failures::KEPT_MAX;
         (0..most + 2).for_each(|n| failures.note(error(n)).unwrap());
         assert_eq!((failures.first.len(), failures.more), (most, 2));
-        let mut all = Failures::default();
-        all.push(error(most));
-        all.append(failures);
-        assert_eq!((all.first.len(), all.more, all.count()), (most, 3, most as u64 + 3));
-        assert_eq!(all.first[..2], [error(most), error(0)]);
-        assert_eq!((all.take_first(), all.count()), (Some(error(most)), most as u64 + 2));
+        failures.ended_by(error(most));
+        assert_eq!(failures.first[..2], [error(most), error(0)]);
+        assert_eq!(failures.take_first(), Some(error(most)));
+        assert_eq!((failures.first.len(), failures.count()), (most, most as u64 + 2));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesOrdered, FuturesUnordered};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::VolumeSpace;
@@ -49,7 +50,8 @@ pub async fn list(clients: &Clients, location: &Location, hidden: bool) -> Resul
 }
 
 /// Visits everything below a path and the thing itself, a directory before what is in it; several
-/// directories are listed at once. The failures are of those that cannot be listed; what is gone by then is none.
+/// directories are listed at once. The failures are of those that cannot be listed, after what
+/// has ended the walk before its end, if anything has; what is gone by then is none.
 pub async fn walk(
     clients: &Clients,
     location: &Location,
@@ -57,10 +59,10 @@ pub async fn walk(
 ) -> Result<Failures> {
     let (spot, info) = clients.existing(location).await?;
     let start = Found { name: spot.name, info, path: Vec::new() };
-    walk_from(start, &mut visit).await
+    Ok(walk_from(start, &mut visit).await)
 }
 
-async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Result<Failures> {
+async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Failures {
     visit(&start);
     let mut left = vec![start];
     let (mut listing, mut failures) = (FuturesOrdered::new(), Failures::default());
@@ -76,8 +78,13 @@ async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Result<Failu
                 entries.iter().for_each(&mut *visit);
                 left.extend(entries);
             }
-            Some(Err(error)) => failures.note(error)?,
-            None => return Ok(failures),
+            Some(Err(error)) => {
+                if let Err(error) = failures.note(error) {
+                    failures.ended_by(error);
+                    return failures;
+                }
+            }
+            None => return failures,
         }
     }
 }
@@ -118,7 +125,7 @@ pub struct Usage {
     pub bytes: u64,
     /// Bytes they occupy.
     pub occupied: u64,
-    /// Directories of which what is in them is not counted.
+    /// Directories of which what is in them is not counted, after what has ended the count, if anything has.
     pub unread: Failures,
 }
 
@@ -159,14 +166,34 @@ pub struct RemoveOptions {
 pub struct Removed {
     /// Files, directories and other entries that went.
     pub entries: u64,
-    /// Why others did not. That a directory is not empty because of them is no failure of its own.
+    /// Why others did not, after what has ended the removal, if anything has. That a directory is not empty because of them is no
+    /// failure of its own.
     pub failures: Failures,
 }
 
-impl Removed {
-    fn add(&mut self, other: Self) {
-        self.entries += other.entries;
-        self.failures.append(other.failures);
+/// A removal that is under way.
+struct Removal {
+    /// How many may go on beside the one that there is always.
+    spare: Arc<Semaphore>,
+    done: Mutex<Removed>,
+}
+
+impl Removal {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { spare: Arc::new(Semaphore::new(WIDTH - 1)), done: Mutex::default() })
+    }
+
+    fn note(&self, error: Error) -> Result<()> {
+        self.done.lock().failures.note(error)
+    }
+
+    /// What was done, where it `ended` so.
+    fn done(&self, ended: Result<bool>) -> Removed {
+        let mut done = std::mem::take(&mut *self.done.lock());
+        if let Err(error) = ended {
+            done.failures.ended_by(error);
+        }
+        done
     }
 }
 
@@ -194,64 +221,62 @@ pub async fn remove(
         );
         return Err(Error::with(ErrorKind::Invalid, detail));
     }
-    // The one that there is always is not among them.
-    let spare = Arc::new(Semaphore::new(WIDTH - 1));
-    remove_tree((name, info), None, spare).await
+    let removal = Removal::new();
+    let ended = remove_tree((name, info), None, Arc::clone(&removal)).await;
+    Ok(removal.done(ended))
 }
 
-/// A removal that others go on beside.
+/// A part of a removal that others go on beside.
 type Beside = Option<OwnedSemaphorePermit>;
 
+/// True if all of it is gone. An error ends the whole removal.
 fn remove_tree(
     (name, info): (Name, Info),
     beside: Beside,
-    spare: Arc<Semaphore>,
-) -> BoxFuture<'static, Result<Removed>> {
+    removal: Arc<Removal>,
+) -> BoxFuture<'static, Result<bool>> {
     Box::pin(async move {
         let _beside = beside;
-        let mut removed = Removed::default();
         let directory = info.kind == FileKind::Directory;
         if directory {
-            match empty(&name, &spare).await {
-                Ok(below) => removed = below,
+            match empty(&name, &removal).await {
+                Ok(true) => {}
+                // What is still in it has been told.
+                Ok(false) => return Ok(false),
                 Err(error) if error.kind.is_gone() => {}
-                Err(error) => removed.failures.note(error)?,
+                Err(error) => return removal.note(error).map(|()| false),
             }
         }
-        // What is still in it has been told.
-        if removed.failures.count() > 0 {
-            return Ok(removed);
-        }
         match name.remove(directory).await {
-            Ok(()) => removed.entries += 1,
+            Ok(()) => removal.done.lock().entries += 1,
             // Somebody else was faster.
             Err(error) if error.kind == ErrorKind::NotFound => {}
-            Err(error) => removed.failures.note(error)?,
+            Err(error) => return removal.note(error).map(|()| false),
         }
-        Ok(removed)
+        Ok(true)
     })
 }
 
 /// Removes everything in a directory.
-async fn empty(name: &Name, spare: &Arc<Semaphore>) -> Result<Removed> {
+async fn empty(name: &Name, removal: &Arc<Removal>) -> Result<bool> {
     let entries = listed(name).await?;
-    let remove = |entry, beside| remove_tree(entry, beside, Arc::clone(spare));
-    side_by_side(entries, spare, remove).await
+    let remove = |entry, beside| remove_tree(entry, beside, Arc::clone(removal));
+    side_by_side(entries, &removal.spare, remove).await
 }
 
-/// Does something with each, as many at once as are to spare over all levels of a tree, and one in any case; the sum.
+/// Does something with each, as many at once as are to spare over all levels of a tree, and one in any case; whether all was done.
 async fn side_by_side<T>(
     all: Vec<T>,
     spare: &Arc<Semaphore>,
-    each: impl Fn(T, Beside) -> BoxFuture<'static, Result<Removed>>,
-) -> Result<Removed> {
-    let (mut under_way, mut sum) = (FuturesUnordered::new(), Removed::default());
+    each: impl Fn(T, Beside) -> BoxFuture<'static, Result<bool>>,
+) -> Result<bool> {
+    let (mut under_way, mut whole) = (FuturesUnordered::new(), true);
     for one in all {
         let beside = loop {
             match Arc::clone(spare).try_acquire_owned() {
                 Ok(permit) => break Some(permit),
                 Err(_) => match under_way.next().await {
-                    Some(done) => sum.add(done?),
+                    Some(done) => whole &= done?,
                     None => break None,
                 },
             }
@@ -259,9 +284,9 @@ async fn side_by_side<T>(
         under_way.push(each(one, beside));
     }
     while let Some(done) = under_way.next().await {
-        sum.add(done?);
+        whole &= done?;
     }
-    Ok(sum)
+    Ok(whole)
 }
 
 /// Makes a directory; with `parents` also those above it, and none of it is an error if it is there.
@@ -367,14 +392,14 @@ mod tests {
         assert_eq!(failures.first[0].kind, ErrorKind::NotFound);
     }
 
-    /// Ends of branches that are under way, and the most that were at once.
-    type Busy = Arc<[AtomicUsize; 2]>;
+    /// Ends of branches that are under way, the most that were at once, and all that were.
+    type Busy = Arc<[AtomicUsize; 3]>;
 
     fn branch(
         levels: u32,
         beside: Beside,
         (spare, busy): (Arc<Semaphore>, Busy),
-    ) -> BoxFuture<'static, Result<Removed>> {
+    ) -> BoxFuture<'static, Result<bool>> {
         Box::pin(async move {
             let _beside = beside;
             if levels == 0 {
@@ -382,7 +407,8 @@ mod tests {
                 busy[1].fetch_max(now, Ordering::Relaxed);
                 tokio::task::yield_now().await;
                 busy[0].fetch_sub(1, Ordering::Relaxed);
-                return Ok(Removed { entries: 1, ..Removed::default() });
+                busy[2].fetch_add(1, Ordering::Relaxed);
+                return Ok(true);
             }
             let below = |(), beside| branch(levels - 1, beside, (spare.clone(), busy.clone()));
             side_by_side(vec![(); 2 * WIDTH], &spare, below).await
@@ -394,10 +420,29 @@ mod tests {
     async fn however_deep_a_tree_is_no_more_than_so_many_removals_are_under_way_at_once() {
         for levels in [1, 3] {
             let (spare, busy) = (Arc::new(Semaphore::new(WIDTH - 1)), Busy::default());
-            let ends = branch(levels, None, (spare, busy.clone())).await.unwrap();
-            assert_eq!(ends.entries, (2 * WIDTH as u64).pow(levels));
+            assert!(branch(levels, None, (spare, busy.clone())).await.unwrap());
+            assert_eq!(busy[2].load(Ordering::Relaxed), (2 * WIDTH).pow(levels));
             let most = busy[1].load(Ordering::Relaxed);
             assert!((WIDTH / 2..=WIDTH).contains(&most), "{levels} levels: {most}");
         }
+    }
+
+    /// What had failed before, and how much had gone, was told to nobody.
+    #[tokio::test]
+    async fn what_was_removed_and_what_was_not_is_told_with_what_ends_a_removal() {
+        let removal = Removal::new();
+        let each = |kind: ErrorKind, _: Beside| -> BoxFuture<'static, Result<bool>> {
+            let removal = Arc::clone(&removal);
+            Box::pin(async move {
+                removal.done.lock().entries += 1;
+                removal.note(kind.into()).map(|()| false)
+            })
+        };
+        let kinds = vec![ErrorKind::AccessDenied, ErrorKind::TimedOut];
+        // One after the other.
+        let ended = side_by_side(kinds, &Arc::new(Semaphore::new(0)), each).await;
+        let Removed { entries, failures } = removal.done(ended);
+        let kinds: Vec<_> = failures.first.iter().map(|error| error.kind).collect();
+        assert_eq!((entries, &kinds[..]), (2, &[ErrorKind::TimedOut, ErrorKind::AccessDenied][..]));
     }
 }

@@ -26,14 +26,15 @@ Examples:
   strake cp -a --sync /srv host1:/main/ a tree as it is, on disk when the command returns
   tar c d | strake cp /dev/stdin :/main/d.tar   what a program writes, to its end
 
-Until it is whole, a file of 16 MiB or more is called .NAME-....strake-partial in its directory. One that an interrupted
-copy of an earlier NAME has left is removed when a later copy of NAME succeeds.
+Until it is whole, a file of 16 MiB or more, or one that replaces another, is called .NAME-....strake-partial in its
+directory. What has been replaced stays what its other names stand for. A partial file that an interrupted copy of an earlier
+NAME has left is removed when a later copy of NAME succeeds.
 
 Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. What cannot
 be copied is named, and all else is copied, unless a server does not answer, there is no room, a quota is used up or nothing
-may be written. What has gone from a tree when its turn comes is counted. Other attributes that cannot be kept are named and change nothing of it, as with cp of GNU; 130 it
-was interrupted (Ctrl-C, SIGTERM): what is under way is finished, and the same command goes on where it ended. A second
-Ctrl-C ends it at once."
+may be written. What has gone from a tree when its turn comes is counted. Other attributes that cannot be kept are named
+and change nothing of it, as with cp of GNU; 130 it was interrupted (Ctrl-C, SIGTERM): what is under way is finished, and the
+same command goes on where it ended. A second Ctrl-C ends it at once."
 )]
 pub struct CpFlags {
     /// What to copy, and where to: into the directory TO, or (one source only) to TO itself

@@ -283,7 +283,7 @@ fn what_may_not_be_looked_into_keeps_du_and_rm_from_nothing_else() {
         let output = run_as_nobody(arguments.iter().copied().chain([&tree[..]]));
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
-        assert!(error.contains("locked") && error.contains("denied"), "{error}");
+        assert!(error.contains("/t/locked") && error.contains("denied"), "{error}");
         assert_eq!(error.lines().filter(|line| line.starts_with("strake: ")).count(), 1, "{error}");
         String::from_utf8(output.stdout).unwrap()
     };

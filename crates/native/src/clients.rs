@@ -88,7 +88,9 @@ impl Clients {
         let cred = Arc::new(Credentials::root());
         let root = volume.resolve(&cred, mounted.path.as_bytes()).await;
         let ino = root.map_err(|error| Error::with(error.kind, mounted.to_string()))?.ino;
-        self.mounts.lock().add(device, RemoteDirectory { volume, ino, cred, umask: self.umask });
+        let path = Bytes::from(mounted.path.clone());
+        let mounted = RemoteDirectory { volume, ino, cred, umask: self.umask, path };
+        self.mounts.lock().add(device, mounted);
         Ok(())
     }
 
@@ -140,17 +142,17 @@ impl Clients {
             None => (".", &[][..]),
             Some((last, before)) => (*last, before),
         };
-        let parent = format!("/{}", before.join("/"));
-        let parent = volume.resolve(&self.cred, parent.as_bytes()).await.map_err(about)?;
+        let above = Bytes::from(format!("/{}", before.join("/")));
+        let parent = volume.resolve(&self.cred, &above).await.map_err(about)?;
         let base = match parts.is_empty() {
             true => Bytes::from(path.volume.clone()),
             false => Bytes::copy_from_slice(last.as_bytes()),
         };
-        let at =
-            RemoteDirectory { volume, ino: parent.ino, cred: self.cred.clone(), umask: self.umask };
+        let cred = self.cred.clone();
+        let at = RemoteDirectory { volume, ino: parent.ino, cred, umask: self.umask, path: above };
         if last == ".." {
             let above = at.volume.lookup(&at.cred, at.ino, base).await.map_err(about)?;
-            return Ok(at.spot_of(&above, Bytes::from_static(b".")));
+            return Ok(at.spot_of(&above, last, Bytes::from_static(b".")));
         }
         let name = Bytes::copy_from_slice(last.as_bytes());
         // Whatever it leads to, a link that is there is there.
@@ -160,7 +162,7 @@ impl Clients {
             return Ok(Spot { name: there, info: link, base });
         }
         match at.volume.resolve_at(&at.cred, at.ino, last.as_bytes(), true).await {
-            Ok(attr) if attr.kind == FileKind::Directory => Ok(at.spot_of(&attr, base)),
+            Ok(attr) if attr.kind == FileKind::Directory => Ok(at.spot_of(&attr, last, base)),
             Ok(attr) => Ok(Spot { name: there, info: Some(Info::from(&attr)), base }),
             Err(error) if error.kind == ErrorKind::NotFound => {
                 Ok(Spot { name: there, info: None, base })
@@ -171,9 +173,10 @@ impl Clients {
 }
 
 impl RemoteDirectory {
-    /// Another directory of its volume, by itself and not by a name.
-    fn spot_of(self, directory: &Attr, base: Bytes) -> Spot {
-        let there = Directory::Remote(RemoteDirectory { ino: directory.ino, ..self });
+    /// Another directory of its volume, which that name leads to, by itself and not by a name.
+    fn spot_of(self, directory: &Attr, name: &str, base: Bytes) -> Spot {
+        let path = self.path_of(name.as_bytes());
+        let there = Directory::Remote(RemoteDirectory { ino: directory.ino, path, ..self });
         let name = there.name(Bytes::from_static(b"."));
         Spot { name, info: Some(Info::from(directory)), base }
     }

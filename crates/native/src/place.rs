@@ -34,6 +34,8 @@ pub struct RemoteDirectory {
     pub cred: Arc<Credentials>,
     /// What he takes from the mode of all that he makes, where no default ACL says more.
     pub umask: u32,
+    /// Its path in the volume, as it was found: for messages.
+    pub path: Bytes,
 }
 
 /// A name in a directory; there may be nothing of that name.
@@ -104,6 +106,14 @@ impl Directory {
 }
 
 impl RemoteDirectory {
+    /// The path of a name in it.
+    pub(crate) fn path_of(&self, name: &[u8]) -> Bytes {
+        match name {
+            b"." => self.path.clone(),
+            name => [self.path.strip_suffix(b"/").unwrap_or(&self.path), name].join(&b'/').into(),
+        }
+    }
+
     /// The same volume can be open twice, by different addresses.
     pub(crate) fn shares_volume(&self, other: &RemoteDirectory) -> bool {
         let cluster = |directory: &RemoteDirectory| directory.volume.map().current();
@@ -168,8 +178,9 @@ impl Name {
                 path.join(OsStr::from_bytes(&self.name)).display().to_string()
             }
             Directory::Remote(remote) => {
-                let name = String::from_utf8_lossy(&self.name);
-                format!("\"{name}\" in volume {}", remote.volume.name())
+                let path = remote.path_of(&self.name);
+                let path = String::from_utf8_lossy(&path);
+                format!("\"{path}\" in volume {}", remote.volume.name())
             }
         }
     }
@@ -210,7 +221,8 @@ impl Name {
         let attr = found.map_err(|error| self.about(error))?;
         match attr.kind {
             FileKind::Directory => {
-                Ok(Directory::Remote(RemoteDirectory { ino: attr.ino, ..directory.clone() }))
+                let path = directory.path_of(&self.name);
+                Ok(Directory::Remote(RemoteDirectory { ino: attr.ino, path, ..directory.clone() }))
             }
             _ => Err(self.about(ErrorKind::NotDirectory.into())),
         }

@@ -80,7 +80,7 @@ async fn a_source_that_cannot_be_opened_takes_nothing_away() {
     for length in [10, 2 << 20, 17 << 20] {
         for to in ["plain", "link", "one"] {
             fs::File::create(at("source")).unwrap().set_len(length).unwrap();
-            let task = found(&at("source"), &at(to)).await;
+            let task = Task { named: true, ..found(&at("source"), &at(to)).await };
             fs::remove_file(at("source")).unwrap();
             let error = job(archive()).copy_file(&task).await.unwrap_err();
             assert_eq!(error.kind, ErrorKind::NotFound, "{length} to {to}: {error}");

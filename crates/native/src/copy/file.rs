@@ -115,7 +115,8 @@ impl Job {
             self.place(&task.to);
             return Ok(());
         }
-        if kind == Some(FileKind::File) {
+        // Who asks for the contents alone means this file, with its owner, its mode and all its names.
+        if kind == Some(FileKind::File) && self.options.preserve {
             return self.copy_aside(task, from).await;
         }
         let to = self.create(task, &task.to, is_link).await?;

@@ -26,7 +26,7 @@ Examples:
   strake cp -a --sync /srv host1:/main/ a tree as it is, on disk when the command returns
   tar c d | strake cp /dev/stdin :/main/d.tar   what a program writes, to its end
 
-Until it is whole, a file of 16 MiB or more, or one that replaces another, is called .NAME-....strake-partial in its
+Until it is whole, a file of 16 MiB or more, or (-p, -a) one that replaces another, is called .NAME-....strake-partial in its
 directory. What has been replaced stays what its other names stand for. A partial file that an interrupted copy of an earlier
 NAME has left is removed when a later copy of NAME succeeds.
 

@@ -62,7 +62,8 @@ impl Job {
             return Err(onto_itself(&task.to));
         }
         match there.kind {
-            FileKind::File | FileKind::Symlink | FileKind::Directory => Ok(()),
+            FileKind::File | FileKind::Symlink => Ok(()),
+            FileKind::Directory => Err(task.to.about(ErrorKind::IsDirectory.into())),
             _ => {
                 let detail = format!(
                     "{} is no regular file; choose another target, or write to it with strake cat",
@@ -119,9 +120,29 @@ impl Job {
         if kind == Some(FileKind::File) && self.options.preserve {
             return self.copy_aside(task, from).await;
         }
+        if kind.is_some() {
+            self.read_through(task, from).await?;
+        }
         let to = self.create(task, &task.to, is_link).await?;
         self.copy_whole(task, from, &task.to, &to).await?;
         self.sync_led_to(task, is_link).await
+    }
+
+    /// Reads a small source once before what is there is emptied for it: it may have been opened, and not be readable.
+    async fn read_through(&self, task: &Task, from: &Source) -> Result<()> {
+        let length = task.info.length;
+        if from.whole.is_some() || length >= PARTIAL_BYTES_MIN {
+            return Ok(());
+        }
+        for at in (0..length).step_by(self.options.block_bytes) {
+            let wanted = (length - at).min(self.options.block_bytes as u64);
+            let _room = self.room(wanted).await?;
+            let read = from.contents.read(at, wanted as usize).await;
+            let read = read.map_err(|error| task.from.about(error))?;
+            let got: u64 = read.iter().map(|part| part.len() as u64).sum();
+            was_cut(task, length - wanted + got)?;
+        }
+        Ok(())
     }
 
     /// Copies a regular file in place of another one, which stays, with all its names, until all of the new one is there: a
@@ -132,6 +153,7 @@ impl Job {
         let to = match self.create(task, &aside, false).await {
             // Whoever may write to the file and not to its directory has no other way.
             Err(error) if matches!(error.kind, AccessDenied | NotPermitted) => {
+                self.read_through(task, from).await?;
                 let to = self.create(task, &task.to, false).await?;
                 return self.copy_whole(task, from, &task.to, &to).await;
             }
@@ -141,9 +163,10 @@ impl Job {
             Ok(()) => aside.rename(&task.to.name).await,
             failed => failed,
         };
-        if placed.is_err() {
+        match &placed {
+            Ok(()) => self.place(&task.to),
             // The first error is the one to be told.
-            let _left = aside.remove(false).await;
+            Err(_) => drop(aside.remove(false).await),
         }
         placed
     }

@@ -8,6 +8,7 @@
 
 use crate::info::Info;
 use bytes::Bytes;
+use std::time::{SystemTime, UNIX_EPOCH};
 use strake_types::Timestamp;
 use strake_types::limits::NAME_BYTES_MAX;
 
@@ -22,10 +23,12 @@ pub(super) fn partial_name(name: &[u8], info: &Info) -> Bytes {
     name_of(name, info.length, info.mtime)
 }
 
-/// Name under which a smaller copy grows that is to replace another file. Nobody goes on with it: it says nothing of the source, so
-/// that the next copy to `name` takes the place of one that was killed.
+/// Name under which a smaller copy grows that is to replace another file. Nobody goes on with it, and nobody else has it: in place of
+/// the length and the time of the source it has the number of this process and the present time.
 pub(super) fn aside_name(name: &[u8]) -> Bytes {
-    name_of(name, 0, Timestamp::default())
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = Timestamp { seconds: now.as_secs().cast_signed(), nanos: now.subsec_nanos() };
+    name_of(name, std::process::id().into(), now)
 }
 
 fn name_of(name: &[u8], length: u64, mtime: Timestamp) -> Bytes {

@@ -19,7 +19,7 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     tasks.iter().for_each(|task| job.found(task));
     // All that is named goes into one directory.
     let top = tasks.first().map(|task| task.to.directory.clone());
-    let is_directory = |task: &&Task| task.info.kind == FileKind::Directory;
+    let is_directory = |task: &&Task| task.named && task.info.kind == FileKind::Directory;
     let named: Vec<_> = tasks.iter().filter(is_directory).cloned().collect();
     let (directories, links) = copy_found(job, tasks).await?;
     job.go_on()?;
@@ -38,9 +38,11 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
 async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, Links)> {
     let (mut directories, mut links) = (Vec::new(), Links::default());
     let mut working = FuturesUnordered::new();
+    // What ends all lets those under way come to their end: half a copy of each would stay.
+    let mut ended: Option<Error> = None;
     loop {
         while working.len() < job.options.streams.max(1)
-            && !job.is_stopped()
+            && !(job.is_stopped() || ended.is_some())
             && let Some(task) = left.pop()
         {
             if task.info.kind == FileKind::Directory {
@@ -50,7 +52,7 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, L
                         directories.push(task);
                     }
                     Ok(None) => {}
-                    Err(error) => job.failed(error)?,
+                    Err(error) => ended = job.failed(error).err(),
                 }
             } else if !links.take(job, &task) {
                 working.push(spawn_owned(job.clone().copied(task)));
@@ -58,14 +60,18 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, L
         }
         job.counters.complete.store(left.is_empty(), Ordering::Relaxed);
         let (task, copied) = match working.next().await {
-            None => return Ok((directories, links)),
+            None => return ended.map_or(Ok((directories, links)), Err),
             Some(Ok(done)) => done,
             Some(Err(_)) => return Err(Error::with(ErrorKind::Io, "copying a file panicked")),
         };
         match copied {
             Ok(true) => continue,
             Ok(false) => {}
-            Err(error) => job.failed(error)?,
+            Err(error) => match (job.failed(error), &ended) {
+                (Ok(()), _) => {}
+                (Err(error), None) => ended = Some(error),
+                (Err(error), Some(_)) => job.failures.lock().push(error),
+            },
         }
         left.extend(links.give_back(job, &task));
     }

@@ -133,7 +133,11 @@ async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {
 
 /// Writes to, syncs, reads and empties each target.
 pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
-    let Some((_, name)) = volumes_to_probe(map).into_iter().next() else { return };
+    let Some((_, name)) =
+        volumes_to_probe(map).into_iter().find(|probe| cluster::is_up(map, probe.0))
+    else {
+        return;
+    };
     for target in &map.targets {
         let subject = named(target);
         // That was told of.

@@ -117,6 +117,7 @@ impl FileState {
         if lost {
             // Before anybody who waits for what is given up can look.
             core.fail(&over());
+            core.failure.of_last_life = true;
         }
         core.life += 1;
         // Nobody had it open for a while.

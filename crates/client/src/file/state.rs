@@ -61,6 +61,8 @@ pub(crate) struct Failure {
     pub(crate) error: Option<Error>,
     /// No sync has told of it yet.
     pub(crate) untold: bool,
+    /// It is that of a life that is over.
+    pub(crate) of_last_life: bool,
 }
 
 impl Failure {
@@ -213,6 +215,7 @@ impl Core {
         self.failure.count += 1;
         self.failure.error = Some(error.clone());
         self.failure.untold = true;
+        self.failure.of_last_life = false;
         self.kept.clear();
     }
 

@@ -64,13 +64,17 @@ impl Volume {
     }
 
     /// As [`Volume::write`], at the offset also where the handle was opened to append: pages of a map. They are taken also where
-    /// an earlier write has failed, as `fsync` and `close` tell: a kernel that is told so of pages drops them.
+    /// an earlier write has failed, as `fsync` and `close` tell: a kernel that is told so of pages drops them. Those that come
+    /// first after a session was lost are dropped: they may have been written in it.
     pub async fn write_pages(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         offset: u64,
         data: Bytes,
     ) -> Result<Written> {
+        if file.state.core().failure.of_last_life {
+            file.take_failure(TellBy::Write)?;
+        }
         self.write_told(file, At::Offset(offset), offset, data).await
     }
 

@@ -83,6 +83,20 @@ async fn unwritten_data_for_targets_is_given_up() {
     tells_once(&volume, &file).await;
 }
 
+/// The kernel writes what was dirty when it is told to forget it, over what others have written by then.
+#[tokio::test]
+async fn the_first_pages_that_come_after_a_session_was_lost_are_dropped() {
+    let (fake, volume) = cluster().await;
+    let file = synced(&volume).await;
+    write(&volume, &file, 0, pattern(2, 20_000)).await;
+    lose(&fake, &volume).await;
+    let dropped = volume.write_pages(&file, 0, pattern(3, 10_000)).await.unwrap_err();
+    assert_eq!(dropped.kind, ErrorKind::Io);
+    volume.write_pages(&file, 10_000, pattern(4, 10_000)).await.unwrap();
+    assert_eq!(read(&volume, &file, 0, 10_000).await, pattern(1, 20_000)[..10_000]);
+    assert_eq!(volume.fsync(&file, false).await.unwrap_err().kind, ErrorKind::Io);
+}
+
 /// A target refuses a write of a fenced session; with a new one it is not sent again.
 #[tokio::test]
 async fn a_write_that_is_refused_is_not_sent_under_another_session() {

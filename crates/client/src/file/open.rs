@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::{Attr, Consistency, Credentials, Error, ErrorKind, Ino, Result, SetAttr};
-use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Opened};
 
 /// A handle of a file. Release it with [`Volume::release`]; if it is only dropped, what was written
@@ -185,7 +184,7 @@ impl Volume {
         // Numbered: however often it is sent, it counts once.
         let said = self.mutate_as(cred, op).await?;
         let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
-        let is_cut = !is_open && !self.has_crossed(&opened.attr);
+        let is_cut = !is_open && !self.has_crossed(opened.attr.ino, opened.attr.version);
         let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
         let told = Opening { flags, opened, created: false, asked, incarnation, told_cuts };
         let file = self.opened(cred, told).await?;
@@ -195,11 +194,11 @@ impl Volume {
         Ok(file)
     }
 
-    /// True if this mount has had a file open, perhaps, while one that cuts it was under way. What it has told of the file
-    /// meanwhile may have come after the cut.
-    pub(crate) fn has_crossed(&self, cut: &Attributes) -> bool {
-        let (known, state) = self.inodes().get(Ino(cut.ino));
-        state.is_some() || known.is_some_and(|(known, _)| known.version > cut.version)
+    /// True if this mount has had a file open, perhaps, while an open was under way that has cut it to this version. What it
+    /// has told of the file meanwhile may have come after the cut.
+    pub(crate) fn has_crossed(&self, ino: u64, cut_version: u64) -> bool {
+        let (known, state) = self.inodes().get(Ino(ino));
+        state.is_some() || known.is_some_and(|(known, _)| known.version > cut_version)
     }
 
     /// Cuts a file that was opened with truncation. The server may have done so already (`is_cut`): what other handles of this

@@ -187,7 +187,7 @@ impl Volume {
         let opened = created.opened.ok_or_else(|| unexpected("create with open"))?;
         let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);
         let created = created.created;
-        let is_cut = !self.has_crossed(&opened.attr);
+        let is_cut = !self.has_crossed(opened.attr.ino, opened.attr.version);
         let told = Opening { flags, opened, created, asked, incarnation, told_cuts };
         let file = self.opened(cred, told).await?;
         if flags.truncate && !created {

@@ -38,6 +38,8 @@ fn seen<T>(found: io::Result<T>) -> io::Result<Option<T>> {
             ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::NotADirectory => {
                 Ok(None)
             }
+            // Of a sysfs that is none.
+            ErrorKind::InvalidInput | ErrorKind::Unsupported => Ok(None),
             _ => Err(error),
         },
     }

@@ -43,6 +43,8 @@ pub struct Work {
     sealed: AtomicUsize,
     /// The last checkpoint met a full disk.
     full: AtomicBool,
+    /// A checkpoint gets what is kept back: who takes room is refused.
+    lending: AtomicBool,
     relief: Notify,
 }
 
@@ -70,6 +72,7 @@ impl Work {
             compaction_wanted: Condvar::new(),
             sealed: AtomicUsize::new(0),
             full: AtomicBool::new(false),
+            lending: AtomicBool::new(false),
             relief: Notify::new(),
         }
     }
@@ -81,6 +84,10 @@ impl Work {
 
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Acquire)
+    }
+
+    pub fn is_lending(&self) -> bool {
+        self.lending.load(Ordering::Acquire)
     }
 
     /// Completes when the number of sealed parts, or the reason to wait for it, has changed since
@@ -262,12 +269,15 @@ fn keep_short<S: Store>(core: &Core<S>) {
         let Some(last) = sealed.last() else { continue };
         let mut done = checkpoint_with_reserve(core, last);
         while let Err(KvError::Full { .. }) = done {
+            core.work.full.store(true, Ordering::Release);
+            core.work.relieve();
             if !wait_for_room(core) {
                 return;
             }
             done = checkpoint_with_reserve(core, last);
         }
         core.work.full.store(false, Ordering::Release);
+        core.work.lending.store(false, Ordering::Release);
         core.reserve.refill();
         if done.is_ok() {
             core.work.sealed.fetch_sub(sealed.len(), Ordering::AcqRel);
@@ -286,8 +296,7 @@ fn checkpoint_with_reserve<S: Store>(core: &Core<S>, sealed: &Sealed) -> Result<
         return done;
     }
     // Who takes room is refused from now on, and does not fill the reserve with what is lent. An eighth stays for deletions.
-    core.work.full.store(true, Ordering::Release);
-    core.work.relieve();
+    core.work.lending.store(true, Ordering::Release);
     let mut lent = core.reserve.bytes();
     if !core.reserve.release(lent - lent / 8) {
         return done;

@@ -26,7 +26,7 @@ use super::conflicts::RecentWrites;
 use super::error::FREE_DISK;
 use super::horizon::Horizon;
 use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes, is_empty_range, step};
-use crate::reserve::Reserve;
+use crate::reserve::{Reserve, is_full};
 use async_trait::async_trait;
 use bytes::Bytes;
 use directory::io_error;
@@ -127,7 +127,8 @@ impl<S: Store> Embedded<S> {
         }
         step::step("open store");
         // The stores check what they read, but not everything they read before they check it.
-        let restored = std::panic::catch_unwind(AssertUnwindSafe(|| restore(open, &disk, &path)));
+        let restored =
+            std::panic::catch_unwind(AssertUnwindSafe(|| restore(open, (&disk, &reserve), &path)));
         let (store, journal, newest) = match restored {
             Ok(restored) => restored.map_err(|error| recovery_error(&path, error))?,
             Err(panic) => {
@@ -174,7 +175,7 @@ fn open_reserve(disk: &dyn Disk) -> io::Result<Reserve> {
 /// newest version, which comes last.
 fn restore<S: Store>(
     open: impl FnOnce() -> Result<S, StoreError>,
-    disk: &Arc<dyn Disk>,
+    (disk, reserve): (&Arc<dyn Disk>, &Reserve),
     path: &str,
 ) -> Result<(S, Journal, u64), RecoveryError> {
     let store = open().map_err(RecoveryError::Store)?;
@@ -193,7 +194,14 @@ fn restore<S: Store>(
     step::step("open replayed");
     if recovered.commits > 0 {
         store.seal(newest).map_err(RecoveryError::Store)?;
-        store.checkpoint(newest).map_err(RecoveryError::Store)?;
+        let mut done = store.checkpoint(newest);
+        // Nobody deletes anything before it is open.
+        if matches!(&done, Err(StoreError::Io(error)) if is_full(error))
+            && reserve.release(u64::MAX)
+        {
+            done = store.checkpoint(newest);
+        }
+        done.map_err(RecoveryError::Store)?;
     }
     step::step("open checkpointed");
     let mut salt = [0; 8];
@@ -388,7 +396,8 @@ impl<S: Store> Kv for Embedded<S> {
     }
 
     fn check_room(&self) -> Result<()> {
-        match self.core.work.is_full() || self.core.reserve.is_short() {
+        let work = &self.core.work;
+        match work.is_full() || work.is_lending() || self.core.reserve.is_short() {
             true => Err(KvError::Full { store: self.core.path.clone(), next: DELETE_OR_FREE }),
             false => Ok(()),
         }

@@ -7,7 +7,11 @@ use bytes::Bytes;
 use deferred::Still;
 use futures::FutureExt;
 use std::sync::Arc;
-use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime, Timestamp};
+use std::time::Duration;
+use strake_types::{Credentials, ErrorKind, Ino, Result, SetAttr, SetTime, Timestamp};
+use tokio::sync::RwLockWriteGuard;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 mod closing;
 mod deferred;
@@ -257,21 +261,30 @@ async fn truncation_takes_unsent_data_with_it() {
     );
 }
 
-/// What the other one had written meanwhile was cut, and its length told afterwards: the file was all zeros.
-#[tokio::test]
-async fn an_open_that_cuts_while_another_open_is_under_way_leaves_no_zeros() {
-    let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
+/// A file that nobody has open, and an open of it that is to cut it and waits at the server for the gate.
+async fn cut_by_an_open<'a>(
+    fake: &'a Fake,
+    volume: &Arc<Volume>,
+) -> (Ino, RwLockWriteGuard<'a, ()>, JoinHandle<Result<Arc<OpenFile>>>) {
+    let file = create(volume, "a").await;
     let ino = file.ino();
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    write(volume, &file, 0, pattern(1, 20_000)).await;
     volume.release(&file).await.unwrap();
     drop(file);
     assert!(volume.inodes().file(ino).is_none());
     let gate = fake.open_gate.write().await;
     let flags = OpenFlags { truncate: true, ..OpenFlags::READ_WRITE };
-    let opening = Arc::clone(&volume);
+    let opening = Arc::clone(volume);
     let cut = tokio::spawn(async move { opening.open(&Credentials::root(), ino, flags).await });
     tokio::task::yield_now().await;
+    (ino, gate, cut)
+}
+
+/// What the other one had written meanwhile was cut, and its length told afterwards: the file was all zeros.
+#[tokio::test]
+async fn an_open_that_cuts_while_another_open_is_under_way_leaves_no_zeros() {
+    let (fake, volume) = cluster().await;
+    let (ino, gate, cut) = cut_by_an_open(&fake, &volume).await;
     let writer = create(&volume, "a").await;
     write(&volume, &writer, 0, pattern(2, 1 << 20)).await;
     volume.drain(&writer.state).await;
@@ -287,16 +300,7 @@ async fn an_open_that_cuts_while_another_open_is_under_way_leaves_no_zeros() {
 #[tokio::test]
 async fn an_open_that_cuts_what_another_one_has_written_and_closed_leaves_no_zeros() {
     let (fake, volume) = cluster().await;
-    let file = create(&volume, "a").await;
-    let ino = file.ino();
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
-    volume.release(&file).await.unwrap();
-    drop(file);
-    let before = fake.open_gate.write().await;
-    let flags = OpenFlags { truncate: true, ..OpenFlags::READ_WRITE };
-    let opening = Arc::clone(&volume);
-    let cut = tokio::spawn(async move { opening.open(&Credentials::root(), ino, flags).await });
-    tokio::task::yield_now().await;
+    let (ino, before, cut) = cut_by_an_open(&fake, &volume).await;
     let writer = create(&volume, "a").await;
     write(&volume, &writer, 0, pattern(2, 1 << 20)).await;
     volume.drain(&writer.state).await;
@@ -307,7 +311,7 @@ async fn an_open_that_cuts_what_another_one_has_written_and_closed_leaves_no_zer
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), made).await.unwrap();
+    timeout(Duration::from_secs(20), made).await.unwrap();
     volume.release(&writer).await.unwrap();
     drop(writer);
     assert!(!cut.is_finished() && fake.server_length(ino) > 0);

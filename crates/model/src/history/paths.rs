@@ -191,7 +191,8 @@ impl Paths {
     fn stat(&self, name: Name, (ino, links): (u64, u32), step: Option<&Step>) -> After {
         let found = step.copied().or_else(|| self.get(name).filter(|(own, _)| *own == ino));
         let Some((_, directory)) = found else { return Vec::new() };
-        let own = if directory { 2 } else { self.names.links(ino) };
+        let names = self.names.links(ino);
+        let own = if directory && names > 0 { 2 } else { names };
         let over = (own == links).then(|| self.same());
         over.into_iter().chain(self.knows(found, step)).collect()
     }

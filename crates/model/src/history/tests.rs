@@ -162,6 +162,15 @@ fn a_kernel_decides_by_what_it_has_looked_up_one_after_the_other() {
     let stat = |links, from, to| op(Ask::Stat(B), Told::Stat(7, links), from, to);
     assert!(with(stat(2, 5, 6)) && !with(stat(1, 5, 6)) && with(stat(1, 5, 15)));
     assert!(!with(stat(1, 21, 22)));
+    // A directory is removed in between: found by a history of real mounts (seed 2957775413).
+    let others = [
+        op(Ask::Mkdir(B), Told::Done, 0, 1),
+        op(Ask::Stat(B), Told::Stat(7, 2), 2, 3),
+        op(Ask::Rmdir(B), Told::Done, 10, 20),
+    ];
+    let with = |more| fits(&[others.to_vec(), vec![more]].concat());
+    assert!(with(stat(0, 5, 15)) && !with(stat(0, 5, 6)) && !with(stat(1, 5, 15)));
+    assert!(!with(stat(0, 21, 22)) && with(stat(2, 5, 15)));
 }
 
 #[test]

@@ -61,14 +61,20 @@ async fn who_gives_up_a_wait_keeps_what_it_had() {
     assert_eq!(asked(&fake).await, kept);
 }
 
-/// But not a flock that it waited to change, which it has no more while it waits: it would get that back, though others may have
-/// been granted theirs by then.
-#[tokio::test]
-async fn a_flock_that_was_to_be_changed_does_not_come_back_when_the_wait_is_given_up() {
+/// An owner who shares a lock, and is to wait when he asks to have it alone.
+async fn sharing() -> (Arc<Fake>, Arc<Volume>) {
     let (fake, volume) = cluster().await;
     let shared = LockRequest { kind: LockKind::Shared, ..lock(false) };
     volume.set_lock(Ino(2), shared).await.unwrap();
     fake.fail("lock owner=7 kind=2", ErrorKind::WouldBlock);
+    (fake, volume)
+}
+
+/// But not a flock that it waited to change, which it has no more while it waits: it would get that back, though others may have
+/// been granted theirs by then.
+#[tokio::test]
+async fn a_flock_that_was_to_be_changed_does_not_come_back_when_the_wait_is_given_up() {
+    let (fake, volume) = sharing().await;
     let gate = fake.lock_gate.write().await;
     {
         let waiting = volume.set_lock(Ino(2), lock(true));
@@ -85,10 +91,7 @@ async fn a_flock_that_was_to_be_changed_does_not_come_back_when_the_wait_is_give
 /// Its file is closed while the request is under way: what was unlocked by that does not come back.
 #[tokio::test]
 async fn what_is_unlocked_after_a_wait_was_given_up_stays_so() {
-    let (fake, volume) = cluster().await;
-    let shared = LockRequest { kind: LockKind::Shared, ..lock(false) };
-    volume.set_lock(Ino(2), shared).await.unwrap();
-    fake.fail("lock owner=7 kind=2", ErrorKind::WouldBlock);
+    let (fake, volume) = sharing().await;
     let gate = fake.lock_gate.write().await;
     let waiting = volume.set_lock(Ino(2), lock(true));
     let gave_up = tokio::time::timeout(std::time::Duration::from_millis(20), waiting).await;

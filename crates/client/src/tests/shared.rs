@@ -140,6 +140,15 @@ async fn an_append_does_not_wait_until_the_end_is_given_back() {
     }
 }
 
+/// Appends as somebody who is killed when something was asked for that begins so.
+async fn append_and_go_away(fake: &Fake, volume: &Arc<Volume>, file: &Arc<OpenFile>, asked: &str) {
+    let (appending, to_append) = (Arc::clone(volume), Arc::clone(file));
+    let appended = tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
+    until_logged(fake, asked).await;
+    appended.abort();
+    assert!(appended.await.unwrap_err().is_cancelled());
+}
+
 /// It was made when the locks of its process were somebody else's.
 #[tokio::test]
 async fn an_append_that_waits_for_the_end_when_its_caller_goes_away_is_not_made() {
@@ -148,11 +157,7 @@ async fn an_append_that_waits_for_the_end_when_its_caller_goes_away_is_not_made(
     fake.fail("lock", ErrorKind::WouldBlock);
     let gate = fake.lock_gate.write().await;
     fake.take_log();
-    let (appending, to_append) = (Arc::clone(&volume), Arc::clone(&file));
-    let appended = tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
-    until_logged(&fake, "lock").await;
-    appended.abort();
-    assert!(appended.await.unwrap_err().is_cancelled());
+    append_and_go_away(&fake, &volume, &file, "lock").await;
     drop(gate);
     let log = until_logged(&fake, &unlock_of(&file)).await;
     assert!(starting(&log, "write").is_empty(), "{log:?}");
@@ -166,11 +171,7 @@ async fn an_append_whose_caller_goes_away_is_told_before_the_end_is_given_back()
     let file = appendable(&fake, &volume).await;
     let gate = fake.publish_gate.write().await;
     fake.take_log();
-    let (appending, to_append) = (Arc::clone(&volume), Arc::clone(&file));
-    let appended = tokio::spawn(async move { appending.write(&to_append, 0, pattern(2, 5)).await });
-    until_logged(&fake, "write").await;
-    appended.abort();
-    assert!(appended.await.unwrap_err().is_cancelled());
+    append_and_go_away(&fake, &volume, &file, "write").await;
     drop(gate);
     let log = until_logged(&fake, &unlock_of(&file)).await;
     assert_eq!(starting(&log, "publish").len(), 1, "{log:?}");

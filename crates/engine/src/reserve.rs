@@ -74,6 +74,12 @@ impl Reserve {
         true
     }
 
+    /// Gives up all of it but an eighth, which stays for deletions; false if that is nothing.
+    pub fn lend(&self) -> bool {
+        let bytes = self.bytes();
+        self.release(bytes - bytes / 8)
+    }
+
     /// Gives up `most` bytes of it, or what there is; false if that is nothing.
     pub fn release(&self, most: u64) -> bool {
         let mut bytes = self.bytes.lock();

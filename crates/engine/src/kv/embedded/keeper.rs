@@ -295,10 +295,10 @@ fn checkpoint_with_reserve<S: Store>(core: &Core<S>, sealed: &Sealed) -> Result<
     if !matches!(done, Err(KvError::Full { .. })) {
         return done;
     }
-    // Who takes room is refused from now on, and does not fill the reserve with what is lent. An eighth stays for deletions.
+    // Who takes room is refused from now on, and does not fill the reserve with what is lent.
     core.work.lending.store(true, Ordering::Release);
     let mut lent = core.reserve.bytes();
-    if !core.reserve.release(lent - lent / 8) {
+    if !core.reserve.lend() {
         return done;
     }
     let done = checkpoint(core, sealed);

@@ -123,7 +123,7 @@ impl<S: Store> Embedded<S> {
         // What the last process left must be read back and made durable, which takes room.
         let needed = checkpoint_bytes.saturating_mul(SEALED_MAX as u64 + 1);
         if reserve.is_short() || disk.space().is_ok_and(|(_, free)| free < needed) {
-            reserve.release(reserve.bytes() / 8 * 7);
+            reserve.lend();
         }
         step::step("open store");
         // The stores check what they read, but not everything they read before they check it.

@@ -2,10 +2,13 @@
 //!
 //! One large file is written byte by byte, written anew block by block, rewritten (each block read,
 //! changed and written back), read byte by byte and block by block; then five workers seek in it,
-//! read, and write every tenth block back. `close` belongs to the timing of whatever writes. In the
-//! second half, many files are created, asked for ("read", as bonnie++ calls it) and deleted: with
+//! read, and write every tenth block back. Whatever writes ends with `fsync` and `close`, inside its
+//! timing. In the second half, many files are created, asked for ("read", as bonnie++ calls it) and deleted: with
 //! names whose order is that of their making, in the order that the directory lists; and with names
 //! that begin with random letters, in random order.
+//!
+//! This is what bonnie++ 2.00 does, but that single bytes go through a buffer, as in 1.03: since 1.9x each
+//! is a call. 1.03 closed its file without `fsync`, which is [`Options::flush`].
 //!
 //! Several workers have a file and directories each, and begin each test together: as bonnie++ does
 //! it with `-p` and `-y`.
@@ -46,6 +49,9 @@ pub struct Options {
     pub workers: usize,
     /// Without the per-character tests (`-f`).
     pub fast: bool,
+    /// Whether what writes the large file ends with `fsync`, as since bonnie++ 1.9x; without it with
+    /// `close` alone, as in 1.03.
+    pub flush: bool,
     /// Every write waits for the disk (`-b`).
     pub unbuffered: bool,
     /// Whether caches are emptied before what reads.
@@ -61,6 +67,7 @@ impl Default for Options {
             files: 16 * FILES_UNIT,
             workers: 1,
             fast: false,
+            flush: true,
             unbuffered: false,
             cold: false,
             protocol: Protocol::default(),
@@ -103,6 +110,9 @@ pub fn plan(options: &Options) -> Result<Plan> {
             plan.notes.push(
                 "the file is smaller than twice the memory: caches may answer what reads".into(),
             );
+        }
+        if !options.flush {
+            plan.notes.push("bonnie: writing ends with close, without fsync, as in 1.03".into());
         }
     }
     if options.files > 0 {
@@ -188,7 +198,7 @@ fn pass(
         order: Order::Forward,
         calls,
         open: Open { create: makes, fresh: makes, direct: false, synced: options.unbuffered },
-        ending: Ending { flush: false, close: direction != Direction::Read },
+        ending: Ending { flush: options.flush, close: direction != Direction::Read },
         // Two files of one run hold different bytes: a file system that mixes them up is found.
         content: Content { seed: content.seed ^ ((worker as u64) << 32), ..content },
     }
@@ -302,6 +312,23 @@ mod tests {
         let files = Options { size: 0, unbuffered: true, ..options() };
         let report = measure(&plan(&files).unwrap());
         assert!(report.figures.iter().all(|figure| figure.parameters["files"] == 30.0));
+    }
+
+    /// What the page cache had taken was the figure, where bonnie++ waits for the disk.
+    #[test]
+    fn what_writes_ends_with_fsync_as_in_2_00_or_with_close_alone_as_in_1_03() {
+        for flush in [true, false] {
+            let cell = large_file(&Options { flush, ..options() });
+            let jobs = cell.steps.iter().flat_map(|step| &step.jobs);
+            let endings = jobs.filter_map(|job| match job {
+                Job::File(pass) if pass.direction != Direction::Read => Some(pass.ending),
+                _ => None,
+            });
+            let endings: Vec<Ending> = endings.collect();
+            // Three tests that write, and those who seek.
+            assert_eq!(endings, vec![Ending { flush, close: true }; 3 + SEEKERS as usize]);
+        }
+        assert!(Options::default().flush);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::plan::Before;
 use crate::report::table;
 use crate::result::Rule;
 use crate::testing::measure;
+use crate::work::Job;
 use std::collections::BTreeSet;
 
 const QUICK: Options =
@@ -149,6 +150,12 @@ fn study_4_is_iozones_automatic_mode_with_close_and_bonnie() {
     assert!(tests.contains("iozone/write -c") && tests.contains("bonnie/random delete"));
     let largest = plan.cells.iter().filter_map(|cell| cell.parameters.get("size"));
     assert!(largest.fold(0.0, |a: f64, b| a.max(*b)) >= 2.0 * 1073741824.0);
+    // Neither iozone without -e nor the bonnie++ of that time waits for the disk.
+    let jobs = plan.cells.iter().flat_map(|cell| &cell.steps).flat_map(|step| &step.jobs);
+    for job in jobs {
+        assert!(!matches!(job, Job::File(pass) if pass.ending.flush), "{job:?}");
+    }
+    assert!(plan.notes.iter().any(|note| note.contains("as in 1.03")), "{:?}", plan.notes);
     assert!(settings(Study::Four, false).is_empty());
 }
 

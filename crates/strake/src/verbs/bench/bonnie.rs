@@ -15,7 +15,8 @@ use strake_bench::bonnie::{self, FILES_UNIT, Options};
   strake bench bonnie -s 64G --clients host1,host2 --on /mnt
 
 With several threads or clients each has a file and directories of its own; all begin each test together,
-and a figure is what all of them do.")]
+and a figure is what all of them do. What writes the large file ends with fsync and close, inside its
+timing, as in bonnie++ 2.00.")]
 pub struct BonnieFlags {
     #[command(flatten)]
     run: RunFlags,
@@ -50,6 +51,7 @@ pub async fn run(flags: &BonnieFlags) -> Outcome<u8> {
         workers,
         files: flags.files.saturating_mul(FILES_UNIT),
         fast: flags.fast,
+        flush: true,
         unbuffered: flags.unbuffered,
         cold: flags.crew.cold,
         protocol: flags.run.protocol(),

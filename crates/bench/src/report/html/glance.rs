@@ -36,7 +36,7 @@ pub fn section(page: &mut Markup, report: &Report) {
         for at in &measured {
             let rows = table.rows.iter().filter(|row| row.test == test);
             let cells: Vec<&Cell> = rows.filter_map(|row| row.cells[*at].as_ref()).collect();
-            cell(page, &cells, measured.len() == 1);
+            cell(page, &cells, measured.first() == Some(at), measured.len() == 1);
         }
         page.raw("</tr>\n");
     }
@@ -69,8 +69,9 @@ fn head(page: &mut Markup, column: &Column, columns: &[Column]) {
     page.text(&column.name).raw("</th>");
 }
 
-/// A side's cell. Where it is alone there is nothing to have a ratio to: only the limit counts.
-fn cell(page: &mut Markup, cells: &[&Cell], alone: bool) {
+/// A side's cell. Ratios are to the first side. Where a side is alone there is nothing to have a ratio
+/// to: only the limit counts.
+fn cell(page: &mut Markup, cells: &[&Cell], is_first: bool, alone: bool) {
     let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.to_first).map(|r| r.value).collect();
     let shares: Vec<f64> = cells.iter().filter_map(|cell| cell.of_limit).collect();
     if cells.is_empty() || (alone && shares.is_empty()) {
@@ -87,7 +88,7 @@ fn cell(page: &mut Markup, cells: &[&Cell], alone: bool) {
         }
         page.element("small", &[], verdicts(cells));
     } else if !alone {
-        page.raw("× 1");
+        page.raw(if is_first { "× 1" } else { "–" });
     }
     if let Some(shares) = range(&within, numbers::percent) {
         let text = format!("{shares} of limit");

@@ -80,6 +80,23 @@ fn a_side_alone_is_shown_by_its_share_of_the_limit_and_has_no_ratio_to_itself() 
     assert!(!glance.contains("× 1") && glance.contains("of limit"), "{glance}");
 }
 
+/// Sides that were measured where the first one was not were said to be as fast as it.
+#[test]
+fn only_the_first_side_is_as_fast_as_itself() {
+    let mut report = study();
+    let of_first = |test: &str, side: &str| test == "iozone/read" && side == "strake";
+    report.figures.retain(|figure| !of_first(&figure.test, &figure.side));
+    let page = page(&report);
+    let row = |test: &str| {
+        let (_, row) = page.split_once(&format!(">{test}</th>")).unwrap();
+        row.split_once("</tr>").unwrap().0
+    };
+    let (read, write) = (row("iozone/read"), row("iozone/write"));
+    assert!(!read.contains('×') && read.contains("of limit"), "{read}");
+    assert_eq!(read.matches('–').count(), 3, "{read}");
+    assert_eq!((write.matches('×').count(), write.matches("× 1<").count()), (3, 1), "{write}");
+}
+
 /// A browser on this machine. Where it must be there (in CI), a missing one is a failure.
 fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

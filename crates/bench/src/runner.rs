@@ -63,7 +63,7 @@ pub fn run(plan: &Plan, mut run: Run<'_>) -> Result<Ended> {
     let ended = progress.repeat(&mut run, &workspaces);
     run.watch.doing("removing what the run made");
     report.figures.extend(plan.published.iter().cloned());
-    Ok(end(report, ended, workspaces))
+    Ok(end(report, ended, workspaces, run.watch))
 }
 
 fn refuse_nonsense(plan: &Plan) -> Result<()> {
@@ -122,8 +122,14 @@ pub(crate) fn begin(title: &str, command: &str, version: &str, sides: &[Side]) -
 }
 
 /// Removes what the run has made, and says in the report how it ended.
-pub(crate) fn end(mut report: Report, ended: Result<()>, workspaces: Vec<Workspace>) -> Ended {
-    let removed = workspaces.into_iter().map(Workspace::remove).fold(Ok(()), Result::and);
+pub(crate) fn end(
+    mut report: Report,
+    ended: Result<()>,
+    workspaces: Vec<Workspace>,
+    watch: &Watch,
+) -> Ended {
+    let removed = workspaces.into_iter().map(|workspace| workspace.remove(watch));
+    let removed = removed.fold(Ok(()), Result::and);
     let failure = match ended {
         Err(error) if error.kind == Kind::Stopped => {
             report.notes.push("interrupted: figures have fewer samples than were asked for".into());
@@ -160,11 +166,11 @@ impl Progress<'_> {
                         let directory = workspaces[side].cell(number)?;
                         let ended = self.cell(cell, side, salt, &directory, run);
                         run.watch.doing(tidying);
-                        ended.and(workspaces[side].clear(&directory))?;
+                        ended.and(workspaces[side].clear(&directory, run.watch))?;
                     } else {
                         let ended = self.cell(cell, side, salt, &measured, run);
                         run.watch.doing(tidying);
-                        ended.and(place::named::remove(cell, &measured))?;
+                        ended.and(place::named::remove(cell, &measured, run.watch))?;
                     }
                     if sides > 1 {
                         // What one side still has to write would be written while the next is timed.

@@ -201,7 +201,7 @@ impl Run<'_> {
         let ended = self.repeat(&program, &workspaces, &mut report);
         let failed = matches!(&ended, Err(error) if error.kind != Kind::Stopped);
         let nothing = failed && report.figures.is_empty();
-        let Ended { report, failure } = runner::end(report, ended, workspaces);
+        let Ended { report, failure } = runner::end(report, ended, workspaces, self.watch);
         match failure {
             Some(failure) if nothing => Err(failure),
             failure => Ok(Ended { report, failure }),
@@ -216,7 +216,7 @@ impl Run<'_> {
                 self.watch.doing(format!("{} on {}", self.tool.name(), side.name));
                 let cell = workspace.cell(0)?;
                 let readings = self.once(program, &cell)?;
-                workspace.clear(&cell)?;
+                workspace.clear(&cell, self.watch)?;
                 add(report, side, readings);
                 self.watch.keep(report.clone());
                 self.watch.advance(1);

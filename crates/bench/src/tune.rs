@@ -11,6 +11,7 @@ use crate::plan::{Plan, Protocol};
 use crate::result::{Figure, Report, Side};
 use crate::runner::{self, Ended, Run};
 use crate::statistics::{self, Verdict};
+use crate::watch::Watch;
 use crate::work::file::Ending;
 use rustix::fs::XattrFlags;
 use std::fs;
@@ -107,7 +108,8 @@ pub fn measure(options: &Options, mut run: Run<'_>) -> Result<Ended> {
         (Path::new(&side.directory).to_owned(), side.file_system.clone());
     let mut notes = place::sweep(&directory)?;
     let workspace = Workspace::new(&directory)?;
-    let (layouts, own) = prepare(options, &workspace, &mut notes)?;
+    let watch = run.watch;
+    let (layouts, own) = prepare(options, &workspace, watch, &mut notes)?;
     let mut sides = vec![(AS_IT_IS.to_owned(), own)];
     for (number, layout) in layouts.iter().enumerate() {
         sides.push((layout.name(), workspace.place(number + 1)));
@@ -124,7 +126,7 @@ pub fn measure(options: &Options, mut run: Run<'_>) -> Result<Ended> {
     plan.title = format!("Layouts for {}", directory.display());
     plan.notes.extend(notes);
     let ended = runner::run(&plan, run);
-    let removed = workspace.remove();
+    let removed = workspace.remove(watch);
     let mut ended = ended?;
     if let Err(error) = removed {
         ended.failure.get_or_insert(error);
@@ -137,6 +139,7 @@ pub fn measure(options: &Options, mut run: Run<'_>) -> Result<Ended> {
 fn prepare(
     options: &Options,
     workspace: &Workspace,
+    watch: &Watch,
     notes: &mut Vec<String>,
 ) -> Result<(Vec<Layout>, std::path::PathBuf)> {
     let own = workspace.cell(0)?;
@@ -155,7 +158,7 @@ fn prepare(
                     "{} is like one of the others here, and left out",
                     layout.name()
                 ));
-                workspace.clear(&path)?;
+                workspace.clear(&path, watch)?;
                 continue;
             }
             seen.push(now);
@@ -312,7 +315,7 @@ mod tests {
             threads: 2,
             repetitions: 1,
         };
-        let watch = crate::watch::Watch::default();
+        let watch = Watch::default();
         let run = Run {
             sides: place::sides(&on).unwrap(),
             crew: crate::crew::Crew::Threads,

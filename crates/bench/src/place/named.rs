@@ -5,6 +5,7 @@ use super::has_room;
 use crate::error::{Error, Result};
 use crate::plan::{Cell, Plan, Room};
 use crate::result::Side;
+use crate::watch::Watch;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -77,9 +78,10 @@ fn needs(cell: &Cell, measured: &Path) -> Result<Vec<(PathBuf, Room)>> {
     Ok(by_device.into_values().collect())
 }
 
-/// Removes the named files of a cell.
-pub fn remove(cell: &Cell, measured: &Path) -> Result<()> {
+/// Removes the named files of a cell; each is a sign of life.
+pub fn remove(cell: &Cell, measured: &Path, watch: &Watch) -> Result<()> {
     for name in &cell.named {
+        watch.live();
         let path = measured.join(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -132,7 +134,7 @@ mod tests {
         assert!(taken.cause.contains("precious") && taken.next.is_some(), "{taken}");
         let missing = needs(&cell("missing/new"), directory.path()).unwrap_err();
         assert!(missing.cause.contains("missing"), "{missing}");
-        remove(&cell("d/new"), directory.path()).unwrap();
+        remove(&cell("d/new"), directory.path(), &Watch::default()).unwrap();
         assert!(directory.path().join("d/precious").exists());
     }
 }

@@ -2,6 +2,7 @@
 
 use super::leftovers::{Owner, PREFIX};
 use crate::error::{Error, Result};
+use crate::watch::Watch;
 use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -40,13 +41,13 @@ impl Workspace {
     }
 
     /// Removes what a cell has left.
-    pub fn clear(&self, cell: &Path) -> Result<()> {
-        fs::remove_dir_all(cell).map_err(|e| Error::io("removing", cell, &e))
+    pub fn clear(&self, cell: &Path, watch: &Watch) -> Result<()> {
+        remove_all(cell, watch).map_err(|e| Error::io("removing", cell, &e))
     }
 
     /// Removes the directory; an error says what is left.
-    pub fn remove(self) -> Result<()> {
-        let removed = fs::remove_dir_all(&self.path);
+    pub fn remove(self, watch: &Watch) -> Result<()> {
+        let removed = remove_all(&self.path, watch);
         removed.map_err(|e| Error::io("removing what the run made,", &self.path, &e))
     }
 }
@@ -57,6 +58,32 @@ impl Drop for Workspace {
         // matters more, and the next run finds what is left here.
         let _gone = fs::remove_dir_all(&self.path);
     }
+}
+
+/// Removes a directory with everything in it. That may take long, and is no standing still: each entry
+/// is a sign of life.
+fn remove_all(top: &Path, watch: &Watch) -> io::Result<()> {
+    // Directories that are being emptied, each below the one before it.
+    let mut open = vec![(top.to_owned(), fs::read_dir(top)?)];
+    while let Some((_, entries)) = open.last_mut() {
+        watch.live();
+        let Some(entry) = entries.next() else {
+            let emptied = open.pop().map(|(path, _closed)| path);
+            emptied.map_or(Ok(()), fs::remove_dir)?;
+            continue;
+        };
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            let entries = fs::read_dir(&path)?;
+            open.push((path, entries));
+        } else if let Err(error) = fs::remove_file(&path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 fn make(measured: &Path) -> io::Result<PathBuf> {
@@ -96,6 +123,31 @@ mod tests {
         fs::remove_dir_all(&workspace.path).unwrap();
         let error = workspace.cell(0).unwrap_err();
         assert!(error.cause.contains(PREFIX) && error.next.is_some(), "{error}");
-        assert!(workspace.remove().is_err());
+        assert!(workspace.remove(&Watch::default()).is_err());
+    }
+
+    /// A run that was to stop, and had more to remove than goes in 20 s, was left for standing still.
+    #[test]
+    fn what_is_removed_is_a_sign_of_life_and_what_links_lead_to_stays() {
+        let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(other.path().join("precious"), "x").unwrap();
+        let workspace = Workspace::new(directory.path()).unwrap();
+        let filled = || {
+            let cell = workspace.cell(0).unwrap();
+            for name in 0..100 {
+                fs::create_dir_all(cell.join(format!("d/{name}"))).unwrap();
+                fs::write(cell.join(format!("d/{name}/f")), "x").unwrap();
+            }
+            std::os::unix::fs::symlink(other.path(), cell.join("link")).unwrap();
+            cell
+        };
+        let (cell, watch) = (filled(), Watch::default());
+        workspace.clear(&cell, &watch).unwrap();
+        assert!(!cell.exists() && watch.pulse().1 >= 200);
+        let (_, watch) = (filled(), Watch::default());
+        workspace.remove(&watch).unwrap();
+        assert!(watch.pulse().1 >= 200);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        assert!(other.path().join("precious").exists());
     }
 }

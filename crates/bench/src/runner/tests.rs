@@ -141,7 +141,7 @@ fn what_an_interrupted_run_left_is_removed_and_told() {
     let text = std::fs::read(path).unwrap();
     let mut owner: serde_json::Value = serde_json::from_slice(&text).unwrap();
     owner["boot"] = "before".into();
-    ours.remove().unwrap();
+    ours.remove(&Watch::default()).unwrap();
     let left = directory.path().join(".strake-bench-0badcafe");
     std::fs::create_dir(&left).unwrap();
     std::fs::write(left.join("owner.json"), owner.to_string()).unwrap();

@@ -256,7 +256,8 @@ impl Opened {
             watch.advance(record);
         }
         transfer.complete()?;
-        if ending.flush && self.pass.writes() {
+        // Who is to stop does not wait for what a disk has still to write.
+        if ending.flush && self.pass.writes() && watch.check().is_ok() {
             transfer.sync()?;
         }
         match ending.close {

@@ -3,6 +3,8 @@
 use super::*;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const RECORD: u64 = 4096;
 const RECORDS: u64 = 33;
@@ -207,5 +209,39 @@ fn a_pass_stops_when_it_is_asked_to() {
             prepare(&pass(Direction::Write, Order::Forward, calls), directory.path()).unwrap();
         assert_eq!(prepared.run(&watch), Err(Error::stopped()));
         prepared.finish().unwrap();
+    }
+}
+
+/// Moves nothing, and notes whether it was synced.
+struct Noting(Arc<AtomicBool>);
+
+impl Transfer for Noting {
+    fn record(&mut self, _offset: u64) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Trouble> {
+        self.0.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Trouble> {
+        Ok(())
+    }
+}
+
+/// A run that was to stop waited for the disk, and was left for standing still.
+#[test]
+fn a_pass_that_is_to_stop_does_not_wait_for_the_disk() {
+    for stops in [false, true] {
+        let (synced, watch) = (Arc::new(AtomicBool::new(false)), Watch::default());
+        let pass = pass(Direction::Write, Order::Forward, Calls::Plain);
+        let transfer: Box<dyn Transfer> = Box::new(Noting(synced.clone()));
+        let mut opened = Opened { pass, path: PathBuf::new(), transfer: Some(transfer) };
+        if stops {
+            watch.stop();
+        }
+        assert_eq!(opened.run(&watch).is_err(), stops);
+        assert_eq!(synced.load(Ordering::Relaxed), !stops);
     }
 }

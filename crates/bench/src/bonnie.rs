@@ -52,7 +52,7 @@ pub struct Options {
     /// Whether what writes the large file ends with `fsync`, as since bonnie++ 1.9x; without it with
     /// `close` alone, as in 1.03.
     pub flush: bool,
-    /// Every write waits for the disk (`-b`).
+    /// Every write, and every file that is made or deleted, waits for the disk (`-b`).
     pub unbuffered: bool,
     /// Whether caches are emptied before what reads.
     pub cold: bool,
@@ -260,7 +260,8 @@ fn names(
         visiting,
         bytes: 0,
         content: Content { checked: false, ..options.protocol.content(1) },
-        flush: false,
+        flush: options.unbuffered,
+        flush_names: options.unbuffered,
     })
 }
 
@@ -329,6 +330,18 @@ mod tests {
             assert_eq!(endings, vec![Ending { flush, close: true }; 3 + SEEKERS as usize]);
         }
         assert!(Options::default().flush);
+    }
+
+    /// Of what `-b` promises, files that are made and deleted had nothing.
+    #[test]
+    fn unbuffered_files_are_made_and_deleted_on_disk() {
+        for unbuffered in [false, true] {
+            let cell = many_files(&Options { unbuffered, ..options() });
+            for job in cell.steps.iter().flat_map(|step| &step.jobs) {
+                let Job::Names(phase) = job else { panic!("{job:?} is no phase over names") };
+                assert_eq!((phase.flush, phase.flush_names), (unbuffered, unbuffered));
+            }
+        }
     }
 
     #[test]

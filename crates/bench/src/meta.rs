@@ -186,6 +186,7 @@ fn jobs(options: &Options, operation: Operation, naming: Naming) -> Vec<Job> {
             bytes,
             content: protocol.content(1),
             flush,
+            flush_names: false,
         })
     };
     (0..count).map(job).collect()

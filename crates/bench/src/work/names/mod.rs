@@ -41,6 +41,8 @@ pub struct Phase {
     pub content: Content,
     /// Whether `create` ends each file with `fsync`.
     pub flush: bool,
+    /// Whether each file that is made or removed ends with `fsync` of its directory, too.
+    pub flush_names: bool,
 }
 
 /// What is done.
@@ -104,6 +106,11 @@ impl Phase {
         self.bytes.saturating_add(pool)
     }
 
+    /// True where it ends each change of a directory with `fsync` of that.
+    fn syncs_directories(&self) -> bool {
+        self.flush_names && matches!(self.operation, Operation::Create | Operation::Remove)
+    }
+
     /// Entries of all directories together.
     fn entries(&self) -> u64 {
         self.files().saturating_mul(self.workers as u64) + self.shape.inner_entries()
@@ -112,6 +119,10 @@ impl Phase {
 
 /// Fills the buffers, and works out the directories.
 pub fn prepare(phase: &Phase, directory: &Path) -> Result<Box<dyn Prepared>> {
+    Ok(Box::new(ready(phase, directory)?))
+}
+
+fn ready(phase: &Phase, directory: &Path) -> Result<Ready> {
     if phase.shape.directories().is_none() {
         return Err(Error::usage(format!("a tree has at most {DIRECTORIES_MAX} directories")));
     }
@@ -119,6 +130,9 @@ pub fn prepare(phase: &Phase, directory: &Path) -> Result<Box<dyn Prepared>> {
         return Err(Error::usage(format!("a file of a tree has at most {BYTES_MAX} bytes")));
     }
     let directories = phase.shape.paths(&directory.join(&phase.root));
+    let synced = directories.iter().filter(|_| phase.syncs_directories());
+    let open = |path: &PathBuf| File::open(path).map_err(|e| Error::io("opening", path, &e));
+    let synced = synced.map(open).collect::<Result<Vec<_>>>()?;
     // At most BYTES_MAX.
     let mut buffer = vec![0; phase.bytes as usize];
     let content = phase.content(0);
@@ -126,13 +140,16 @@ pub fn prepare(phase: &Phase, directory: &Path) -> Result<Box<dyn Prepared>> {
     let all = phase.files().saturating_mul(phase.bytes);
     let creates = phase.operation == Operation::Create;
     let pool = creates.then(|| Pool::new(&content, buffer.len(), all)).flatten();
-    Ok(Box::new(Ready { phase: phase.clone(), directories, buffer, pool, path: String::new() }))
+    let (phase, path) = (phase.clone(), String::new());
+    Ok(Ready { phase, directories, synced, buffer, pool, path })
 }
 
 /// A phase that can begin.
 struct Ready {
     phase: Phase,
     directories: Vec<PathBuf>,
+    /// The same, open, where changes of them end with `fsync`; otherwise none.
+    synced: Vec<File>,
     /// The contents of one file, where no pool has them.
     buffer: Vec<u8>,
     pool: Option<Pool>,
@@ -192,23 +209,30 @@ impl Ready {
                 watch.advance(NAME_WEIGHT);
             }
         }
-        let expected = self.phase.entries();
-        if operations != expected {
-            return Err(Error::failed(format!(
-                "{}: {operations} entries were listed, and there are {expected}",
-                self.directories[0].display()
-            ))
-            .next("the file system shows too few entries or too many: do not trust it"));
-        }
+        self.all_listed(operations)?;
         Ok(Amount { bytes: 0, operations })
+    }
+
+    /// An error where a listing of the tree has not had as many entries as there are.
+    fn all_listed(&self, listed: u64) -> Result<()> {
+        let expected = self.phase.entries();
+        if listed == expected {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "{}: {listed} entries were listed, and there are {expected}",
+            self.directories[0].display()
+        ))
+        .next("the file system shows too few entries or too many: do not trust it"))
     }
 
     fn numbered(&mut self, order: Order, watch: &Watch) -> Result<Amount> {
         let mut amount = Amount::default();
         for index in order.indices(self.phase.files()) {
             watch.check()?;
-            self.go_to(index);
-            self.visit(index, &mut amount)?;
+            let directory = (index / self.phase.shape.files.max(1)) as usize;
+            self.go_to(directory, index);
+            self.visit(directory, index, &mut amount)?;
             watch.advance(NAME_WEIGHT + self.phase.bytes);
         }
         Ok(amount)
@@ -217,37 +241,37 @@ impl Ready {
     /// Visits the files in the order of the listing, which is made first, as bonnie++ does.
     fn listed(&mut self, watch: &Watch) -> Result<Amount> {
         let mut amount = Amount::default();
-        for directory in self.directories.clone() {
+        for (number, directory) in self.directories.clone().into_iter().enumerate() {
             let told = |e: &io::Error| Error::io("listing", &directory, e);
             let entries = fs::read_dir(&directory).map_err(|e| told(&e))?;
             let names: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
             for path in names.map_err(|e| told(&e))? {
                 watch.check()?;
                 self.path = path.to_string_lossy().into_owned();
-                self.visit(0, &mut amount)?;
+                self.visit(number, 0, &mut amount)?;
                 watch.advance(NAME_WEIGHT + self.phase.bytes);
             }
         }
+        self.all_listed(amount.operations)?;
         Ok(amount)
     }
 
-    /// Makes `path` that of a file.
-    fn go_to(&mut self, index: u64) {
-        let directory = index / self.phase.shape.files.max(1);
+    /// Makes `path` that of a file in a directory.
+    fn go_to(&mut self, directory: usize, index: u64) {
         self.path.clear();
         // Paths are ours: the measured directory was named by a text, and so were all below it.
-        self.path.push_str(&self.directories[directory as usize].to_string_lossy());
+        self.path.push_str(&self.directories[directory].to_string_lossy());
         self.path.push('/');
         let Phase { naming, worker, content, .. } = self.phase;
         naming.put(&mut self.path, content.seed, worker, index);
     }
 
-    fn visit(&mut self, index: u64, amount: &mut Amount) -> Result<()> {
+    fn visit(&mut self, directory: usize, index: u64, amount: &mut Amount) -> Result<()> {
         let done = match self.phase.operation {
-            Operation::Create => self.create(index),
+            Operation::Create => self.create(directory, index),
             Operation::Read => self.read(),
             Operation::Rename => self.rename(index),
-            Operation::Remove => fs::remove_file(&self.path),
+            Operation::Remove => self.remove(directory),
             _ => fs::symlink_metadata(&self.path).map(|_| ()),
         };
         let path = Path::new(&self.path);
@@ -268,7 +292,7 @@ impl Ready {
         Ok(())
     }
 
-    fn create(&mut self, index: u64) -> io::Result<()> {
+    fn create(&mut self, directory: usize, index: u64) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).open(&self.path)?;
         if self.phase.bytes > 0 {
             let (content, bytes) = (self.phase.content(index), self.phase.bytes);
@@ -286,7 +310,18 @@ impl Ready {
         if self.phase.flush {
             file.sync_all()?;
         }
+        self.sync(directory)?;
         strake_base::descriptor::close(file)
+    }
+
+    fn remove(&self, directory: usize) -> io::Result<()> {
+        fs::remove_file(&self.path)?;
+        self.sync(directory)
+    }
+
+    /// Syncs a directory that was changed, where that is asked for.
+    fn sync(&self, directory: usize) -> io::Result<()> {
+        self.synced.get(directory).map_or(Ok(()), File::sync_all)
     }
 
     fn read(&mut self) -> io::Result<()> {

@@ -15,6 +15,7 @@ fn phase(operation: Operation) -> Phase {
         bytes: 10,
         content: Content { seed: 4, salt: 0, generation: 1, checked: true },
         flush: false,
+        flush_names: false,
     }
 }
 
@@ -111,6 +112,59 @@ fn files_are_visited_in_any_order_and_as_they_are_listed() {
         assert_eq!(all(of(Operation::Remove, last)), 5);
         assert!(files(directory.path()).is_empty());
     }
+}
+
+/// What a listing lacked was neither asked for nor removed, and the figure was as good.
+#[test]
+fn files_that_the_listing_lacks_or_has_too_many_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let flat = |operation, visiting| {
+        let shape = Shape { depth: 0, ..phase(operation).shape };
+        run(&Phase { shape, visiting, ..phase(operation) }, directory.path())
+    };
+    let forward = Visiting::Numbered(Order::Forward);
+    flat(Operation::Mkdir, forward).unwrap();
+    flat(Operation::Create, forward).unwrap();
+    fs::remove_file(directory.path().join("tree/file.mdtest.0.3")).unwrap();
+    let error = flat(Operation::Stat, Visiting::Listed).unwrap_err();
+    assert!(error.cause.contains("4 entries were listed, and there are 5"), "{error}");
+    for more in ["more", "still more"] {
+        fs::write(directory.path().join("tree").join(more), "x").unwrap();
+    }
+    let error = flat(Operation::Remove, Visiting::Listed).unwrap_err();
+    assert!(error.cause.contains("6 entries were listed, and there are 5"), "{error}");
+}
+
+/// With `-b`, bonnie++ syncs the directory after each file that it makes or removes.
+#[test]
+fn each_file_that_is_made_or_removed_ends_with_fsync_of_its_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&phase(Operation::Mkdir), directory.path()).unwrap();
+    let (count, made) = (|| files(directory.path()).len(), phase(Operation::Create));
+    for (operation, after_one, after_all) in
+        [(Operation::Create, 1, 15), (Operation::Remove, 14, 0)]
+    {
+        let all = Phase { operation, flush_names: true, ..made.clone() };
+        let mut broken = ready(&all, directory.path()).unwrap();
+        assert_eq!(broken.synced.len(), 3, "each directory is open");
+        // What cannot be synced stands for the first directory: it is asked for that after the first file.
+        broken.synced[0] = File::open("/dev/null").unwrap();
+        assert!(broken.run(&Watch::default()).is_err());
+        assert_eq!(count(), after_one, "{operation:?}");
+        let first = directory.path().join("tree/file.mdtest.0.0");
+        match operation {
+            Operation::Create => fs::remove_file(first).unwrap(),
+            _ => fs::write(first, "x").unwrap(),
+        }
+        run(&all, directory.path()).unwrap();
+        assert_eq!(count(), after_all, "{operation:?}");
+    }
+    for operation in [Operation::Stat, Operation::Mkdir, Operation::Rmdir] {
+        let phase = Phase { operation, flush_names: true, ..made.clone() };
+        assert!(ready(&phase, directory.path()).unwrap().synced.is_empty(), "{operation:?}");
+    }
+    let phase = phase(Operation::Create);
+    assert!(ready(&phase, directory.path()).unwrap().synced.is_empty());
 }
 
 #[test]

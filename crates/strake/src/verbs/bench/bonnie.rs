@@ -37,7 +37,7 @@ pub struct BonnieFlags {
     #[arg(short = 'f')]
     fast: bool,
 
-    /// No write buffering: every write waits for the disk
+    /// No write buffering: every write, and every file that is created or deleted, waits for the disk
     #[arg(short = 'b')]
     unbuffered: bool,
 }

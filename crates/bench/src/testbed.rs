@@ -65,6 +65,7 @@ impl Testbed {
         match make(&mut state, program, stopped) {
             Ok(()) => Ok(Testbed { state }),
             Err(error) => {
+                let error = or_stopped(error, stopped());
                 if let Err(left) = down(&plan.name) {
                     return Err(Error::failed(format!("{error}\nand not all went: {left}"))
                         .next(format!("strake testbed down --name {}", plan.name)));
@@ -131,6 +132,11 @@ impl Drop for Temporary {
         // After `Temporary::down` nothing of it is left, and this finds nothing.
         let _told_by_the_next_up = down(&self.testbed.state.plan.name);
     }
+}
+
+/// Why a testbed was not made: once nobody wants it, that is why, whatever failed meanwhile.
+fn or_stopped(error: Error, stopped: bool) -> Error {
+    if stopped { Error::stopped() } else { error }
 }
 
 fn make(state: &mut State, program: &Path, stopped: &dyn Fn() -> bool) -> Result<()> {
@@ -275,6 +281,13 @@ mod tests {
         std::fs::write(dir.path().join("precious"), "x").unwrap();
         remove_data(dir.path(), true).unwrap();
         assert!(dir.path().join("precious").exists());
+    }
+
+    #[test]
+    fn what_fails_once_nobody_wants_the_testbed_is_no_failure_of_its_own() {
+        let error = || Error::failed("ip netns add: signal 15");
+        assert_eq!(or_stopped(error(), true), Error::stopped());
+        assert_eq!(or_stopped(error(), false), error());
     }
 
     #[test]

@@ -1,14 +1,13 @@
 //! A Strake cluster in a testbed: its servers, and a mount on each client.
 
 use super::context::Context;
-use super::host::within;
+use super::host::{alone, within};
 use super::plan::{Host, Role};
 use super::state::{Process, State};
 use crate::error::{Error, Result};
 use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use strake_base::process::began_ticks;
 
@@ -66,7 +65,7 @@ impl Starter<'_> {
     fn server(&self, host: &Host, manager: &str) -> Command {
         let plan = &self.state.plan;
         let home = self.state.data.join(&host.name);
-        let mut command = Command::new(self.program);
+        let mut command = alone(self.program);
         command.args(["server", "--no-tls", "--listen", &host.address, "--name", &host.name]);
         if host.role == Role::Meta {
             command.args(["--roles", "manager,meta", "--data"]).arg(home);
@@ -84,9 +83,9 @@ impl Starter<'_> {
     /// Before anybody has mounted the volume.
     fn set_chunk_size(&self, client: &Host, manager: &str) -> Result<()> {
         let Some(bytes) = self.state.plan.chunk_size else { return Ok(()) };
-        let mut command = Command::new(self.program);
+        let mut command = alone(self.program);
         command.args(["volume", "set", VOLUME, "--chunk-size", &bytes.to_string()]);
-        command.args(["--no-tls", "--cluster", manager]).stdin(Stdio::null());
+        command.args(["--no-tls", "--cluster", manager]);
         let output = within(&client.namespace, || command.output())?;
         let output = output.context(|| format!("starting {}", self.program.display()))?;
         if output.status.success() {
@@ -100,21 +99,20 @@ impl Starter<'_> {
     fn mount(&self, nth: u32, manager: &str) -> Result<Command> {
         let point = self.state.mount(nth);
         std::fs::create_dir_all(&point).context(|| point.display().to_string())?;
-        let mut command = Command::new(self.program);
+        let mut command = alone(self.program);
         command
             .args(["mount", "--no-tls", "--foreground", &format!("{manager}:/{VOLUME}")])
             .arg(&point);
         Ok(command)
     }
 
-    /// Starts a process on a host, in a group of its own (a Ctrl-C at the terminal is not for it),
-    /// and notes it.
+    /// Starts a process on a host, and notes it.
     fn spawn(&mut self, host: &Host, command: &mut Command) -> Result<Child> {
         let path = self.log(host);
         let shown = || format!("log file {}", path.display());
         let log = File::options().create(true).append(true).open(&path).context(shown)?;
-        command.stdin(Stdio::null()).stdout(log.try_clone().context(shown)?).stderr(log);
-        let spawned = within(&host.namespace, || command.process_group(0).spawn())?;
+        command.stdout(log.try_clone().context(shown)?).stderr(log);
+        let spawned = within(&host.namespace, || command.spawn())?;
         let child = spawned.context(|| format!("starting {}", self.program.display()))?;
         let (pid, host) = (child.id(), host.name.clone());
         let began_ticks = began_ticks(pid).unwrap_or(0);

@@ -8,11 +8,14 @@ use crate::error::{Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Where namespaces have their names.
@@ -53,6 +56,14 @@ pub fn within<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> Resu
         Ok(done) => done.context(|| format!("entering the network {}", path.display())),
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+/// A program that a testbed starts, in a group of its own: a Ctrl-C at the terminal is for the run, which
+/// ends or awaits what it has started.
+pub fn alone(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.process_group(0).stdin(Stdio::null());
+    command
 }
 
 /// Processes whose network is one of these, but for our own.
@@ -98,5 +109,18 @@ pub fn kill_all(which: impl Fn() -> Vec<u32>) -> Result<()> {
             }
         }
         std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ctrl-C ended `ip` and `strake volume set` half-way, and the testbed failed instead of stopping.
+    #[test]
+    fn what_a_testbed_starts_is_not_ended_by_a_ctrl_c_at_the_terminal() {
+        // The fifth field of a process's state is its group.
+        let script = "read -r pid name state parent group rest < /proc/$$/stat; test $group = $$";
+        assert!(alone("/bin/sh").args(["-c", script]).status().unwrap().success());
     }
 }

@@ -4,7 +4,7 @@
 //! A limit (`tc tbf`) must see packets as they are on a wire: with headers, one at a time. So the
 //! kernel is told not to hand larger ones over to be cut by a network card that is not there.
 
-use super::host::namespaces;
+use super::host::{alone, namespaces};
 use super::plan::{Host, Plan, namespace, namespace_prefix};
 use super::rate::Rate;
 use crate::error::{Error, Result};
@@ -100,9 +100,8 @@ fn ip(arguments: &[&str]) -> Result<()> {
 
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let shown = || format!("{program} {}", arguments.join(" "));
-    let output = Command::new(program)
+    let output = alone(program)
         .args(arguments)
-        .stdin(Stdio::null())
         .output()
         .map_err(|e| Error::failed(format!("{}: {e}", shown())))?;
     if output.status.success() {

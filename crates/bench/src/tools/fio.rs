@@ -57,13 +57,17 @@ pub fn read(output: &str, options: &Options) -> Option<Readings> {
         let mut parameters =
             vec![("size", options.size as f64), ("threads", f64::from(options.threads))];
         parameters.extend(known.map(|(_, _, _, block, _)| ("block", *block)));
+        let moves = |direction: &str| Some(job.get(direction)?.get("io_bytes")?.as_f64()? > 0.0);
+        // A job of both directions (`--rw=randrw`, `--verify`) has a figure of each.
+        let both = moves("read")? && moves("write")?;
         for direction in ["read", "write"] {
             let done = job.get(direction)?;
             let number = |name: &str| done.get(name).and_then(Value::as_f64);
-            if number("io_bytes")? == 0.0 {
+            if !moves(direction)? {
                 continue;
             }
-            let test = format!("fio/{name}");
+            let which = if both { format!(", {direction}") } else { String::new() };
+            let test = format!("fio/{name}{which}");
             readings.add(test.clone(), &parameters, Unit::BytesPerSecond, number("bw_bytes")?);
             if known.is_some_and(|(.., by_time)| *by_time) {
                 readings.add(test.clone(), &parameters, Unit::PerSecond, number("iops")?);

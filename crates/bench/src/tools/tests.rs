@@ -155,6 +155,29 @@ fn fios_json_is_read_after_its_warnings() {
     assert!(fio::read("fio: error", &options()).is_none());
 }
 
+/// Reads and writes of one job were taken for samples of one figure.
+#[test]
+fn a_job_of_fio_that_reads_and_writes_has_figures_of_both() {
+    let done = |bytes: u32, speed: u32| {
+        format!(r#"{{"io_bytes": {bytes}, "bw_bytes": {speed}, "iops": {}.0}}"#, speed / 4096)
+    };
+    let job = |name: &str, read: String, write: String| {
+        format!(r#"{{"jobname": "{name}", "read": {read}, "write": {write}}}"#)
+    };
+    let mixed = job("random write", done(4096, 8192), done(8192, 16_384));
+    let one = job("sequential write", done(0, 0), done(8192, 4096));
+    let output = format!("{{\"jobs\": [{mixed}, {one}]}}");
+    let readings = fio::read(&output, &options()).unwrap();
+    let wanted = [
+        ("fio/random write, read", 8192.0),
+        ("fio/random write, read", 2.0),
+        ("fio/random write, write", 16_384.0),
+        ("fio/random write, write", 4.0),
+        ("fio/sequential write", 4096.0),
+    ];
+    assert_eq!(values(&readings), wanted);
+}
+
 fn once(script: &str, limit: Duration, watch: &Watch) -> Result<process::Ended> {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["-c".into(), script.into()];

@@ -199,14 +199,14 @@ pub fn prepare(pass: &Pass, directory: &Path) -> Result<Box<dyn Prepared>> {
     {
         return Err(Error::io("removing", &path, &error));
     }
-    let transfer = pass.open(&path).and_then(|file| transfer(pass, file));
-    let transfer = transfer.map_err(|error| {
+    let file = pass.open(&path).map_err(|error| {
         let told = Error::io("opening", &path, &error);
         match pass.open.direct && error.raw_os_error() == Some(libc::EINVAL) {
             true => told.next("this file system has no O_DIRECT: measure without -I"),
             false => told,
         }
     })?;
+    let transfer = transfer(pass, file).map_err(|error| not_ready(pass.calls, &path, &error))?;
     Ok(Box::new(Opened { pass: pass.clone(), path, transfer: Some(transfer) }))
 }
 
@@ -220,6 +220,20 @@ fn transfer(pass: &Pass, file: File) -> io::Result<Box<dyn Transfer>> {
         Calls::Mapped => Box::new(mapped::Copies::new(pass, file)?),
         Calls::Ring { depth } => Box::new(ring::Flight::new(pass, file, depth)?),
     })
+}
+
+/// Why the records of an open file cannot be moved by some calls.
+fn not_ready(calls: Calls, path: &Path, error: &io::Error) -> Error {
+    let refused = matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::ENOMEM));
+    match calls {
+        Calls::Ring { .. } if refused => {
+            Error::failed(format!("io_uring cannot be used on this machine: {error}")).next(
+                "measure without -H, or allow it: sysctl kernel.io_uring_disabled=0, or in the \
+                 seccomp profile of the container",
+            )
+        }
+        _ => Error::io("opening", path, error),
+    }
 }
 
 /// A pass whose file is open.

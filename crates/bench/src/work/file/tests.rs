@@ -245,3 +245,21 @@ fn a_pass_that_is_to_stop_does_not_wait_for_the_disk() {
         assert_eq!(synced.load(Ordering::Relaxed), !stops);
     }
 }
+
+/// The message named the file, and its rights, where the kernel had refused a ring.
+#[test]
+fn a_ring_that_is_refused_is_told_from_a_file_that_is() {
+    let told = |calls, code| {
+        let error = io::Error::from_raw_os_error(code);
+        not_ready(calls, Path::new("/d/f"), &error)
+    };
+    let ring = Calls::Ring { depth: 4 };
+    for code in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {
+        let error = told(ring, code);
+        assert!(error.cause.contains("io_uring") && !error.cause.contains("/d/f"), "{error}");
+        let next = error.next.unwrap();
+        assert!(next.contains("-H") && next.contains("kernel.io_uring_disabled"), "{next}");
+    }
+    assert!(told(ring, libc::ENOSPC).cause.contains("/d/f"));
+    assert!(told(Calls::Mapped, libc::ENOMEM).cause.contains("/d/f"));
+}

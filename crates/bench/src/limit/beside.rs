@@ -58,7 +58,7 @@ impl Limits {
 }
 
 /// Which way the bytes of a test must go over the links.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Way {
     ToServers,
     FromServers,
@@ -66,10 +66,49 @@ enum Way {
 
 /// Which way all bytes of a step must go; `None` where a cache may answer, or both ways are gone.
 fn crosses(step: &Step) -> Option<Way> {
-    let Some(Job::File(pass)) = step.jobs.first() else { return None };
+    let mut ways = step.jobs.iter().map(|job| way(job, step.before));
+    let first = ways.next()??;
+    ways.all(|way| way == Some(first)).then_some(first)
+}
+
+/// The same of one of its jobs.
+fn way(job: &Job, before: Before) -> Option<Way> {
+    let Job::File(pass) = job else { return None };
     match pass.direction {
         Direction::Write => pass.ending.flush.then_some(Way::ToServers),
-        Direction::Read => (step.before == Before::Cool).then_some(Way::FromServers),
+        Direction::Read => (before == Before::Cool).then_some(Way::FromServers),
         Direction::Change | Direction::Seek => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iozone::{self, Test};
+    use crate::work::file::Ending;
+
+    /// The random mix had the limit of its first worker, who reads, for what all of them moved.
+    #[test]
+    fn what_goes_both_ways_has_no_limit_of_one() {
+        let limits = Limits { to_one: vec![12e6], from_one: vec![11e6], ..Limits::default() };
+        let beside = |test: &str| {
+            let mut plan = iozone::plan(&iozone::Options {
+                tests: Test::select(test).unwrap(),
+                sizes: vec![(1 << 20, vec![1 << 16])],
+                workers: 2,
+                ending: Ending { flush: true, close: true },
+                ..iozone::Options::default()
+            })
+            .unwrap();
+            // Its readers read from cold caches, too.
+            plan.cells[0].steps.iter_mut().for_each(|step| step.before = Before::Cool);
+            limits.beside(&plan, &BTreeMap::new())
+        };
+        assert!(beside("random mix").is_empty());
+        for (test, limit) in [("read", 11e6), ("write", 12e6)] {
+            let figures = beside(test);
+            assert!(figures.iter().all(|figure| figure.samples == [limit]), "{figures:?}");
+            assert_eq!(figures.len(), 1, "{figures:?}");
+        }
     }
 }

@@ -26,6 +26,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it may take to take away what it has made.
 const FREE_MAX: Duration = Duration::from_secs(60);
 
+/// What to do where that did not go.
+const SEE_WHAT_IS_LEFT: &str = "see what is left: strake testbed status";
+
 /// Flags of every run.
 #[derive(Args, Debug)]
 pub struct RunFlags {
@@ -170,26 +173,32 @@ async fn leave(
 ) -> Outcome<u8> {
     let (_, _, doing) = watch.progress();
     eprintln!("strake: left where it stands still ({doing}); the next run removes what is there");
-    let freed = timeout(FREE_MAX, tokio::task::spawn_blocking(free)).await;
+    let freed = match timeout(FREE_MAX, tokio::task::spawn_blocking(free)).await {
+        Ok(freed) => {
+            freed.context(|| "ending the run".into()).and_then(|freed| freed.map_err(Failure::from))
+        }
+        Err(_too_long) => {
+            let seconds = FREE_MAX.as_secs();
+            let cause = format!("what the run has made has not gone within {seconds} s");
+            Err(Failure::new(cause).next(SEE_WHAT_IS_LEFT))
+        }
+    };
     let parts = watch.kept().into_iter().reduce(|mut whole, part| {
         study::join(&mut whole, part);
         whole
     });
     let Some(mut report) = parts else {
-        return Err(Failure::new(format!("interrupted where it stood still ({doing})")));
+        let cause = format!("interrupted where it stood still ({doing})");
+        return Err(match freed {
+            Ok(()) => Failure::new(cause),
+            Err(left) => Failure::new(format!("{cause}; {}", left.cause)).next(SEE_WHAT_IS_LEFT),
+        });
     };
     report.notes.push(format!(
         "interrupted where it stood still ({doing}): figures have fewer samples than were asked for"
     ));
     let written = output::write(&report, wanted, false, print);
-    match freed {
-        Ok(freed) => freed.context(|| "ending the run".into())??,
-        Err(_too_long) => {
-            let seconds = FREE_MAX.as_secs();
-            let cause = format!("what the run has made has not gone within {seconds} s");
-            return Err(Failure::new(cause).next("see what is left: strake testbed status"));
-        }
-    }
+    freed?;
     written.map(|()| INTERRUPTED)
 }
 
@@ -263,6 +272,28 @@ mod tests {
         assert!(shown[0].notes[0].contains("(a: t)"), "{:?}", shown[0].notes);
         let kept = wanted.store.open().unwrap().last_run().unwrap();
         assert_eq!(kept, shown[0]);
+        drop(never);
+    }
+
+    /// Of a testbed that stayed nothing was said, where the run had measured nothing yet.
+    #[tokio::test]
+    async fn what_stays_of_a_run_is_told_although_it_measured_nothing() {
+        let (wanted, (asks, asked)) = (OutputFlags::default(), channel(0));
+        let (never, call) = mpsc::channel::<()>();
+        let measure = move |run: Supervised<'_>| {
+            run.watch.doing("making a testbed");
+            asks.send_replace(2);
+            let _ended_with_the_test = call.recv();
+            Ok(Ended { report: report(), failure: None })
+        };
+        let free = || Err(strake_bench::error::Error::failed("a mount is busy"));
+        let ending = Ending { asked, free };
+        let ended = supervise_sides(Vec::new(), ending, &wanted, measure, |_: &Report| ()).await;
+        let failure = ended.unwrap_err();
+        for part in ["stood still (making a testbed)", "a mount is busy"] {
+            assert!(failure.cause.contains(part), "{failure}");
+        }
+        assert!(failure.next.unwrap().contains("strake testbed status"));
         drop(never);
     }
 }

@@ -94,6 +94,7 @@ fn targets() -> Vec<Vec<u8>> {
         drains: true,
         generation: 6,
         given: 7,
+        own_boot: 79,
     })]
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Return<'a> {
     pub targets: &'a [u32],
     /// All targets that are its own, brought or not.
     pub own: HashSet<u32>,
-    /// Those it brings of which it is not sure that their host went on since they came last.
+    /// Those it brings of which it is not sure that they have all that they had acknowledged when they came last.
     pub rebooted: HashSet<u32>,
 }
 
@@ -432,8 +432,8 @@ fn log_change(id: u32, old: &Group, new: &Group) {
     let Group { epoch, members, in_sync, joining, .. } = new;
     if new.losses != old.losses {
         tracing::warn!(
-            "group {id}: all its members were away, and the host of target {in_sync:?} has stopped \
-             meanwhile: what was written and not synced may be lost"
+            "group {id}: all its members were away, and target {in_sync:?} speaks from another boot: \
+             what was written and not synced may be lost"
         );
     }
     tracing::info!(

@@ -51,10 +51,11 @@ pub(crate) fn join(
     };
     state.servers.insert(server, record);
     state.cluster.next_server = state.cluster.next_server.max(server + 1);
-    let before: BTreeMap<u32, String> =
-        state.targets.iter().map(|(&id, target)| (id, target.boot.clone())).collect();
     let known = |spec| with_uuid(state, spec).filter(|(_, known)| is_older(spec, known));
     let old = request.targets.iter().filter_map(known).map(|(id, _)| id).collect::<Vec<u32>>();
+    let same =
+        |spec| with_uuid(state, spec).filter(|(_, known)| goes_on(known, spec, &request.boot));
+    let went_on: HashSet<u32> = request.targets.iter().filter_map(same).map(|(id, _)| id).collect();
     let enter = |spec| enter(state, server, spec, &request.boot);
     let targets: Vec<u32> = request.targets.iter().map(enter).collect();
     let entered = request.targets.iter().zip(&targets);
@@ -63,12 +64,10 @@ pub(crate) fn join(
         groups::have_less(state, &old, now_ms);
     }
     let servers: BTreeMap<u32, u32> = state.targets.iter().map(|(&id, t)| (id, t.server)).collect();
-    // A boot that nobody can name may be another one.
-    let went_on = |id: &u32| !request.boot.is_empty() && before.get(id) == Some(&request.boot);
     let back = Return {
         targets: &targets,
         own: servers.iter().filter(|(_, at)| **at == server).map(|(&id, _)| id).collect(),
-        rebooted: targets.iter().copied().filter(|id| !went_on(id)).collect(),
+        rebooted: targets.iter().copied().filter(|id| !went_on.contains(id)).collect(),
     };
     let since = |target| servers.get(&target).map_or(Since::Gone, |&at| since(target, at));
     groups::returned(state, &back, since)?;
@@ -88,6 +87,15 @@ fn is_older(spec: &TargetSpec, known: &Target) -> bool {
     spec.generation.is_some_and(|generation| generation < known.generation)
 }
 
+/// True if a target has all that it had acknowledged when it was last heard of: by its own word, else if its host was not
+/// started anew. A boot that nobody can name may be another one.
+fn goes_on(known: &Target, spec: &TargetSpec, host_boot: &str) -> bool {
+    match (known.own_boot, spec.boot) {
+        (0, _) | (_, 0) => !host_boot.is_empty() && known.boot == host_boot,
+        (then, now) => then == now,
+    }
+}
+
 /// The next generation of a target, for its disk; 0 for one whose release writes none.
 fn give_generation(state: &mut State, spec: &TargetSpec, id: u32) -> u64 {
     let writes = spec.generation.is_some();
@@ -96,12 +104,15 @@ fn give_generation(state: &mut State, spec: &TargetSpec, id: u32) -> u64 {
     target.given
 }
 
-/// A server tells what is written on its targets: which of that is news.
-pub(crate) fn grown(state: &State, server: u32, specs: &[TargetSpec]) -> Vec<(u32, u64)> {
+/// A server tells what is written on its targets: those of which that is news, as they are by it. Of one that it has made after
+/// its Join the boot is.
+pub(crate) fn grown(state: &State, server: u32, specs: &[TargetSpec]) -> Vec<(u32, Target)> {
     let news = specs.iter().filter_map(|spec| {
         let known = state.targets.get(&spec.target).filter(|known| known.server == server)?;
-        let written = spec.generation.filter(|written| *written > known.generation)?;
-        Some((spec.target, written))
+        let generation = spec.generation.unwrap_or_default().max(known.generation);
+        let own_boot = if known.own_boot == 0 { spec.boot } else { known.own_boot };
+        let is_news = (generation, own_boot) != (known.generation, known.own_boot);
+        is_news.then(|| (spec.target, Target { generation, own_boot, ..known.clone() }))
     });
     news.collect()
 }
@@ -371,6 +382,7 @@ fn note(state: &mut State, server: u32, id: u32, spec: &TargetSpec, boot: &str) 
     target.path = spec.path.clone();
     target.total_bytes = spec.total_bytes;
     target.boot = boot.to_owned();
+    target.own_boot = spec.boot;
     // Of an old copy that was let in, too: should the next number not come to its disk, it is not refused once more.
     target.generation = spec.generation.unwrap_or(target.generation);
 }

@@ -190,6 +190,9 @@ pub(crate) struct Target {
     /// The last generation that a join was given.
     #[prost(uint64, tag = "8")]
     pub given: u64,
+    /// The boot that it spoke from itself at its last join, or since if it was made after that; 0: not known.
+    #[prost(fixed64, tag = "9")]
+    pub own_boot: u64,
 }
 
 /// `g`: a group.

@@ -326,15 +326,14 @@ impl Manager {
             }
         }
         let used: Vec<u32> = self.newly_used(&beat);
-        let grown = join::grown(&self.inner.lock().state, server, &beat.targets);
-        if !used.is_empty() || !grown.is_empty() {
+        let has_grown = !join::grown(&self.inner.lock().state, server, &beat.targets).is_empty();
+        if !used.is_empty() || has_grown {
             let note = |state: &mut State, _: &Liveness| {
                 for id in &used {
                     state.groups.entry(*id).and_modify(|group| group.never_used = false);
                 }
-                for (id, generation) in &grown {
-                    state.targets.entry(*id).and_modify(|target| target.generation = *generation);
-                }
+                let grown = join::grown(state, server, &beat.targets);
+                state.targets.extend(grown);
                 Ok(())
             };
             self.change(note).await?;

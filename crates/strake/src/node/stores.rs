@@ -162,6 +162,7 @@ impl Target {
             generation: Some(self.generation()),
             // Said by who asks the disk.
             silent_ms: None,
+            boot: self.store.as_ref().map_or(0, |store| store.boot()),
         }
     }
 
@@ -351,6 +352,18 @@ mod tests {
             let failure = check_distinct(&twice).unwrap_err();
             assert!(failure.cause.contains("given twice") && failure.next.is_some(), "{failure}");
         }
+    }
+
+    /// The manager went by the kernel's boot: of a file system that was mounted anew it counted no loss.
+    #[test]
+    fn a_target_says_its_own_boot_as_soon_as_it_is_made() {
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path().join("target");
+        let mut target = Target::look(&path, &Node::default(), false).unwrap();
+        assert_eq!(target.spec().boot, 0);
+        target.format(&"ab".repeat(16), TargetId(1), None).unwrap();
+        let own = target.store.as_ref().unwrap().boot();
+        assert!(own != 0 && target.spec().boot == own);
     }
 
     /// It was called a directory with other files, for which there was no way on.

@@ -171,6 +171,10 @@ pub struct TargetSpec {
     /// For how many ms its disk has answered nothing, although something waits for it; absent: it answers.
     #[prost(uint64, optional, tag = "14")]
     pub silent_ms: Option<u64>,
+    /// The boot that it speaks from: another one means that something which it acknowledged and had not synced may be lost. 0: it
+    /// is not made yet, or a release that says none; then the boot of its server's kernel counts.
+    #[prost(fixed64, tag = "15")]
+    pub boot: u64,
 }
 
 /// A round over a target in which everything was verified.

@@ -350,6 +350,45 @@ async fn a_group_that_lost_all_members_is_founded_again_and_counts_what_may_be_l
     }
 }
 
+/// A file system that failed was mounted anew on a host that ran on: that was no loss.
+#[tokio::test]
+async fn whether_something_may_be_lost_a_target_says_itself_where_it_can() {
+    let cases = [
+        (7, 7, "boot", 0),
+        (7, 8, "boot", 1),
+        // Its host was stopped in good order.
+        (7, 7, "another boot", 0),
+        // One of an earlier release goes by its host.
+        (0, 8, "boot", 0),
+        (0, 8, "another boot", 1),
+        (7, 0, "boot", 0),
+        (7, 0, "another boot", 1),
+    ];
+    let says = |join: &Join, own| {
+        let mut join = join.clone();
+        join.targets[0].boot = own;
+        join
+    };
+    for (before, now, host, losses) in cases {
+        let (bench, servers) = Bench::with_two_copies(2).await;
+        let (first, joined) = &servers[0];
+        // It was made when it had joined.
+        bench.beat_of(&says(first, before), joined).await;
+        let back = booted(again(first, joined), host);
+        while bench.join(says(&back, now)).await.is_err() {
+            bench.clock.pass(300);
+        }
+        let told = (before, now, host);
+        assert_eq!(bench.group().await.losses, losses, "{told:?}");
+        // What it said then counts from then on, and no late word of before.
+        bench.beat_of(&says(first, 5), joined).await;
+        for (next, more) in [(now, 0), (9, u64::from(now != 0))] {
+            bench.join(says(&back, next)).await.unwrap();
+            assert_eq!(bench.group().await.losses, losses + more, "{told:?}, then {next}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_group_of_an_earlier_release_has_all_its_members_in_sync() {
     let mut bench = Bench::new().await;

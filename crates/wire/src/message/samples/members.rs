@@ -16,6 +16,7 @@ impl Gen {
             poisoned: self.string(),
             generation: self.opt(Self::u64),
             silent_ms: self.opt(Self::u64),
+            boot: self.u64(),
         }
     }
 

@@ -148,6 +148,11 @@ fn an_unreachable_server_is_named_with_what_to_do() {
     let problem = report["problems"][0].as_str().unwrap();
     assert_eq!((output.status.code(), report["health"].as_str()), (Some(2), Some("broken")));
     assert!(problem.contains(&nobody) && problem.contains("strake doctor"), "{problem}");
+    // Where nobody reads it the exit code said that all is fine.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut unread = strake(["status", "--json", "--cluster", &nobody]);
+    assert_eq!(unread.stdout(writer).output().unwrap().status.code(), Some(2));
     let source = format!("{nobody}:/main");
     let mount = directory.path().join("mnt");
     std::fs::create_dir(&mount).unwrap();

@@ -393,9 +393,15 @@ fn the_verbs_without_a_mount_see_what_the_mount_sees() {
     assert_eq!(contents(&home.at("d/large")), pattern(6_000_000));
     assert_eq!(succeed(["cat", &place("d/small")]), "hello");
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let cut = strake(["cat", &place("d/small")]).stdout(full).output().unwrap();
-    let error = String::from_utf8_lossy(&cut.stderr);
-    assert!(cut.status.code() == Some(1) && error.contains("standard output"), "{error}");
+    let small = place("d/small");
+    let status = ["status", "--cluster", &address];
+    let fsck = ["fsck", "--cluster", &address];
+    for (verb, code) in [(&["cat", &small][..], 1), (&status[..], 2), (&fsck[..], 8)] {
+        let mut command = strake(verb.iter().copied());
+        let cut = command.stdout(full.try_clone().unwrap()).output().unwrap();
+        let error = String::from_utf8_lossy(&cut.stderr);
+        assert!(cut.status.code() == Some(code) && error.contains("standard output"), "{error}");
+    }
     assert_eq!(succeed(["ls", &place("d")]), "large\nsmall\n");
     let stat: serde_json::Value =
         serde_json::from_str(&succeed(["stat", "--json", &place("d/large")])).unwrap();

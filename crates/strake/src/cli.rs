@@ -1,8 +1,9 @@
 //! The command line: one definition per flag, from which parsing and help come.
 
 use crate::cluster::ClusterFlags;
-use crate::failure::Outcome;
+use crate::failure::{BROKEN, FAILED, Outcome};
 use crate::log::LogFlags;
+use crate::output;
 use crate::verbs;
 use clap::{Parser, Subcommand};
 
@@ -87,6 +88,19 @@ pub enum Verb {
     Testbed(verbs::testbed::TestbedFlags),
 }
 
+impl Verb {
+    /// The exit code where the verb cannot tell what it is asked for. Of those whose exit code says how something is, 1 says
+    /// that it is not so bad, or mended.
+    fn failure_code(&self) -> u8 {
+        match self {
+            Self::Status(_) | Self::Doctor(_) | Self::Why(_) => BROKEN,
+            Self::Testbed(flags) if flags.judges() => BROKEN,
+            Self::Fsck(_) => verbs::fsck::FAILED,
+            _ => FAILED,
+        }
+    }
+}
+
 impl Cli {
     /// True for verbs that stay and whose log matters.
     pub fn is_long_running(&self) -> bool {
@@ -110,6 +124,7 @@ impl Cli {
     /// Runs the verb; the exit code.
     pub async fn run(self) -> Outcome<u8> {
         use verbs::*;
+        output::failures_end_with(self.verb.failure_code());
         let (cluster, log) = (&self.cluster, &self.log);
         let done = match self.verb {
             Verb::Status(flags) => return status::run(&flags, cluster).await,
@@ -159,6 +174,24 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// `strake fsck` with nowhere to write said that all was mended, and `strake status` that nothing was broken.
+    #[test]
+    fn what_cannot_be_told_ends_with_no_code_that_says_something_else() {
+        let code = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().verb.failure_code();
+        for (line, wanted) in [
+            ("strake fsck", 8),
+            ("strake status", 2),
+            ("strake doctor", 2),
+            ("strake why f", 2),
+            ("strake testbed status", 2),
+            ("strake testbed env", 1),
+            ("strake cat f", 1),
+            ("strake bench compare a b", 1),
+        ] {
+            assert_eq!(code(line), wanted, "{line}");
+        }
     }
 
     #[test]

@@ -86,14 +86,18 @@ pub fn main() -> ExitCode {
     let ended = arguments.and_then(|arguments| match Cli::try_parse_from(arguments) {
         Ok(cli) => run(cli),
         Err(error) => {
-            let _closed = error.print();
-            Ok(if error.use_stderr() { USAGE } else { 0 })
+            let printed = error.print();
+            if error.use_stderr() {
+                return Ok(USAGE);
+            }
+            output::end_unless(printed);
+            Ok(0)
         }
     });
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("strake: {failure}");
+            output::tell(&failure);
             ExitCode::from(failure.code)
         }
     }

@@ -1,10 +1,19 @@
 //! Tables and JSON on standard output.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{FAILED, Failure, Outcome};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::process::exit;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// See [`failures_end_with`].
+static FAILURES_END_WITH: AtomicU8 = AtomicU8::new(FAILED);
+
+/// The verb that runs ends with this code where what it has to tell cannot be written.
+pub fn failures_end_with(code: u8) {
+    FAILURES_END_WITH.store(code, Ordering::Relaxed);
+}
 
 /// Prints a value as JSON, for programs: as it is made, so that it may be longer than memory. See [`bytes()`].
 pub fn json(value: &impl Serialize) -> Outcome {
@@ -86,21 +95,29 @@ pub fn word(text: &str) -> String {
 }
 
 /// Writes bytes to standard output; see [`line()`]. Where they cannot be written (a full disk), nothing else matters: the
-/// program says so and ends with 1.
+/// program says so and fails.
 pub fn bytes(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     end_unless(out.write_all(bytes).and_then(|()| out.flush()));
 }
 
-fn end_unless(written: std::io::Result<()>) {
-    match written {
-        Ok(()) => {}
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => exit(0),
-        Err(error) => {
-            eprintln!("strake: standard output: {error}");
-            exit(1)
+/// Ends the program unless that was written. One whose exit code says how something is goes on for it without a reader.
+pub fn end_unless(written: std::io::Result<()>) {
+    let Err(error) = written else { return };
+    let code = FAILURES_END_WITH.load(Ordering::Relaxed);
+    match error.kind() {
+        ErrorKind::BrokenPipe if code != FAILED => {}
+        ErrorKind::BrokenPipe => exit(0),
+        _ => {
+            tell(format_args!("standard output: {error}"));
+            exit(code.into())
         }
     }
+}
+
+/// Tells on standard error why the program ends; where that is full too, its exit code does.
+pub fn tell(why: impl std::fmt::Display) {
+    let _told = writeln!(std::io::stderr(), "strake: {why}");
 }
 
 /// A table without lines, its head in capitals. Columns of which every cell is a number or a size

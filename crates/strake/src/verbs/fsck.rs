@@ -22,7 +22,7 @@ const MENDED: u8 = 1;
 /// Exit code: something is broken still.
 const LEFT: u8 = 4;
 /// Exit code: it could not be found out, or not of everything.
-const FAILED: u8 = 8;
+pub const FAILED: u8 = 8;
 /// Problems kept and shown; beyond, they are only counted.
 const SHOWN_MAX: usize = 100_000;
 /// An inode without a name gets one here, below the root.
@@ -42,7 +42,7 @@ const NEXT: &str =
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit code: 0 nothing is broken; 1 something was, and is mended; 4 something is broken still; \
-8 it could not be found out, or not of everything: what was not looked at is named, and nothing is known to be broken in the rest."
+8 it could not be found out, or not of everything, or not be written: what was not looked at is named, and nothing is known to be broken in the rest."
 )]
 pub struct FsckFlags {
     /// Volumes [default: all]

@@ -171,6 +171,13 @@ impl std::str::FromStr for Link {
     }
 }
 
+impl TestbedFlags {
+    /// True if the exit code says how the testbed is.
+    pub fn judges(&self) -> bool {
+        matches!(self.verb, TestbedVerb::Status(_))
+    }
+}
+
 /// Runs the verb; the exit code.
 pub async fn run(flags: TestbedFlags) -> Outcome<u8> {
     match flags.verb {

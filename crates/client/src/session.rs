@@ -340,7 +340,9 @@ impl Volume {
         let cred = (&Credentials::root()).into();
         let (volume, leases) = (share.id.0, share.leases.number());
         let op = Some(op);
-        MetaRequest { volume, session, cred, leases, incarnation, op, ..MetaRequest::default() }
+        let follows = true;
+        let request = MetaRequest { volume, session, cred, leases, follows, ..Default::default() };
+        MetaRequest { incarnation, op, ..request }
     }
 
     /// Each second: reports closed files of a share, or shows that we are alive when it is time.

@@ -7,7 +7,7 @@ mod hung;
 mod rights;
 mod way;
 
-use crate::apply::{Answer, DURABLE_WAIT, Shelf, done_in, durable, plain_answer};
+use crate::apply::{Answer, DURABLE_WAIT, Made, Shelf, done_in, durable, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::opener::Opener;
 use crate::order::{Order, Whose};
@@ -238,18 +238,20 @@ impl StorageServer {
         self.replicas.lock().retain(|place, replica| !ends(place, replica));
     }
 
-    /// Makes a change in a group. True if it is durable already, and with it all that all copies had before: only where the
-    /// operation asks for that.
+    /// Makes a change in a group. It may be durable already, only where the operation asks for that.
     pub(crate) async fn change(
         &self,
         target: &Arc<Target>,
         order: &Order,
         mut op: StorageOp,
         payload: Bytes,
-    ) -> Result<bool> {
+    ) -> Result<Made> {
         let _turn = match &mut op {
             StorageOp::Truncate(cut) if order.group.copies() == 1 => {
-                let (rest, turn) = Box::pin(self.cut_ahead(target, order, *cut)).await?;
+                let (rest, left, turn) = Box::pin(self.cut_ahead(target, order, *cut)).await?;
+                if let Some(left) = left {
+                    return Ok(Made::UpTo(left));
+                }
                 *cut = rest;
                 turn
             }
@@ -262,7 +264,7 @@ impl StorageServer {
         {
             self.begin_use(gate, target.id, order.group).await?;
         }
-        let durable = match &way {
+        let made = match &way {
             // That such a group has several members for a while is nothing its clients know of.
             Way::Several(replica) if order.group.copies() == 1 => {
                 replica.change(&order.safely(), op, payload).await?
@@ -271,7 +273,7 @@ impl StorageServer {
             Way::Alone(shelf) => self.change_alone(shelf, order, op, payload).await?,
         };
         self.check_unused(way.gate(), target, order.group)?;
-        Ok(durable)
+        Ok(made)
     }
 
     async fn change_alone(
@@ -280,11 +282,11 @@ impl StorageServer {
         order: &Order,
         op: StorageOp,
         payload: Bytes,
-    ) -> Result<bool> {
+    ) -> Result<Made> {
         // Once more: inside the gate it counts.
         self.common.check_fence(order.whose)?;
         let Some(running) = shelf.target.attempts.begin(order.attempt, order.whose)? else {
-            return Ok(false);
+            return Ok(Made::Plainly);
         };
         let shelf = shelf.clone().unless_given_up(running.attempt());
         let synced = match op.is_durable() && !is_broken("syncs-reach-disks") {
@@ -292,7 +294,7 @@ impl StorageServer {
             false => shelf.change(op, payload).await.map(|()| false)?,
         };
         running.succeed();
-        Ok(synced)
+        Ok(Made::durably(synced))
     }
 
     /// Answers who asks for contents.
@@ -351,9 +353,9 @@ impl StorageServer {
         payload: Bytes,
     ) -> Result<Answer> {
         let until = tokio::time::Instant::now() + DURABLE_WAIT;
-        let is_durable = self.change(target, order, op, payload).await?;
+        let made = self.change(target, order, op, payload).await?;
         let changed = self.done_for(target, order)?;
-        if is_durable {
+        if made == Made::Durably {
             return Ok(durable(changed));
         }
         // Of no file: a sync is one of the whole target.
@@ -437,8 +439,8 @@ impl StorageServer {
                 Box::pin(self.change_durably(target, &order, op, payload)).await
             }
             op if op.is_change() => {
-                let _is_durable = self.change(target, &order, op, payload).await?;
-                self.done_for(target, &order)
+                let made = self.change(target, &order, op, payload).await?;
+                Ok(made.told(self.done_for(target, &order)?))
             }
             StorageOp::Sync(_) => {
                 Box::pin(self.sync(target, &order, op)).await?;

@@ -106,7 +106,7 @@ mod tests {
             ino: 2,
             from_index: 6,
             last_chunk_len: Some(last_chunk_len),
-            to_index: None,
+            ..msg::Truncate::default()
         };
         StorageOp::Truncate(cut)
     }

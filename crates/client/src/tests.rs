@@ -1088,6 +1088,22 @@ async fn room_that_a_file_has_already_can_be_allocated_where_no_more_is_free() {
     assert_eq!(file.attr().length, 4 * CHUNK);
 }
 
+/// A target was asked for each chunk of the range before it was refused.
+#[tokio::test]
+async fn who_asks_for_more_room_than_there_is_is_refused_as_soon_as_that_is_known() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "full").await;
+    write(&volume, &file, 0, pattern(1, 4 * CHUNK as usize)).await;
+    volume.fsync(&file, false).await.unwrap();
+    fake.leave_free(CHUNK);
+    fake.take_log();
+    let wanted = volume.fallocate(&file, FallocateMode::Allocate, 0, 1_000 * CHUNK).await;
+    assert_eq!(wanted.unwrap_err().kind, ErrorKind::NoSpace);
+    let log = fake.take_log();
+    let asked = starting(&log, "Extents").len();
+    assert!((1..100).contains(&asked), "{asked} questions");
+}
+
 #[tokio::test]
 async fn holes_are_found() {
     let (_, volume) = cluster().await;

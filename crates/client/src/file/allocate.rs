@@ -86,19 +86,26 @@ impl Volume {
     /// Fails where more room is to be reserved than is free in the cluster: what of a range is written or reserved already
     /// needs none. Copies do not count; targets refuse for themselves.
     async fn check_room(&self, file: &FileState, free: u64, (from, to): (u64, u64)) -> Result<()> {
-        if free >= to - from {
+        let Some(least) = (to - from).checked_sub(free).filter(|least| *least > 0) else {
+            return Ok(());
+        };
+        let taken = self.taken_at_most(file, (from, to), least).await?;
+        if taken >= least {
             return Ok(());
         }
-        let wanted = (to - from).saturating_sub(self.taken_of(file, from, to).await?);
-        if free >= wanted {
-            return Ok(());
-        }
-        let detail = format!("{wanted} bytes are to be reserved, {free} are free");
+        let wanted = to - from - taken;
+        let detail = format!("{wanted} bytes or more are to be reserved, {free} are free");
         Err(Error::with(ErrorKind::NoSpace, detail))
     }
 
-    /// How many bytes of a range targets hold or have reserved.
-    async fn taken_of(&self, file: &FileState, from: u64, to: u64) -> Result<u64> {
+    /// How many bytes of a range targets hold or have reserved, at most: it is asked until it is known whether they are as many
+    /// as these.
+    async fn taken_at_most(
+        &self,
+        file: &FileState,
+        (from, to): (u64, u64),
+        least: u64,
+    ) -> Result<u64> {
         let placement = {
             let core = file.core();
             if core.is_inline() {
@@ -107,14 +114,19 @@ impl Volume {
             core.placement()?
         };
         let pieces = self.existing_pieces(file, &placement, from, to).await?;
-        stream::iter(pieces)
+        let (mut known, mut at_most) = (0, pieces.iter().map(|piece| piece.len).sum::<u64>());
+        let mut answers = stream::iter(pieces)
             .map(|piece| async move {
                 let list = self.extents(file, piece).await?;
-                Ok::<_, Error>(taken(&list, &piece))
+                Ok::<_, Error>((taken(&list, &piece), piece.len))
             })
-            .buffer_unordered(REQUESTS_MAX)
-            .try_fold(0u64, |sum, taken| async move { Ok(sum + taken) })
-            .await
+            .buffer_unordered(REQUESTS_MAX);
+        while known < least && at_most >= least {
+            let Some((taken, len)) = answers.try_next().await? else { break };
+            known += taken;
+            at_most -= len.saturating_sub(taken);
+        }
+        Ok(at_most)
     }
 
     /// Does it inside the inode; false if the file is not there or would outgrow it.

@@ -241,6 +241,7 @@ impl LocalCluster {
                 poisoned: String::new(),
                 generation: None,
                 silent_ms: None,
+                boot: store.boot(),
             });
             stores.push(store);
         }

@@ -93,6 +93,18 @@ async fn dot_and_dot_dot_lead_where_they_should() {
 }
 
 #[tokio::test]
+async fn a_file_is_found_by_its_number_and_has_no_names() {
+    let world = World::new().await;
+    let root = world.root();
+    let file = root.file(1, "f").await.unwrap();
+    assert_eq!(root.lookup(file, ".").await.unwrap().ino, file);
+    assert_eq!(kind(root.lookup(file, "..").await), ErrorKind::NotDirectory);
+    assert_eq!(kind(root.lookup(file, "f").await), ErrorKind::NotDirectory);
+    root.unlink(1, "f").await.unwrap();
+    assert_eq!(kind(root.lookup(file, ".").await), ErrorKind::NotFound);
+}
+
+#[tokio::test]
 async fn a_missing_name_is_missing_until_it_is_made() {
     let world = World::new().await;
     let root = world.root();

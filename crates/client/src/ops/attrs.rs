@@ -26,8 +26,8 @@ impl Volume {
         let look = Look { ino: ino.0, told: self.is_open(ino), ..Look::default() };
         let fetched = self.look(look).await;
         match self.inodes().get(ino).0 {
-            // Another mount has removed it; here it may be open, or somebody's working directory.
-            Some((attr, _)) if is_stale(&fetched) && attr.kind == FileKind::Directory => {
+            // It was removed; here it may be open, or somebody's working directory. A file that is open tells by its handle.
+            Some((attr, _)) if is_stale(&fetched) && attr.kind != FileKind::File => {
                 Ok(Attr { nlink: 0, ..Arc::unwrap_or_clone(attr) })
             }
             _ => fetched,
@@ -74,8 +74,8 @@ impl Volume {
     }
 
     fn is_fresh(&self, (attr, learned): &(Arc<Attr>, Duration)) -> bool {
-        // A directory that is gone stays as it was, and the server knows nothing of it any more.
-        if attr.kind == FileKind::Directory && attr.nlink == 0 {
+        // What is no file and is gone stays as it was, and the server knows nothing of it any more.
+        if attr.kind != FileKind::File && attr.nlink == 0 {
             return true;
         }
         if self.keeps_leases() {

@@ -85,7 +85,7 @@ pub struct OpenFlags {
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// Every write goes to the end of the file, whatever its offset.
+    /// Every write goes to the end of the file, whatever its offset, unless it says otherwise ([`crate::Volume::write_as`]).
     pub append: bool,
     /// Cut to length 0.
     pub truncate: bool,

@@ -58,8 +58,19 @@ impl Volume {
         offset: u64,
         data: Bytes,
     ) -> Result<Written> {
+        self.write_as(file, file.flags().append, offset, data).await
+    }
+
+    /// As [`Volume::write`]; at the end if `append`, however the file was opened: `fcntl` changes that.
+    pub async fn write_as(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        append: bool,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<Written> {
         file.take_failure(TellBy::Write)?;
-        let at = if file.flags().append { At::End } else { At::Offset(offset) };
+        let at = if append { At::End } else { At::Offset(offset) };
         self.write_told(file, at, offset, data).await
     }
 

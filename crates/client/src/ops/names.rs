@@ -83,6 +83,12 @@ impl Volume {
         }
     }
 
+    /// As [`Volume::lookup`], by the server, which has just said something else of the name than was known here.
+    pub async fn lookup_anew(&self, cred: &Credentials, parent: Ino, name: Bytes) -> Result<Attr> {
+        self.forget_attr(parent);
+        self.lookup(cred, parent, name).await
+    }
+
     /// Makes a file of any kind under a new name.
     pub async fn make(
         &self,

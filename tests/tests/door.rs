@@ -30,7 +30,11 @@ async fn door(cluster: &LocalCluster) -> Arc<FuseDoor> {
 }
 
 async fn ask(door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Reply, Errno> {
-    let request = Request { unique: 2, opcode: 0, node, uid: 0, gid: 0, pid: 0, op };
+    ask_as(0, door, node, op).await
+}
+
+async fn ask_as(uid: u32, door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Reply, Errno> {
+    let request = Request { unique: 2, opcode: 0, node, uid, gid: uid, pid: 0, op };
     Door::handle(Arc::clone(door), request, Interrupt::never()).await
 }
 
@@ -43,8 +47,8 @@ async fn written(door: &Arc<FuseDoor>) -> (u64, u64) {
         panic!("a new name");
     };
     let (node, fh, data) = (shown.attr.ino.0, opened.fh, bytes(vec![1_u8; 200_000]));
-    let (sync, kill_suidgid, from_pages) = (false, false, false);
-    let write = Op::Write { fh, offset: 0, data, sync, kill_suidgid, from_pages };
+    let (append, sync, kill_suidgid, from_pages) = (false, false, false, false);
+    let write = Op::Write { fh, offset: 0, data, append, sync, kill_suidgid, from_pages };
     assert!(matches!(ask(door, node, write).await, Ok(Reply::Written(200_000))));
     (node, fh)
 }
@@ -159,6 +163,48 @@ async fn a_lock_is_not_shared_while_a_change_of_a_killed_process_goes_on() {
         }
         set(4, libc::F_RDLCK).await.unwrap();
     }
+}
+
+/// A CREATE for a name that another mount has just given to somebody's file opened it, and cut it, whatever its mode said:
+/// of a file that is made the kernel asks nobody.
+#[tokio::test]
+async fn what_has_got_the_name_of_a_new_file_meanwhile_is_not_opened_without_being_asked_for() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let (here, there) = (door(&cluster).await, door(&cluster).await);
+    let create = |name: &str, further: i32| {
+        let flags = (libc::O_RDWR | libc::O_CREAT | further) as u32;
+        Op::Create { name: bytes(name), flags, mode: 0o600, umask: 0, kill_suidgid: false }
+    };
+    let Ok(Reply::Created(shown, opened)) = ask_as(1000, &there, ROOT, create("a", 0)).await else {
+        panic!("a new name");
+    };
+    let (node, fh, data) = (shown.attr.ino.0, opened.fh, bytes("theirs"));
+    let (append, sync, kill_suidgid, from_pages) = (false, false, false, false);
+    let write = Op::Write { fh, offset: 0, data, append, sync, kill_suidgid, from_pages };
+    ask(&there, node, write).await.unwrap();
+    ask(&there, node, Op::Flush { fh, lock_owner: 9 }).await.unwrap();
+    let length = async || match ask(&here, node, Op::Getattr { fh: None }).await {
+        Ok(Reply::Attr(shown)) => shown.attr.length,
+        _ => panic!("the server answers"),
+    };
+    let target = bytes("a");
+    ask(&there, ROOT, Op::Symlink { name: bytes("link"), target }).await.unwrap();
+    let mkdir = Op::Mkdir { name: bytes("dir"), mode: 0o700, umask: 0 };
+    ask(&there, ROOT, mkdir).await.unwrap();
+    let error = async |uid: u32, name: &str, further: i32| {
+        ask_as(uid, &here, ROOT, create(name, further)).await.err().map(|error| error.0)
+    };
+    assert_eq!(error(2000, "a", libc::O_TRUNC).await, Some(libc::ESTALE), "the kernel looks again");
+    assert_eq!(error(1000, "a", libc::O_EXCL).await, Some(libc::EEXIST));
+    assert_eq!(error(1000, "link", 0).await, Some(libc::ESTALE));
+    assert_eq!(error(1000, "dir", 0).await, Some(libc::EISDIR));
+    assert_eq!(length().await, 6);
+    // Nobody else decides whether its owner may.
+    let Ok(Reply::Created(shown, _)) = ask_as(1000, &here, ROOT, create("a", libc::O_TRUNC)).await
+    else {
+        panic!("it is his");
+    };
+    assert_eq!((shown.attr.ino.0, shown.attr.length), (node, 0));
 }
 
 /// What could not be sent came before it was unmounted: a mount whose servers are away stayed in the tree, although it was

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use strake_fuse::MountOptions;
 use strake_tests::mounted::Mounted;
+use strake_tests::system::Mapping;
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
@@ -78,6 +79,81 @@ fn holes_are_found_made_and_read_as_zeros() {
     assert_eq!(file.metadata().unwrap().len(), 1 << 20);
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 4 << 20).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 4 << 20);
+}
+
+/// The kernel asks where data is before it has written what it has: copies of such files got zeros.
+#[test]
+fn what_is_stored_into_a_map_is_no_hole() {
+    let mount = Mounted::new();
+    let path = mount.path("file");
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let mut map = Mapping::new(&file, 1 << 20, true).unwrap();
+    let other = File::open(&path).unwrap();
+    map.bytes()[512 << 10] = 1;
+    let data = rustix::fs::seek(&other, rustix::fs::SeekFrom::Data(0)).unwrap();
+    assert!(data <= 512 << 10, "{data}");
+    map.bytes()[100_000] = 1;
+    let hole = rustix::fs::seek(&other, rustix::fs::SeekFrom::Hole(100_000)).unwrap();
+    assert!(hole > 100_000, "{hole}");
+}
+
+/// Of a log that stays open `cp` made zeros, and said nothing.
+#[test]
+fn what_the_kernel_keeps_back_is_no_hole() {
+    let mut mount = Mounted::new();
+    let alone = mount.mount(&MountOptions { writeback: true, ..MountOptions::default() });
+    let mut file = File::create(alone.join("file")).unwrap();
+    file.write_all(&pattern(1 << 20, 3)).unwrap();
+    let other = File::open(alone.join("file")).unwrap();
+    assert_eq!(rustix::fs::seek(&other, rustix::fs::SeekFrom::Data(0)), Ok(0));
+    assert_eq!(rustix::fs::seek(&other, rustix::fs::SeekFrom::Hole(0)), Ok(1 << 20));
+}
+
+/// What fcntl sets and clears was ignored: what counted was how the file had been opened.
+#[test]
+fn appends_of_two_mounts_that_fcntl_asks_for_follow_each_other() {
+    let mut mount = Mounted::new();
+    let other = mount.mount(&MountOptions::default());
+    let open = |root: &Path| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(root.join("log")).unwrap()
+    };
+    // The first one goes through the page cache.
+    let mut files = [open(mount.root()), open(&other)];
+    files.iter().for_each(|file| rustix::fs::fcntl_setfl(file, OFlags::APPEND).unwrap());
+    let mut expected = Vec::new();
+    for round in 0..30u8 {
+        for (nth, file) in files.iter_mut().enumerate() {
+            let part = [1 + round * 2 + nth as u8; 100];
+            file.write_all(&part).unwrap();
+            expected.extend(part);
+        }
+    }
+    for root in [mount.root(), &other] {
+        assert_eq!(fs::read(root.join("log")).unwrap(), expected);
+    }
+}
+
+/// The server forgets what is no file with its last name; whoever had it open was told ESTALE by fstat.
+#[test]
+fn a_fifo_that_was_removed_is_stated_while_it_is_open() {
+    let mut mount = Mounted::new();
+    let other = mount.mount(&MountOptions::default());
+    for remover in [mount.root(), &other] {
+        let (path, mode) = (mount.path("fifo"), Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let fifo = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let inode = fifo.metadata().unwrap().ino();
+        fs::remove_file(remover.join("fifo")).unwrap();
+        for _ in 0..3 {
+            let gone = fifo.metadata().unwrap();
+            assert_eq!((gone.ino(), gone.nlink()), (inode, 0));
+            assert_eq!(gone.mode() & libc::S_IFMT, libc::S_IFIFO);
+        }
+        assert_eq!(errno(fs::metadata(&path)), Some(libc::ENOENT));
+    }
 }
 
 #[test]
@@ -206,6 +282,20 @@ fn locks_hold_between_mounts_and_end_with_their_file() {
     let theirs = open(&other);
     // RELEASE reaches the server a moment after close() has returned.
     rustix::fs::flock(&theirs, FlockOperation::LockExclusive).unwrap();
+}
+
+/// The kernel asks for locks of regular files only. Should it ask for these one day, they hold between mounts.
+#[test]
+fn a_flock_of_a_directory_holds_within_one_mount() {
+    let mut mount = Mounted::new();
+    let other = mount.mount(&MountOptions::default());
+    fs::create_dir(mount.path("d")).unwrap();
+    let open = |root: &Path| File::open(root.join("d")).unwrap();
+    let (ours, again, theirs) = (open(mount.root()), open(mount.root()), open(&other));
+    let nonblocking = FlockOperation::NonBlockingLockExclusive;
+    rustix::fs::flock(&ours, nonblocking).unwrap();
+    assert_eq!(rustix::fs::flock(&again, nonblocking), Err(rustix::io::Errno::AGAIN));
+    assert_eq!(rustix::fs::flock(&theirs, nonblocking), Ok(()), "S-118 says so");
 }
 
 /// fuser 0.18 made the kernel stop sending INTERRUPT, and a process that waited for a lock could not

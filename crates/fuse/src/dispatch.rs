@@ -452,8 +452,9 @@ mod tests {
     /// granted late stayed.
     #[tokio::test]
     async fn writes_and_locks_of_a_killed_process_are_given_up_before_it_is_told() {
-        let (data, sync, from_pages) = (Bytes::new(), false, false);
-        let write = Op::Write { fh: 0, offset: 0, data, sync, kill_suidgid: false, from_pages };
+        let (append, sync, kill_suidgid, from_pages) = (false, false, false, false);
+        let data = Bytes::new();
+        let write = Op::Write { fh: 0, offset: 0, data, append, sync, kill_suidgid, from_pages };
         assert_eq!(killed(write).await, ([Some(false), None], true));
         let setlk = |kind: i32| {
             let (kind, end) = (kind as u32, u64::MAX);

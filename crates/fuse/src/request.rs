@@ -93,12 +93,14 @@ pub enum Op {
         offset: u64,
         size: u32,
     },
-    /// `sync`: the file was opened, or the write called, to return only when it is on disk.
+    /// `sync`: the file was opened, or the write called, to return only when it is on disk. `append`: the file has O_APPEND
+    /// now, however it was opened.
     /// `kill_suidgid`: the writer may not keep setuid and setgid on a file that he changes.
     Write {
         fh: u64,
         offset: u64,
         data: Bytes,
+        append: bool,
         sync: bool,
         kill_suidgid: bool,
         /// The kernel writes pages back that were changed through a map (or kept back), by any handle that may write.
@@ -319,6 +321,7 @@ fn write(buffer: &mut Option<Buffer>, len: usize) -> Option<Op> {
         fh: args.fh,
         offset: args.offset,
         data,
+        append: args.flags & libc::O_APPEND as u32 != 0,
         sync: args.flags & libc::O_DSYNC as u32 != 0,
         kill_suidgid: args.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         from_pages: args.write_flags & abi::WRITE_CACHE != 0,
@@ -525,14 +528,14 @@ mod tests {
         assert!(nodes(abi::BATCH_FORGET, &[]).is_empty());
     }
 
-    fn write_of(size: usize) -> Vec<u8> {
+    fn write_of(size: usize, flags: i32) -> Vec<u8> {
         let args = abi::WriteIn {
             fh: 9,
             offset: 5,
             size: size as u32,
             write_flags: 0,
             lock_owner: 0,
-            flags: libc::O_DSYNC as u32,
+            flags: flags as u32,
             padding: 0,
         };
         [args.as_bytes(), &vec![3; size]].concat()
@@ -541,20 +544,33 @@ mod tests {
     #[test]
     fn a_large_write_takes_the_buffer_and_a_small_one_leaves_it() {
         for (size, stays) in [(1 << 16, false), (100, true)] {
-            let (incoming, kept) = parsed(abi::WRITE, &write_of(size));
+            let (incoming, kept) = parsed(abi::WRITE, &write_of(size, libc::O_DSYNC));
             assert_eq!(kept, stays);
-            let Incoming::Request(Request { op: Op::Write { data, sync, .. }, .. }) = incoming
+            let Incoming::Request(Request { op: Op::Write { data, sync, append, .. }, .. }) =
+                incoming
             else {
                 panic!("not a write")
             };
             assert_eq!(&data[..], vec![3; size]);
-            assert!(sync);
+            assert!(sync && !append);
+        }
+    }
+
+    #[test]
+    fn each_write_says_whether_the_file_has_o_append() {
+        for flags in [0, libc::O_APPEND] {
+            let (incoming, _) = parsed(abi::WRITE, &write_of(100, flags));
+            let Incoming::Request(Request { op: Op::Write { append, sync, .. }, .. }) = incoming
+            else {
+                panic!("not a write")
+            };
+            assert_eq!((append, sync), (flags != 0, false));
         }
     }
 
     #[test]
     fn a_write_shorter_than_it_says_is_refused() {
-        let body = write_of(100);
+        let body = write_of(100, 0);
         let (incoming, _) = parsed(abi::WRITE, &body[..body.len() - 1]);
         assert!(matches!(incoming, Incoming::Malformed(7)));
     }

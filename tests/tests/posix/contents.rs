@@ -1,7 +1,7 @@
 //! Contents: writing, appending, mapping, cutting, copying.
 
 use crate::{Place, place};
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, ftruncate};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fcntl_setfl, ftruncate};
 use rustix::io::{Errno, pread, pwrite};
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -80,6 +80,20 @@ fn appends_of_two_handles_do_not_overwrite_each_other() {
     let expected: Vec<_> =
         (0..500).flat_map(|n| [format!("a{n:04}"), format!("b{n:04}")]).collect();
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+}
+
+/// What counted was how the file had been opened.
+#[test]
+fn fcntl_says_from_now_on_whether_writes_append() {
+    let place = place("append-fcntl");
+    let mut file = File::options().append(true).create(true).open(place.at("log")).unwrap();
+    file.write_all(b"aaaa").unwrap();
+    fcntl_setfl(&file, OFlags::empty()).unwrap();
+    file.write_all_at(b"b", 0).unwrap();
+    assert_eq!(contents(&place.at("log")), b"baaa");
+    fcntl_setfl(&file, OFlags::APPEND).unwrap();
+    file.write_all_at(b"c", 0).unwrap();
+    assert_eq!(contents(&place.at("log")), b"baaac");
 }
 
 #[test]

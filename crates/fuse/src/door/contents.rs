@@ -1,6 +1,6 @@
 //! Open files and their contents.
 
-use super::{FuseDoor, OpenHandle, page_cache_flags};
+use super::{FuseDoor, OpenHandle, gone, page_cache_flags};
 use crate::abi;
 use crate::errno::Errno;
 use crate::reply::{Opened, Reply, Shown};
@@ -10,23 +10,31 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
 use strake_client::file::OpenFile;
-use strake_types::{Credentials, ErrorKind, Ino};
+use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino};
 
 /// Most that a COPY_FILE_RANGE of older kernels can answer: whole pages in 32 bits.
 const COPY_BYTES_MAX: u64 = 0xffff_f000;
+
+/// How often a file is made whose name was taken, and free again.
+const CREATE_TRIES: u32 = 4;
+/// From the beginning of a hole on so much is written out.
+const HOLE_BYTES: u64 = 1 << 20;
 
 /// A write from the page cache is under way until this is dropped.
 struct WriteEnd<'a> {
     door: &'a FuseDoor,
     file: &'a OpenFile,
     range: (u64, u64),
+    /// It went elsewhere than where the kernel has its pages.
+    elsewhere: bool,
 }
 
 impl Drop for WriteEnd<'_> {
     fn drop(&mut self) {
         let (door, ino) = (self.door, self.file.ino());
         let left_out = door.recalls.writing.end(ino, self.range);
-        if left_out || (self.file.is_shared() && !door.volume.is_leased(self.file)) {
+        let unleased = || self.file.is_shared() && !door.volume.is_leased(self.file);
+        if left_out || self.elsewhere || unleased() {
             door.forget_again(ino, door.recalls.dropping.begin(ino));
         }
     }
@@ -84,19 +92,54 @@ impl FuseDoor {
         Reply::Open(Opened { fh: self.handles.add(handle), flags: abi::FOPEN_KEEP_CACHE })
     }
 
+    /// Of a file that is made the kernel does not check whether it may be opened. So what has got the name meanwhile is opened
+    /// here for its owner only; for others the kernel is told ESTALE, walks there anew (once), finds it and checks that.
     pub(super) async fn create(
         &self,
         cred: &Credentials,
-        parent: Ino,
-        name: Bytes,
-        flags: u32,
+        at: (Ino, Bytes),
+        (flags, kill_suidgid): (u32, bool),
         (mode, umask): (u32, u32),
     ) -> Result<Reply, Errno> {
-        let how = self.open_flags(flags);
-        let (attr, file, _) =
-            self.volume.create(cred, parent, name.clone(), mode & 0o7777, umask, how).await?;
-        let shown = Shown { name: Some((parent, name)), ..self.shown(attr) };
-        Ok(Reply::Created(shown, self.register(file, flags)))
+        let how = OpenFlags { exclusive: true, ..self.open_flags(flags) };
+        for _ in 0..CREATE_TRIES {
+            let (parent, name) = at.clone();
+            let made = self.volume.create(cred, parent, name, mode & 0o7777, umask, how).await;
+            let is_taken = made.as_ref().is_err_and(|error| error.kind == ErrorKind::Exists);
+            if !is_taken || flags & libc::O_EXCL as u32 != 0 {
+                let (attr, file, _) = made.map_err(|error| gone(error.into()))?;
+                let shown = Shown { name: Some(at), ..self.shown(attr) };
+                return Ok(Reply::Created(shown, self.register(file, flags)));
+            }
+            let (parent, name) = at.clone();
+            let found = match self.volume.lookup_anew(cred, parent, name).await {
+                Err(error) if error.kind == ErrorKind::NotFound => continue,
+                found => found.map_err(|error| gone(error.into()))?,
+            };
+            if found.kind == FileKind::Directory {
+                return Err(ErrorKind::IsDirectory.into());
+            }
+            if !self.may_open_as_owner(cred, &found, how) {
+                break;
+            }
+            let opened = match self.open(cred, found.ino, flags, kill_suidgid).await {
+                Ok(Reply::Open(opened)) => opened,
+                Err(error) if error == Errno::from(ErrorKind::Stale) => continue,
+                other => return other,
+            };
+            let attr = self.file(opened.fh)?.attr();
+            let shown = Shown { name: Some(at), ..self.shown(attr) };
+            return Ok(Reply::Created(shown, opened));
+        }
+        Err(ErrorKind::Stale.into())
+    }
+
+    /// True if a file may be opened so because of whose it is, which groups and ACLs do not change.
+    fn may_open_as_owner(&self, cred: &Credentials, attr: &Attr, how: OpenFlags) -> bool {
+        let has = |wanted: bool, bit: u32| !wanted || attr.mode & bit != 0;
+        let is_owner = self.view.uid.is_none() && cred.uid == attr.uid;
+        let may = has(how.read, libc::S_IRUSR) && has(how.write || how.truncate, libc::S_IWUSR);
+        is_owner && may && attr.kind == FileKind::File
     }
 
     pub(super) async fn tmpfile(
@@ -134,14 +177,18 @@ impl FuseDoor {
         fh: u64,
         offset: u64,
         data: Bytes,
-        sync: bool,
+        (append, sync): (bool, bool),
     ) -> Result<Reply, Errno> {
         let handle = self.handle(fh)?;
+        // With its write-back cache the kernel finds the end of the file by itself.
+        let append = append && !self.view.writeback;
         let written = match handle.direct {
-            true => self.volume.write(&handle.file, offset, data).await?,
+            true => self.volume.write_as(&handle.file, append, offset, data).await?,
             false => {
-                let _end = self.begin_write(&handle.file, offset, data.len());
-                self.volume.write(&handle.file, offset, data).await?
+                let mut end = self.begin_write(&handle.file, offset, data.len());
+                let written = self.volume.write_as(&handle.file, append, offset, data).await?;
+                end.elsewhere = written.offset != offset;
+                written
             }
         };
         // Through the page cache the kernel sends an FSYNC of its own.
@@ -168,7 +215,7 @@ impl FuseDoor {
     /// The kernel holds the pages of such a write locked until it is answered.
     fn begin_write<'a>(&'a self, file: &'a OpenFile, offset: u64, len: usize) -> WriteEnd<'a> {
         let range = self.recalls.writing.begin(file.ino(), offset, len as u64);
-        WriteEnd { door: self, file, range }
+        WriteEnd { door: self, file, range, elsewhere: false }
     }
 
     pub(super) async fn flush(&self, ino: Ino, fh: u64, owner: u64) -> Result<Reply, Errno> {
@@ -236,7 +283,40 @@ impl FuseDoor {
             libc::SEEK_HOLE => SeekTo::Hole,
             _ => return Err(Errno::EINVAL),
         };
-        Ok(Reply::Offset(self.volume.seek(&self.file(fh)?, offset, to).await?))
+        if self.view.writeback {
+            // What it keeps back only the kernel knows: from now on all is data to it, up to the length that it knows.
+            return Err(Errno::ENOSYS);
+        }
+        Ok(Reply::Offset(self.seek(&self.file(fh)?, offset, to).await?))
+    }
+
+    /// The kernel asks before it has written what programs have stored into maps: where a hole is found in a file that may
+    /// be mapped so, that is written and looked at again.
+    async fn seek(&self, file: &Arc<OpenFile>, offset: u64, to: SeekTo) -> Result<u64, Errno> {
+        let found = self.volume.seek(file, offset, to).await;
+        let length = file.attr().length;
+        let hole = match (&found, to) {
+            (Ok(at), SeekTo::Data) => offset..*at,
+            (Ok(at), SeekTo::Hole) => *at..length.min(*at + HOLE_BYTES),
+            (Err(error), _) if error.kind == ErrorKind::NoSuchAddress => offset..length,
+            (Err(_), _) => 0..0,
+        };
+        let may_be_mapped = |open: &OpenHandle| {
+            let flags = open.file.flags();
+            open.file.ino() == file.ino() && flags.read && flags.write
+        };
+        if hole.is_empty() || !self.handles.any(may_be_mapped) {
+            return Ok(found?);
+        }
+        let all_is_data = if to == SeekTo::Data { offset } else { length };
+        if !self.write_out(file.ino(), hole.clone()).await {
+            return Ok(all_is_data);
+        }
+        match self.volume.seek(file, offset, to).await {
+            // What is there has not been written out.
+            Ok(at) if to == SeekTo::Hole && at >= hole.end => Ok(all_is_data),
+            found => Ok(found?),
+        }
     }
 
     pub(super) async fn copy_file_range(

@@ -144,14 +144,14 @@ impl FuseDoor {
             Op::Getattr { fh } => self.getattr(ino, fh).await.map(Reply::Attr),
             Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
             Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
-            Op::Write { fh, offset, data, sync, kill_suidgid, from_pages } => {
+            Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages } => {
                 if kill_suidgid {
                     // First: a write may be given up when it is taken already.
                     Box::pin(self.drop_setid(ino)).await?;
                 }
                 match from_pages {
                     true => Box::pin(self.write_back(fh, offset, data)).await,
-                    false => Box::pin(self.write(fh, offset, data, sync)).await,
+                    false => Box::pin(self.write(fh, offset, data, (append, sync))).await,
                 }
             }
             Op::Open { flags, kill_suidgid } => match self.prefetch.opened_by(request.pid, ino) {
@@ -180,8 +180,9 @@ impl FuseDoor {
 
     async fn carry_out_rarer(&self, cred: Credentials, ino: Ino, op: Op) -> Result<Reply, Errno> {
         match op {
-            Op::Create { name, flags, mode, umask, kill_suidgid: _ } => {
-                Box::pin(self.create(&cred, ino, name, flags, (mode, umask))).await
+            Op::Create { name, flags, mode, umask, kill_suidgid } => {
+                let how = (flags, kill_suidgid);
+                Box::pin(self.create(&cred, (ino, name), how, (mode, umask))).await
             }
             Op::Tmpfile { flags, mode, umask } => {
                 Box::pin(self.tmpfile(&cred, ino, flags, (mode, umask))).await
@@ -227,16 +228,13 @@ impl FuseDoor {
     }
 }
 
-/// True for what is asked of the names in a directory.
+/// True for what is asked of the names in a directory, but for CREATE: that may have the kernel try once more.
 fn is_in_directory(op: &Op) -> bool {
-    use Op::{
-        Create, Link, Lookup, Mkdir, Mknod, Readdir, Rename, Rmdir, Symlink, Tmpfile, Unlink,
-    };
+    use Op::{Link, Lookup, Mkdir, Mknod, Readdir, Rename, Rmdir, Symlink, Tmpfile, Unlink};
     matches!(
         op,
         Lookup { .. }
             | Readdir { .. }
-            | Create { .. }
             | Tmpfile { .. }
             | Symlink { .. }
             | Mknod { .. }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 const PAGE: u64 = 4096;
 
 /// Longest wait for pages to be dropped: the kernel may wait for a request of its own.
-const DROP_WAIT: Duration = Duration::from_millis(200);
+pub(super) const DROP_WAIT: Duration = Duration::from_millis(200);
 
 /// Writes from the page cache that are under way.
 #[derive(Default)]
@@ -59,6 +59,11 @@ impl Writing {
         let writes = files.get_mut(&ino).map_or(&mut [][..], Vec::as_mut_slice);
         writes.iter_mut().for_each(|write| write.left_out = true);
         between(writes)
+    }
+
+    /// True if some of a file is being written.
+    pub fn has(&self, ino: Ino) -> bool {
+        self.files.lock().contains_key(&ino)
     }
 
     /// What of a file is not being written, as above.

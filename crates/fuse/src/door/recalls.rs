@@ -5,7 +5,7 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
-use super::pages::{Dropping, Drops, Writing};
+use super::pages::{DROP_WAIT, Dropping, Drops, Writing};
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
@@ -14,12 +14,14 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use strake_client::Believer;
 use strake_types::Ino;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// When inodes are invalidated once more. The kernel may look later at an answer that makes an inode known to
 /// it than at a recall that was written after that answer.
@@ -167,6 +169,18 @@ impl FuseDoor {
         self.prefetch.cancel(ino);
         let dropped = self.drop_pages(vec![(self.node(ino), self.recalls.writing.free(ino))]);
         self.runtime.spawn(dropped.map(|_ended| drop(drops)));
+    }
+
+    /// Has the kernel write what programs have stored there into maps, by dropping it. False if some of the file may not be
+    /// written yet: pages may be busy for long.
+    pub(super) async fn write_out(&self, ino: Ino, range: Range<u64>) -> bool {
+        self.prefetch.cancel(ino);
+        let drops = self.recalls.dropping.begin(ino);
+        let ranges = vec![(range.start, range.end - range.start)];
+        let dropped = self.drop_pages(vec![(self.node(ino), ranges)]);
+        let ended = self.runtime.spawn(dropped.map(|_ended| drop(drops)));
+        // Older kernels do not wait for pages that are on their way to us already.
+        timeout(DROP_WAIT, ended).await.is_ok() && !self.recalls.writing.has(ino)
     }
 
     /// Has the kernel drop these ranges of inodes. It waits for pages that are being read or written, and so may

@@ -19,6 +19,7 @@ use crate::volumes;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,8 +29,8 @@ use strake_base::random::Random;
 use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::manager::{
-    AddTarget, GetMap, Heartbeat, Join, Joined, Leader, ManagerAnswer, ManagerOp, ManagerReply,
-    ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
+    AddTarget, Fence, GetMap, Heartbeat, Join, Joined, Leader, ManagerAnswer, ManagerOp,
+    ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::{MutexGuard, watch};
@@ -117,6 +118,8 @@ pub struct Manager {
     /// The epoch of a map that has been decided on and is being stored, or may or may not have been, because the store
     /// was lost in the middle of it; 0: none.
     coming: AtomicU64,
+    /// How long sessions have been fenced.
+    fences: Mutex<fences::Known>,
     /// Epoch of the map, for whoever in this process wants to know at once.
     epochs: watch::Sender<u64>,
     /// While there may be others; `None`: there never are.
@@ -150,12 +153,13 @@ impl Manager {
         lead.iter().for_each(|lead| live.inherit(&lead.left));
         let epochs = beginning.epochs;
         epochs.send_replace(state.cluster.epoch);
+        let fences = Mutex::new(fences::Known::new(&state.fences, now));
         let state = Arc::new(state);
         let inner = Mutex::new(Inner { state, live, ticked: None, sights: 0, orders: None });
         let (changing, coming) = (tokio::sync::Mutex::default(), AtomicU64::new(0));
         let shown = Shown::new(options.random.number().map_err(no_random)?);
         let shown = tokio::sync::Mutex::new(shown);
-        Ok(Arc::new(Self { kv, options, changing, inner, shown, coming, epochs, lead }))
+        Ok(Arc::new(Self { kv, options, changing, inner, shown, coming, fences, epochs, lead }))
     }
 
     /// The epoch of the map, which changes with every change of the map.
@@ -431,6 +435,19 @@ impl Manager {
         Ok(self.epoch())
     }
 
+    async fn fence(&self, fence: Fence) -> Result<ManagerAnswer> {
+        let (old, wall) = (self.note_fences(), self.options.clock.wall());
+        self.change(|state, _| fences::enter(state, &fence, wall, &old)).await?;
+        self.note_fences();
+        Ok(self.epoch())
+    }
+
+    /// Fences that this manager has known for so long that they may go.
+    fn note_fences(&self) -> BTreeSet<u32> {
+        let (now, state) = (self.now(), self.inner.lock().state.clone());
+        self.fences.lock().note(&state.fences, now)
+    }
+
     async fn get_map(&self, request: GetMap) -> Result<ManagerAnswer> {
         if self.note_missed(&request.missed, request.known_epoch) || self.is_tick_due() {
             self.tick().await?;
@@ -511,11 +528,7 @@ impl Manager {
                 let (_, epoch) = self.change(|state, _| groups::used(state, &said)).await?;
                 Ok(ManagerAnswer::Epoch(epoch))
             }
-            ManagerOp::Fence(fence) => {
-                let now = self.options.clock.wall();
-                self.change(|state, _| fences::enter(state, &fence, now)).await?;
-                Ok(self.epoch())
-            }
+            ManagerOp::Fence(fence) => self.fence(fence).await,
         }
     }
 }

@@ -99,8 +99,10 @@ impl Book {
         let mut progress = self.progress.lock();
         let known = progress.rounds.get(&target).and_then(|known| known.last.clone());
         let mut round = round.clone();
-        // A scrub may have ended since this round knew of the last one.
-        round.last = known.into_iter().chain(round.last).max_by_key(|last| last.ended_unix_s);
+        // A scrub may have ended since this round knew of the last one. What a clock that was ahead has dated counts least.
+        let now = now_unix_s();
+        let when = |last: &Ended| Some(last.ended_unix_s).filter(|ended| *ended <= now);
+        round.last = known.into_iter().chain(round.last).max_by_key(when);
         progress.rounds.insert(target, round);
         let written = serde_json::to_vec_pretty(&*progress).map_err(std::io::Error::from);
         let new = self.path.with_extension("new");
@@ -177,6 +179,12 @@ fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// How long until the next round; of one that a clock which was ahead has dated, as if it had just begun.
+fn left(began_unix_s: u64, now_unix_s: u64, every: Duration) -> Duration {
+    let since = now_unix_s.saturating_sub(began_unix_s);
+    Duration::from_secs(every.as_secs().saturating_sub(since)).max(PAUSE_MIN)
+}
+
 /// The rounds over one target.
 struct Walk {
     target: Arc<Target>,
@@ -198,8 +206,7 @@ impl Walk {
                 tokio::time::sleep(TROUBLE_PAUSE.min(self.every)).await;
                 continue;
             }
-            let left = (round.began_unix_s + self.every.as_secs()).saturating_sub(now_unix_s());
-            tokio::time::sleep(Duration::from_secs(left).max(PAUSE_MIN)).await;
+            tokio::time::sleep(left(round.began_unix_s, now_unix_s(), self.every)).await;
             round.began_unix_s = now_unix_s();
             self.book.keep(id, &round);
         }
@@ -295,5 +302,28 @@ mod tests {
             "last":{"ended_unix_s":99,"tally":{"bytes":7,"repaired":2,"left":1}}}}}"#;
         std::fs::write(dir.path().join(NAME), version_1).unwrap();
         assert_eq!(Book::open(dir.path()).round(4), round);
+    }
+
+    /// A clock that had been a year ahead: no round began before that year was over, and no later one counted.
+    #[test]
+    fn a_clock_that_was_ahead_holds_up_no_round() {
+        let (now, every) = (now_unix_s(), Duration::from_secs(7 * 86_400));
+        let year = 365 * 86_400;
+        assert_eq!(left(now + year, now, every), every);
+        assert_eq!(left(now - 86_400, now, every), Duration::from_secs(6 * 86_400));
+        assert_eq!(left(now - year, now, every), PAUSE_MIN);
+
+        let dir = tempfile::tempdir().unwrap();
+        let book = Book::open(dir.path());
+        let round_until = |ended_unix_s| Round {
+            last: Some(Ended { ended_unix_s, tally: Tally::default() }),
+            ..Round::default()
+        };
+        book.keep(4, &round_until(now + year));
+        book.keep(4, &round_until(now));
+        assert_eq!(book.round(4), round_until(now), "that of the future has gone");
+        book.keep(4, &round_until(now + year));
+        book.keep(4, &round_until(now - 5));
+        assert_eq!(book.round(4), round_until(now), "the last one of them");
     }
 }

@@ -396,10 +396,13 @@ fn show(report: &Report) {
     output::show(&table);
 }
 
-/// How long ago something was, in days or hours.
+/// How long ago something was, in days or hours. Clocks may differ; what lies far ahead was dated by a wrong one.
 fn ago(unix_s: Option<u64>) -> String {
     let Some(then) = unix_s else { return "never".into() };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    if then.saturating_sub(now) >= 3600 {
+        return "unknown".into();
+    }
     match now.saturating_sub(then) / 3600 {
         0 => "just now".into(),
         hours @ 1..48 => format!("{hours} h ago"),
@@ -510,5 +513,14 @@ mod tests {
         assert_eq!(judge(&map).health, Health::Degraded, "server 2 serves no names");
         (map.targets[0].up, map.targets[1].up) = (false, true);
         assert_eq!(judge(&map).health, Health::Broken, "only target 1 has all of the second group");
+    }
+
+    /// A target that a server with a wrong clock had verified long ago was verified just now.
+    #[test]
+    fn what_a_clock_that_was_ahead_has_dated_is_not_just_now() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        assert_eq!(ago(Some(now + 365 * 86_400)), "unknown");
+        assert_eq!(ago(Some(now + 60)), "just now");
+        assert_eq!((ago(Some(now - 86_400 * 3)), ago(None)), ("3 d ago".into(), "never".into()));
     }
 }

@@ -259,9 +259,22 @@ impl Config {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::usage(format!("--config {shown}: {e}")))?;
         toml::from_str(&text).map_err(|e| {
-            Failure::usage(format!("--config {shown}: {e}"))
+            Failure::usage(format!("--config {shown}: {}", what_is_wrong(&text, &e)))
                 .next("strake server --help shows the names")
         })
+    }
+}
+
+/// What is wrong with a file, and in which line. The line is not repeated: its URL may hold a password.
+fn what_is_wrong(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
+    let line = line.unwrap_or_default();
+    // It may quote a value, or a name.
+    let message = error.message();
+    match message.contains("://") {
+        true => format!("{line}a URL does not belong there"),
+        false => format!("{line}{message}"),
     }
 }
 
@@ -460,6 +473,30 @@ mod tests {
             failure.cause.contains("listen_port") && failure.cause.contains("line 2"),
             "{failure}"
         );
+    }
+
+    /// The line was shown with its password, in the journal too.
+    #[test]
+    fn a_password_in_a_file_that_is_wrong_is_not_repeated() {
+        let url = "postgres://u:s3cret@h/d";
+        let texts = [
+            format!("listen = 'a'\nmeta = {url}\n"),
+            format!("listen = 'a'\nmeta = \"{url}\n"),
+            format!("meta = '{url}'\nmeta = '{url}'\n"),
+            format!("listen = 'a'\nmetta = '{url}'\n"),
+            format!("listen = 'a'\nmeta = ['{url}']\n"),
+            format!("listen = 'a'\njoin = '{url}'\n"),
+            format!("listen = 'a'\n'{url}' = 'meta'\n"),
+        ];
+        for text in texts {
+            let (_dir, flags) = config(&text);
+            let failure = with_config(flags, TlsFlags::default()).unwrap_err();
+            let said = failure.to_string();
+            assert!(said.contains("line 2: ") && !said.contains("s3cret"), "{text}{said}");
+        }
+        let (_dir, flags) = config("meta = 'mysql://u:s3cret@h/d'");
+        let said = with_config(flags, TlsFlags::default()).unwrap_err().to_string();
+        assert!(said.contains("meta") && !said.contains("s3cret"), "{said}");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use strake_types::{Error, ErrorKind, Ino};
 
 /// What is to be done later in a volume.
 pub(crate) struct Chores {
@@ -15,6 +16,8 @@ pub(crate) struct Chores {
     /// How much the last turn has left.
     left: AtomicUsize,
     place: Mutex<Place>,
+    /// Why something failed in the last turn, and in how many turns in a row.
+    failures: Mutex<Option<(ErrorKind, u32)>>,
 }
 
 /// How far the queue of a volume was gone through.
@@ -41,6 +44,10 @@ pub(crate) struct Walked {
     pub old: Option<Old>,
     /// The last one, where it was not gone on to the end of the part.
     pub stopped_at: Option<Vec<u8>>,
+    /// Entries that were tried and failed,
+    pub failed: usize,
+    /// and the first of them.
+    pub failure: Option<(Ino, Error)>,
 }
 
 /// The first entries of a part.
@@ -56,7 +63,7 @@ impl Default for Chores {
     /// What an earlier server has left is not known.
     fn default() -> Self {
         let (noted, left) = (AtomicBool::new(true), AtomicUsize::new(0));
-        Self { noted, left, place: Mutex::default() }
+        Self { noted, left, place: Mutex::default(), failures: Mutex::default() }
     }
 }
 
@@ -85,6 +92,17 @@ impl Chores {
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         !self.noted.load(Ordering::Acquire) && self.left() == 0
+    }
+
+    /// Something has failed in a turn for this reason, or nothing. True if that is worth saying: ever more seldom while it is the same.
+    pub fn failed(&self, why: Option<ErrorKind>) -> bool {
+        let mut failures = self.failures.lock();
+        let before = failures.take();
+        let Some(why) = why else { return false };
+        let before = before.filter(|(known, _)| *known == why).map_or(0, |(_, turns)| turns);
+        let turns = before.saturating_add(1);
+        *failures = Some((why, turns));
+        turns.is_power_of_two()
     }
 
     /// How far the queue was gone through.
@@ -134,6 +152,17 @@ mod tests {
         assert!(chores.begin() && chores.begin());
         chores.end(0);
         assert!(!chores.begin());
+    }
+
+    /// Each of thousands of entries was said to have failed, each second.
+    #[test]
+    fn a_failure_that_stays_is_said_ever_more_seldom_and_another_one_at_once() {
+        let chores = Chores::default();
+        let said: Vec<bool> = (0..8).map(|_| chores.failed(Some(ErrorKind::Poisoned))).collect();
+        assert_eq!(said, [true, true, false, true, false, false, false, true]);
+        assert!(chores.failed(Some(ErrorKind::Unavailable)), "another one");
+        assert!(!chores.failed(None));
+        assert!(chores.failed(Some(ErrorKind::Unavailable)), "again, after it was over");
     }
 
     /// Entries by time, of which some can be done. One turn goes through so many of those that were left.

@@ -376,12 +376,12 @@ pub(crate) fn groups_to_cut(inode: &Inode) -> Result<Vec<GroupId>> {
     Ok(all.filter(is_left).collect())
 }
 
-/// Nobody answers for some group, as the map has it: to ask would hold up others, and whoever waits for the lock of the
-/// inode.
+/// Nobody answers for some group, or takes changes, as the map has it: to ask would be in vain, and hold up others, and whoever
+/// waits for the lock of the inode.
 pub(crate) fn is_away(core: &Core, groups: &[GroupId]) -> bool {
     let map = core.map.current();
-    let away = map.targets.iter().filter(|target| !target.up).map(|target| target.id);
-    let away: HashSet<u32> = away.collect();
+    let away = map.targets.iter().filter(|target| !target.up || !target.spec.poisoned.is_empty());
+    let away: HashSet<u32> = away.map(|target| target.id).collect();
     let of_group = |group: &GroupId| {
         let primary = core.map.primary_of(*group);
         primary.is_ok_and(|(target, _)| away.contains(&target.0))

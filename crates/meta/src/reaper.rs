@@ -101,7 +101,21 @@ async fn reap(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) -> Result<usi
         }
         None => Walked::default(),
     };
+    tell_of_failures(volume, &new, &again);
     Ok(volume.chores.went_on(&new, &again))
+}
+
+/// Of many entries that fail one is named, and ever more seldom.
+fn tell_of_failures(volume: &Volume, new: &Walked, again: &Walked) {
+    let first = new.failure.as_ref().or(again.failure.as_ref());
+    let is_news = volume.chores.failed(first.map(|(_, error)| error.kind));
+    if let Some((ino, error)) = first.filter(|_| is_news) {
+        let failed = new.failed + again.failed;
+        tracing::info!(
+            "volume {} inode {ino} ({failed} such inodes): {error}; trying again",
+            volume.id
+        );
+    }
 }
 
 /// Goes through so many pages of a part of the queue of a volume.
@@ -150,14 +164,19 @@ async fn attempt_all(
     }
     let works = found.iter().copied().enumerate().map(|(nth, (queued_ms, ino))| {
         let work = Work { queued_ms, ino: Ino(ino), stop };
-        async move { (nth, is_due(queued_ms, now_ms) && work.attempt(core, volume).await) }
+        async move { (nth, work.attempt(core, volume, now_ms).await) }
     });
-    let mut done: Vec<(usize, bool)> =
+    let mut done: Vec<(usize, Result<bool>)> =
         stream::iter(works).buffer_unordered(PARALLEL).collect().await;
     // In the order of the queue.
-    done.sort_unstable();
+    done.sort_unstable_by_key(|(nth, _)| *nth);
     for (&(queued_ms, ino), (_, done)) in found.iter().zip(done) {
         walked.seen += 1;
+        let done = done.unwrap_or_else(|error| {
+            walked.failed += 1;
+            walked.failure.get_or_insert((Ino(ino), error));
+            false
+        });
         walked.stay += usize::from(!done);
         if queued_ms.saturating_add(NEW_MS) <= now_ms {
             let key = keys::queue(volume.id, queued_ms, Ino(ino));
@@ -181,18 +200,8 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Does it, if its time has come. True if it needs no more looking after.
-    async fn attempt(&self, core: &Arc<Core>, volume: &Arc<Volume>) -> bool {
-        match self.carry_out(core, volume).await {
-            Ok(done) => done,
-            Err(error) => {
-                tracing::info!("volume {} inode {}: {error}; trying again", volume.id, self.ino);
-                false
-            }
-        }
-    }
-
-    async fn carry_out(&self, core: &Arc<Core>, volume: &Arc<Volume>) -> Result<bool> {
-        if self.stop.is_told() {
+    async fn attempt(&self, core: &Arc<Core>, volume: &Arc<Volume>, now_ms: u64) -> Result<bool> {
+        if !is_due(self.queued_ms, now_ms) || self.stop.is_told() {
             return Ok(false);
         }
         let ctx = Ctx::own(core, volume);

@@ -1,6 +1,6 @@
 //! Chunks that no layout names, until they are deleted, and what lost clients may still use.
 
-use crate::contents::delete_chunks;
+use crate::contents::{delete_chunks, is_away};
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
@@ -196,6 +196,9 @@ async fn delete(core: &Arc<Core>, volume: &Arc<Volume>, ino: Ino) -> Result<bool
         }
         (spare, layout)
     };
+    if is_away(core, &layout.slots()) {
+        return Ok(false);
+    }
     delete_chunks(core, volume.reign(), ino, &layout).await?;
     if spare.settled || spare.again_ms > 0 {
         volume.write(vec![(key, None)]).await?;

@@ -96,6 +96,10 @@ pub struct FakeStorage {
     pub away: AtomicBool,
     /// This target is away; 0: none.
     pub target_away: AtomicU32,
+    /// All targets are poisoned: they take no changes.
+    pub poisoned: AtomicBool,
+    /// How often they were asked for something.
+    pub calls: AtomicU64,
     /// This target says nothing; 0: none.
     pub target_silent: AtomicU32,
     /// What syncs have made durable.
@@ -122,6 +126,8 @@ impl FakeStorage {
             dropped: Mutex::default(),
             away: AtomicBool::new(false),
             target_away: AtomicU32::new(0),
+            poisoned: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
             target_silent: AtomicU32::new(0),
             durable: Mutex::default(),
             boot: AtomicU64::new(1),
@@ -205,6 +211,11 @@ fn census_of(chunks: &Chunks, target: u32) -> CensusPage {
 impl FakeStorage {
     /// Says nothing, refuses or waits, as a test wants it.
     async fn let_in(&self, request: &StorageRequest) -> Result<()> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let is_change = request.op.as_ref().is_some_and(StorageOp::is_change);
+        if is_change && self.poisoned.load(Ordering::SeqCst) {
+            return Err(ErrorKind::Poisoned.into());
+        }
         let target_away = self.target_away.load(Ordering::SeqCst);
         if self.away.load(Ordering::SeqCst) || request.target == target_away {
             return Err(ErrorKind::Unavailable.into());
@@ -560,9 +571,20 @@ impl World {
 
     /// The map says of all targets whether they are there.
     pub async fn set_targets_up(&self, up: bool) {
+        self.set_targets(|target| target.up = up).await;
+    }
+
+    /// All targets are poisoned, or are no more, and the map says so.
+    pub async fn poison_targets(&self, poisoned: bool) {
+        self.storage.poisoned.store(poisoned, Ordering::SeqCst);
+        let why = if poisoned { "EIO" } else { "" };
+        self.set_targets(|target| target.spec.poisoned = why.into()).await;
+    }
+
+    async fn set_targets(&self, set: impl Fn(&mut Target)) {
         {
             let mut map = self.manager.map.lock();
-            map.targets.iter_mut().for_each(|target| target.up = up);
+            map.targets.iter_mut().for_each(set);
             map.epoch += 1;
         }
         self.map.refresh().await.unwrap();

@@ -73,6 +73,31 @@ async fn chunks_are_deleted_later_and_survive_a_server_that_is_away() {
     assert_eq!(kind(root.getattr(ino).await), ErrorKind::Stale);
 }
 
+/// Each was tried again in each turn, with a line in the log for each: hundreds of kilobytes a second.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_tried_on_a_target_that_is_known_to_take_no_changes() {
+    let world = World::new().await;
+    let root = world.root();
+    let names: Vec<String> = (0..300).map(|nth| format!("f{nth}")).collect();
+    for name in &names {
+        let ino = root.file(1, name).await.unwrap();
+        root.write(ino, 0, b"contents").await.unwrap();
+        root.move_out(ino).await.unwrap();
+    }
+    world.poison_targets(true).await;
+    let before = world.storage.calls.load(SeqCst);
+    for name in &names {
+        root.unlink(1, name).await.unwrap();
+    }
+    // Ten turns, and more.
+    tokio::time::sleep(Duration::from_millis(20 * world.options.tick_ms)).await;
+    assert_eq!(world.storage.calls.load(SeqCst), before);
+    assert_eq!(world.keys(b'G').await, names.len());
+    world.poison_targets(false).await;
+    world.until(async || world.keys(b'G').await == 0).await;
+    assert!(world.storage.chunks.lock().is_empty());
+}
+
 /// Its lock was taken for half a minute at a time, and whoever wanted to unlink it kept the lock of its directory meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_file_is_not_locked_to_finish_a_cut_while_its_targets_are_known_to_be_away() {

@@ -31,6 +31,8 @@ pub enum SimFault {
     Io,
     /// It fails for lack of space; later ones work.
     Full,
+    /// It fails because too many files are open; later ones work.
+    Files,
 }
 
 struct State {
@@ -290,6 +292,7 @@ fn error_of(fault: SimFault) -> io::Error {
         SimFault::Stop => io::Error::other("the simulated process is dead"),
         SimFault::Io => io::Error::other("simulated input/output error"),
         SimFault::Full => io::ErrorKind::StorageFull.into(),
+        SimFault::Files => io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error()),
     }
 }
 

@@ -191,6 +191,11 @@ fn offset_of(at: u64) -> u64 {
     at % SEGMENT_BLOCKS * BLOCK_BYTES
 }
 
+/// The system lacks what an open file takes, and nothing has been done.
+pub(super) fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
 /// The disk does not give what was written there.
 pub(super) fn is_unreadable(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODATA | Errno::BADMSG))

@@ -98,7 +98,8 @@ impl Space {
         let mut in_rows = true;
         while rest > 0 {
             let wanted = rest.min(GRANULE_BLOCKS);
-            let row = if in_rows { self.find_row(wanted, ground)? } else { None };
+            let row = if in_rows { self.find_row(wanted, ground) } else { Ok(None) };
+            let row = row.inspect_err(|_| self.untake(&taken))?;
             in_rows = row.is_some();
             // Fragments, then: there are enough of them.
             let Some(at) = row.or_else(|| self.find(1, u64::MAX)) else { return Ok(None) };

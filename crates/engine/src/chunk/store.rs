@@ -2,7 +2,7 @@
 
 use super::boot::Boot;
 use super::buffer::Buffers;
-use super::data::Data;
+use super::data::{Data, is_out_of_files};
 use super::log::{Log, Position};
 use super::map::{Chunk, Map};
 use super::record::{Edit, LOG_HEAD_BYTES, MARK_BLOCKS_MAX};
@@ -196,7 +196,7 @@ impl Store {
             let taken = space.take(count, cutting, &self.data);
             let waiting = space.is_waiting();
             drop(space);
-            match taken.map_err(|error| self.write_failed(&error))? {
+            match taken.map_err(|error| self.take_failed(&error))? {
                 Some(taken) => return Ok(taken),
                 None if waiting && !last => self.checkpoint()?,
                 None => break,
@@ -254,6 +254,14 @@ impl Store {
             return ChunkError::Full { target: self.target.clone() };
         }
         self.poisoned_by(error.to_string())
+    }
+
+    /// As [`Store::write_failed`], before anything is written: that no file more may be open is an answer, too.
+    fn take_failed(&self, error: &io::Error) -> ChunkError {
+        match is_out_of_files(error) {
+            true => ChunkError::io(&self.target, error),
+            false => self.write_failed(error),
+        }
     }
 
     /// Takes no writes from now on.

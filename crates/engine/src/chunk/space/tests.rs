@@ -19,6 +19,15 @@ impl Ground for Boundless {
     }
 }
 
+/// Gives nothing: too many files are open.
+struct NoFiles;
+
+impl Ground for NoFiles {
+    fn provision(&self, _first: u64, _count: u64) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error()))
+    }
+}
+
 fn places(runs: &[Places]) -> impl Iterator<Item = u64> + '_ {
     runs.iter().flat_map(|(at, count)| *at..*at + u64::from(*count))
 }
@@ -32,6 +41,18 @@ fn large_takes_lie_in_a_row() {
     }
     let taken = space.take(2048, false, &Boundless).unwrap().unwrap();
     assert_eq!(taken.len(), 1);
+}
+
+#[test]
+fn what_was_taken_before_no_more_could_be_got_is_free_again() {
+    let mut space = Space::new(64 << 20);
+    let taken = space.take(31 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    // One granule is free as a whole, and half of each of the others.
+    places(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
+    let before = space.bytes().used;
+    space.take(2 * GRANULE_BLOCKS, false, &NoFiles).unwrap_err();
+    assert_eq!(space.bytes().used, before);
+    assert!(space.take(GRANULE_BLOCKS, false, &NoFiles).unwrap().is_some(), "that granule");
 }
 
 #[test]

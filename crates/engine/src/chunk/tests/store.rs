@@ -322,6 +322,22 @@ fn an_io_error_of_a_write_poisons_the_target() {
     assert_eq!(contents(&store, chunk(1, 0)), vec![1; 5000]);
 }
 
+/// One such moment ended all writing until a restart, and that was another boot: though nothing had been written.
+#[test]
+fn a_write_for_which_no_file_may_be_opened_fails_and_the_next_one_does_not() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    let boot = store.boot();
+    disk.fault_after(0, strake_base::disk::sim::SimFault::Files);
+    let failed = put(&store, chunk(1, 0), 0, vec![1; 5000]);
+    assert!(matches!(failed, Err(ChunkError::Io { .. })), "{failed:?}");
+    assert_eq!(store.stat().poisoned, None);
+    put(&store, chunk(1, 0), 0, vec![2; 5000]).unwrap();
+    drop(store);
+    let store = open(&disk);
+    assert_eq!((store.boot(), contents(&store, chunk(1, 0))), (boot, vec![2; 5000]));
+}
+
 #[test]
 fn a_target_is_locked_and_only_its_cluster_opens_it() {
     let disk = formatted(1, 64 << 20);

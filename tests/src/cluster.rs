@@ -103,6 +103,11 @@ impl Process {
         Self::begin(Command::new("setpriv"), arguments, log, file)
     }
 
+    /// The same, without a log: what it says goes to these two.
+    pub fn start_saying_to(arguments: &[String], out: Stdio, errors: Stdio) -> Self {
+        Self::begin_with(Command::new("setpriv"), arguments, Path::new(""), (out, errors))
+    }
+
     /// A process that becomes the program when [`Process::go`] is called. To start one while the
     /// server of a mount is away would not do: a child of ours has our open files until it becomes
     /// another program, and closing them waits for that server.
@@ -136,11 +141,20 @@ impl Process {
         Self::begin(command, arguments, log, file)
     }
 
-    fn begin(mut command: Command, arguments: &[String], log: &Path, file: File) -> Self {
+    fn begin(command: Command, arguments: &[String], log: &Path, file: File) -> Self {
+        let out = file.try_clone().expect("a log can be shared");
+        Self::begin_with(command, arguments, log, (out.into(), file.into()))
+    }
+
+    fn begin_with(
+        mut command: Command,
+        arguments: &[String],
+        log: &Path,
+        (out, errors): (Stdio, Stdio),
+    ) -> Self {
         // The signal comes when the *thread* that started it ends: one thread starts them all.
         command.arg("--pdeathsig").arg("TERM").arg(program()).args(arguments);
-        command.stdin(Stdio::null()).stdout(file.try_clone().expect("a log can be shared"));
-        command.stderr(file);
+        command.stdin(Stdio::null()).stdout(out).stderr(errors);
         Self { child: spawner(command), log: log.to_owned() }
     }
 

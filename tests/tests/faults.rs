@@ -8,10 +8,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_tests::cluster::{Servers, Up, contents, eventually};
+use strake_tests::cluster::{Process, Servers, Up, contents, counted, eventually, free_port, run};
 use strake_tests::servers::WAIT;
 
 /// What a writer was told to be done: a path and what it holds.
@@ -333,4 +334,52 @@ fn room_of_deleted_files_comes_back() {
         }
         fs::remove_file(&path).unwrap();
     }
+}
+
+/// A server of all roles that says to these what it has to say; its address.
+fn start_saying_to(
+    (out, errors): (Stdio, Stdio),
+    directory: &Path,
+    further: &[&str],
+) -> (Process, String) {
+    let (address, data) = (format!("127.0.0.1:{}", free_port()), directory.join("data"));
+    fs::create_dir(&data).unwrap();
+    let data = data.display().to_string();
+    let all = ["server", "--listen", &address, "--roles", "manager,meta,storage", "--data", &data];
+    let arguments: Vec<String> = all.iter().chain(further).map(|word| word.to_string()).collect();
+    let mut server = Process::start_saying_to(&arguments, out, errors);
+    server.wait_until("a server listens", || TcpStream::connect(&address).is_ok());
+    until_served(&address);
+    (server, address)
+}
+
+fn until_served(address: &str) {
+    let status = || run(["status", "--cluster", address]).status.code();
+    eventually(WAIT, "a server serves", || status().is_some_and(|code| code < 2));
+}
+
+/// It ended at its first line.
+#[test]
+fn a_server_serves_whose_log_has_no_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let (mut server, _) = start_saying_to((full(), full()), directory.path(), &[]);
+    server.stop();
+}
+
+/// Whatever warned of something panicked from then on, the task that takes new connections as well.
+#[test]
+fn a_server_goes_on_when_nobody_reads_its_log_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let (log, errors) = std::io::pipe().unwrap();
+    let says = (Stdio::null(), Stdio::from(errors));
+    let (_server, address) = start_saying_to(says, directory.path(), &["--metrics", &metrics]);
+    drop(log);
+    // Of what is no frame it warns.
+    let mut stranger = TcpStream::connect(&address).unwrap();
+    let _hung_up = stranger.write_all(&[b'x'; 1000]);
+    let is_lost = |line: &str| line.starts_with("strake_log_lines_lost_total");
+    eventually(WAIT, "a line is lost", || counted(&metrics, is_lost) > 0);
+    until_served(&address);
 }

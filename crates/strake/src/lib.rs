@@ -97,7 +97,7 @@ pub fn main() -> ExitCode {
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            output::tell(&failure);
+            output::aside(&format!("strake: {failure}"));
             ExitCode::from(failure.code)
         }
     }

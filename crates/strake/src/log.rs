@@ -1,9 +1,13 @@
-//! What the program says of its work: lines on stderr (or in the log file that stderr leads to).
+//! What the program says of its work: lines on stderr (or in the log file that stderr leads to). One that cannot be written there (the
+//! disk is full, who read it has gone) is lost, and nothing else is.
 
 use crate::failure::{Failure, Outcome};
 use clap::Args;
+use metrics::counter;
 use std::ffi::OsStr;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -30,16 +34,59 @@ impl LogFlags {
 pub fn start(wanted: Option<&str>, is_typed: bool, otherwise: &str) -> Outcome {
     let (filter, wrong) = chosen(wanted, is_typed, otherwise)?;
     let no_color = std::env::var_os("NO_COLOR");
+    let lines = Arc::new(Lines::default());
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(has_colors(std::io::stderr().is_terminal(), no_color.as_deref()))
-        .with_writer(std::io::stderr);
+        .with_ansi(has_colors(io::stderr().is_terminal(), no_color.as_deref()))
+        // Of a line that could not be written it would tell in the same place, and panic.
+        .log_internal_errors(false)
+        .with_writer(move || ToStderr(lines.clone()));
     // Already set only where several verbs run in one test process: the first one counts.
     let _set = subscriber.try_init();
     if let Some(failure) = wrong {
         tracing::warn!("{}, as {VARIABLE} or a file says; logging at {otherwise}", failure.cause);
     }
     Ok(())
+}
+
+/// Counts the lines that could not be written.
+#[derive(Default)]
+struct Lines {
+    /// Since the last one that could be.
+    lost: AtomicU64,
+}
+
+impl Lines {
+    /// Writes a line, and before it how many were lost.
+    fn write(&self, to: &mut impl Write, line: &[u8]) -> io::Result<()> {
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        let written = match lost {
+            0 => to.write_all(line),
+            _ => {
+                let note =
+                    format!("{lost} lines of this log were lost: they could not be written\n");
+                to.write_all(&[note.as_bytes(), line].concat())
+            }
+        };
+        if written.is_err() {
+            self.lost.fetch_add(lost + 1, Ordering::Relaxed);
+            counter!("strake_log_lines_lost_total").increment(1);
+        }
+        written
+    }
+}
+
+/// Where a line goes.
+struct ToStderr(Arc<Lines>);
+
+impl Write for ToStderr {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write(&mut io::stderr().lock(), line).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
 }
 
 /// What is logged, and what is wrong with what was wanted. Only what was typed is refused: a setting that stays where it is must
@@ -105,6 +152,40 @@ mod tests {
         }
         let (filter, wrong) = chosen(Some("debug"), false, "info").unwrap();
         assert!(filter.to_string() == "debug" && wrong.is_none());
+    }
+
+    /// Fails so many times.
+    struct Broken {
+        times: u32,
+        written: Vec<u8>,
+    }
+
+    impl Write for Broken {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.times > 0 {
+                self.times -= 1;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.written.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_first_line_that_can_be_written_again_says_how_many_were_lost() {
+        let (lines, mut to) = (Lines::default(), Broken { times: 2, written: Vec::new() });
+        for line in ["one\n", "two\n"] {
+            assert!(lines.write(&mut to, line.as_bytes()).is_err());
+        }
+        for line in ["three\n", "four\n"] {
+            lines.write(&mut to, line.as_bytes()).unwrap();
+        }
+        let text = String::from_utf8(to.written).unwrap();
+        let (note, rest) = text.split_once('\n').unwrap();
+        assert!(note.starts_with("2 lines ") && rest == "three\nfour\n", "{text}");
     }
 
     /// Lines of the log had colours in any terminal.

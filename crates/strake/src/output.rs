@@ -29,9 +29,24 @@ pub fn json(value: &impl Serialize) -> Outcome {
 /// Prints a line, without what a terminal would obey: there may be names in it. A reader that has seen enough (`| head`) ends the
 /// program quietly.
 pub fn line(text: &str) {
+    bytes(as_line(text).as_bytes());
+}
+
+/// As [`line()`], of a program that goes on whether somebody hears it or not, as a server does.
+pub fn notice(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _unheard = out.write_all(as_line(text).as_bytes()).and_then(|()| out.flush());
+}
+
+/// Says something on standard error, which may be as broken as what it tells of.
+pub fn aside(text: &str) {
+    let _unheard = writeln!(std::io::stderr(), "{text}");
+}
+
+fn as_line(text: &str) -> String {
     match std::io::stdout().is_terminal() {
-        true => bytes(format!("{}\n", harmless(text, &['\n', '\t'])).as_bytes()),
-        false => bytes(format!("{text}\n").as_bytes()),
+        true => format!("{}\n", harmless(text, &['\n', '\t'])),
+        false => format!("{text}\n"),
     }
 }
 
@@ -109,15 +124,10 @@ pub fn end_unless(written: std::io::Result<()>) {
         ErrorKind::BrokenPipe if code != FAILED => {}
         ErrorKind::BrokenPipe => exit(0),
         _ => {
-            tell(format_args!("standard output: {error}"));
+            aside(&format!("strake: standard output: {error}"));
             exit(code.into())
         }
     }
-}
-
-/// Tells on standard error why the program ends; where that is full too, its exit code does.
-pub fn tell(why: impl std::fmt::Display) {
-    let _told = writeln!(std::io::stderr(), "strake: {why}");
 }
 
 /// A table without lines, its head in capitals. Columns of which every cell is a number or a size

@@ -1,6 +1,7 @@
 //! Being asked to stop.
 
 use crate::failure::{Context, Outcome};
+use crate::output;
 use std::process::exit;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ pub fn stop_requested(at_once: impl Fn() + Send + 'static) -> Outcome<watch::Rec
 /// As [`stop_requested`], for what ends soon after the first signal and leaves a mess if it cannot:
 /// further ones change nothing.
 pub fn tidy_end_requested() -> Outcome<watch::Receiver<bool>> {
-    first_and_further(|| eprintln!("tidying up; it takes a moment"))
+    first_and_further(|| output::aside("tidying up; it takes a moment"))
 }
 
 /// How often SIGTERM or SIGINT has come, for whoever has something to do at the second one, too.

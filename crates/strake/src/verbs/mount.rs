@@ -75,7 +75,7 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
         (Ok(_), true) => is_wanted = detach::ready(),
         (Err(failure), true) => detach::failed(failure),
         (Ok(_), false) => {
-            output::line(&format!("mounted at {}; Ctrl-C unmounts", flags.mountpoint.display()));
+            output::notice(&format!("mounted at {}; Ctrl-C unmounts", flags.mountpoint.display()));
         }
         (Err(_), false) => {}
     }

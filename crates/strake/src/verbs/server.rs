@@ -188,7 +188,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
             home.display()
         );
     }
-    output::line(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
+    output::notice(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
     let _asked = stop.wait_for(|stop| *stop).await;
     node.stop().await
 }

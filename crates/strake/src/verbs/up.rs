@@ -110,7 +110,7 @@ pub async fn run(flags: &UpFlags, tls: &TlsFlags, log: &LogFlags) -> Outcome {
     match (&started, flags.detach) {
         (Ok(_), true) => is_wanted = detach::ready(),
         (Err(failure), true) => detach::failed(failure),
-        (Ok(up), false) => output::line(&up.greeting()),
+        (Ok(up), false) => output::notice(&up.greeting()),
         (Err(_), false) => {}
     }
     let up = match started {

@@ -94,6 +94,24 @@ fn a_second_up_finds_the_files_of_the_first() {
     assert_eq!(contents(&home.at("large")), pattern(9_000_000));
 }
 
+/// In the background it had the limit of the shell that it was started from, 1,024 as a rule, and used it up.
+#[test]
+fn what_runs_in_the_background_may_have_as_many_files_open_as_the_system_allows() {
+    let home = Home::new();
+    let (data, mount) = (home.data(), home.mount().display().to_string());
+    let up = strake(["up", "--detach", "--data", &data, "--mount", &mount]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 256; exec \"$0\" \"$@\""]).arg(up.get_program());
+    shell.args(up.get_args()).stdin(std::process::Stdio::null());
+    shell.envs(up.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", home.pid())).unwrap();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let [soft, hard] = [0, 1].map(|nth| line.split_whitespace().nth(nth).unwrap());
+    assert_eq!(soft, hard, "{line}");
+}
+
 #[test]
 fn after_kill_9_the_next_up_cleans_up_and_finds_the_files() {
     let home = Home::new();

@@ -1,8 +1,9 @@
-//! What the standard library leaves out about open files: closing one and hearing about it, and waiting for a
-//! lock for a while.
+//! What the standard library leaves out about open files: closing one and hearing about it, waiting for a
+//! lock for a while, and how many there may be.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::io;
 use std::os::fd::IntoRawFd;
@@ -10,6 +11,17 @@ use std::time::{Duration, Instant};
 
 /// Between two looks whether a lock is free.
 const LOCK_LOOK: Duration = Duration::from_millis(5);
+
+/// How many files, connections and the like this process may have open at once.
+pub fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Makes that as many as the system lets it have, where shells give 1,024.
+pub fn raise_limit() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
+}
 
 /// Locks a file or directory for this open file alone (`flock`). Blocks for at most `wait`, then
 /// [`io::ErrorKind::WouldBlock`].

@@ -1,6 +1,7 @@
 //! The command line: one definition per flag, from which parsing and help come.
 
 use crate::cluster::ClusterFlags;
+use crate::detach;
 use crate::failure::{BROKEN, FAILED, Outcome};
 use crate::log::LogFlags;
 use crate::output;
@@ -102,12 +103,12 @@ impl Verb {
 }
 
 impl Cli {
-    /// True for verbs that stay and whose log matters.
+    /// True for verbs that stay, here or in the background, and whose log matters.
     pub fn is_long_running(&self) -> bool {
         match &self.verb {
             Verb::Server(flags) => flags.verb.is_none(),
-            Verb::Up(flags) => !flags.detach,
-            Verb::Mount(flags) => flags.foreground,
+            Verb::Up(flags) => !flags.detach || detach::is_marked(),
+            Verb::Mount(flags) => flags.foreground || detach::is_marked(),
             _ => false,
         }
     }

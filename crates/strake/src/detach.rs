@@ -28,9 +28,14 @@ struct FirstWords {
     code: u8,
 }
 
-/// True in the child. Leaves the terminal's session, so that its end is not ours.
+/// True in the child.
+pub fn is_marked() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
+/// The same. Leaves the terminal's session, so that its end is not ours.
 pub fn is_child() -> bool {
-    if std::env::var_os(MARK).is_none() {
+    if !is_marked() {
         return false;
     }
     let _already_leader = rustix::process::setsid();

@@ -61,9 +61,9 @@ mod waits;
 use clap::Parser;
 use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
-use rustix::process::{Resource, Rlimit};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use strake_base::descriptor;
 use strake_fuse::prefetch;
 
 /// Names under which the program acts as the helper of `mount -t strake`.
@@ -110,23 +110,14 @@ fn prefetch_for_a_mount(arguments: &[OsString]) -> ExitCode {
     ExitCode::from(u8::from(!matches!(served, Some(Ok(())))))
 }
 
-/// A target has one file or two for each GiB, and each client is a connection: as many files as the system lets this
-/// process have, where shells give 1,024.
-fn open_as_many_files_as_allowed() {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    let most = Rlimit { current: limit.maximum, ..limit };
-    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, most) {
-        tracing::debug!("the limit of open files stays {:?}: {error}", limit.current);
-    }
-}
-
 fn run(cli: Cli) -> Outcome<u8> {
     let is_long_running = cli.is_long_running();
     let otherwise = if is_long_running { "info" } else { "warn" };
     log::start(cli.log_level().as_deref(), cli.log.is_typed(), otherwise)?;
-    // Not where other programs are started, which may not be ready for it.
-    if is_long_running {
-        open_as_many_files_as_allowed();
+    // A target has one file or two for each GiB, and each client is a connection. Not where other programs are started, which
+    // may not be ready for it.
+    if is_long_running && let Err(error) = descriptor::raise_limit() {
+        tracing::debug!("the limit of open files stays {}: {error}", descriptor::limit());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(WAITING_THREADS_MAX)

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
-use strake_base::task;
+use strake_base::{descriptor, task};
 use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -40,10 +40,13 @@ pub use crate::transport::Listener;
 use crate::transport::{Connected, Incoming};
 use strangers::{Stranger, Strangers};
 
-/// Connections served at once.
+/// Connections served at once, and the part of the files that this process may have open which they are at most: stores need some, too,
+/// and calls of its own.
 const CONNECTIONS_MAX: usize = 8192;
-/// Connections on which hellos are still to be exchanged. When a further one comes, the oldest is hung up on.
+const CONNECTIONS_PART: u64 = 2;
+/// Connections on which hellos are still to be exchanged; as well. When a further one comes, the oldest is hung up on.
 const STRANGERS_MAX: usize = 1024;
+const STRANGERS_PART: u64 = 8;
 /// Longest time for the exchange of hellos.
 const HELLO_MS_MAX: u64 = 5_000;
 /// Calls under way on one connection.
@@ -78,9 +81,11 @@ pub struct Identity {
     pub name: String,
 }
 
-/// How long a caller may take, and how many may be strangers.
+/// How long a caller may take, how many there may be, and how many may be strangers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// Callers that have said hello.
+    pub connections: usize,
     /// Callers that are at their hello.
     pub strangers: usize,
     /// For its hello.
@@ -95,9 +100,20 @@ pub(crate) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        Self::of_files(descriptor::limit())
+    }
+}
+
+impl Limits {
+    /// Of a process that may have so many files open.
+    fn of_files(files: u64) -> Self {
         let [hello, frame, pause, lag] =
             [HELLO_MS_MAX, FRAME_MS_MAX, PAUSE_MS_MAX, LAG_MS_MAX].map(Duration::from_millis);
-        Self { strangers: STRANGERS_MAX, hello, frame, pause, lag }
+        let within =
+            |most: usize, part: u64| most.min(usize::try_from(files / part).unwrap_or(most));
+        let connections = within(CONNECTIONS_MAX, CONNECTIONS_PART);
+        let strangers = within(STRANGERS_MAX, STRANGERS_PART);
+        Self { connections, strangers, hello, frame, pause, lag }
     }
 }
 
@@ -283,7 +299,7 @@ async fn greet(caller: Incoming, shared: &Shared) -> Result<Greeted> {
 
 async fn answer_hello(stream: &dyn Stream, theirs: &Hello, shared: &Shared) -> Result<()> {
     let mut mine = Hello::new(&shared.identity.cluster, &shared.identity.name, theirs.bulk);
-    let full = shared.connections.lock().len() >= CONNECTIONS_MAX;
+    let full = shared.connections.lock().len() >= shared.limits.connections;
     let verdict = match full || shared.stopping.load(Ordering::Acquire) {
         true => Err(Error::with(ErrorKind::Unavailable, "the server takes no more connections")),
         false => mine.accept(theirs),

@@ -71,6 +71,25 @@ async fn callers_that_have_not_said_hello_are_bounded() {
     patient.call(MetaRequest::default()).await.unwrap();
 }
 
+/// Some thousand connections that said nothing used up the files of a process that may have 1,024 open, and then its targets
+/// could open none.
+#[tokio::test]
+async fn connections_are_a_part_of_the_files_that_may_be_open() {
+    let most = |files| {
+        let Limits { connections, strangers, .. } = Limits::of_files(files);
+        (connections, strangers)
+    };
+    assert_eq!(most(1024), (512, 128));
+    assert_eq!(most(u64::MAX), (CONNECTIONS_MAX, STRANGERS_MAX));
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let server = Running::start_with("127.0.0.1:0", "c", limits).await;
+    let first = callers(60_000).meta(&server.entry());
+    first.call(MetaRequest::default()).await.unwrap();
+    let answer = send_raw(&server, &hello("c")).await;
+    assert_eq!(answer_of(&answer).0.error, ErrorKind::Unavailable as u32);
+    first.call(MetaRequest::default()).await.unwrap();
+}
+
 /// They kept newcomers out for five seconds at a time.
 #[tokio::test]
 async fn the_oldest_caller_that_says_nothing_makes_way_for_a_newcomer() {

@@ -22,6 +22,9 @@ pub const STICKY: u32 = 0o1000;
 /// The group's execute bit of a mode.
 const GROUP_EXECUTE: u32 = 0o010;
 
+/// The extended attribute that says what a program may do beyond who runs it.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
 /// What the rules look at.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
@@ -116,6 +119,15 @@ pub fn without_setid(mode: u32, cred: &Credentials, gid: u32) -> u32 {
     }
 }
 
+/// Mode after an ordinary user has written, whose groups nobody looks at: setuid goes, and so does setgid unless it is the
+/// mark of mandatory locking.
+pub fn written_by_user(mode: u32) -> u32 {
+    match mode & GROUP_EXECUTE {
+        0 => mode & !SETUID,
+        _ => mode & !(SETUID | SETGID),
+    }
+}
+
 /// Mode after a chmod to `mode`: an ordinary user cannot give setgid to a group that is not his.
 pub fn chmod_mode(mode: u32, cred: &Credentials, gid: u32) -> u32 {
     let mode = mode & 0o7777;
@@ -197,6 +209,7 @@ mod tests {
     fn setid_bits_go_where_the_kernel_drops_them() {
         assert_eq!(without_setid(0o6755, &cred(1, 2), 2), 0o755);
         assert_eq!(without_setid(0o6745, &cred(1, 2), 2), 0o2745, "mandatory locking mark");
+        assert_eq!([0o6755, 0o6745, 0o644].map(written_by_user), [0o755, 0o2745, 0o644]);
         assert_eq!(chmod_mode(0o2755, &cred(1, 2), 3), 0o755);
         assert_eq!(chmod_mode(0o2755, &cred(1, 2), 77), 0o2755);
     }

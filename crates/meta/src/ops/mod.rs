@@ -32,4 +32,5 @@ pub(crate) mod write_inline;
 mod names;
 mod open_file;
 pub(crate) mod orphan;
+mod privileges;
 mod xattr_space;

@@ -1,5 +1,6 @@
 //! Opening a regular file, as part of an open or a create.
 
+use super::privileges::drop_capability;
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::records::Inode;
@@ -42,6 +43,7 @@ pub(crate) async fn open_existing(
     if tx.ctx.checks() && tx.ctx.cred.uid != 0 {
         cut.mode = without_setid(cut.mode, &tx.ctx.cred, cut.gid);
     }
+    drop_capability(tx, &mut cut).await?;
     let cut = tx.put_inode(cut).await?;
     opened(tx, &cut, mode).await
 }

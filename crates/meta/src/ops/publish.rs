@@ -1,13 +1,13 @@
 //! What a client has written to chunks: length, times, bytes occupied.
 
 use super::open_file::check_writer;
+use super::privileges::drop_privileges;
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
 use crate::records::{Inode, later};
 use crate::txn::Mutation;
 use crate::view::Tx;
-use strake_types::access::{SETGID, SETUID};
 use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::common::Time;
@@ -34,11 +34,20 @@ impl Mutation for Publish {
             let detail = "the contents lie inside the inode: move them out first";
             return Err(Error::with(ErrorKind::Invalid, detail));
         }
-        let grows = self.length_min > inode.length;
-        if !grows && self.mtime.is_none() && self.occupied_delta == 0 && !self.drop_setid {
-            return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));
-        }
         let mut changed = (*inode).clone();
+        if self.drop_setid {
+            drop_privileges(tx, &mut changed).await?;
+        }
+        let grows = self.length_min > inode.length;
+        if !grows && self.mtime.is_none() && self.occupied_delta == 0 {
+            if changed == *inode {
+                return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));
+            }
+            // Before anything is written: only that is changed.
+            changed.ctime = later(changed.ctime, tx.now.into());
+            let changed = tx.put_inode(changed).await?;
+            return Ok(MetaAnswer::Entry(tx.attributes(&changed).await?));
+        }
         changed.length = inode.length.max(self.length_min);
         // That it had moved out, when it was just made, may have gone with the power; whoever has written to its chunks goes on.
         changed.inline &= !in_chunks;
@@ -51,7 +60,7 @@ impl Mutation for Publish {
             contents::occupy(tx, &mut changed, occupied.max(least));
             contents::note_sparse(tx.ctx, &changed);
         }
-        mark_written(tx.now, &mut changed, self.mtime, self.drop_setid);
+        mark_written(tx.now, &mut changed, self.mtime);
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }
@@ -65,25 +74,13 @@ impl Mutation for Publish {
     }
 }
 
-/// What a write does to an inode besides its contents: times, and mode if an ordinary user wrote.
-pub(crate) fn mark_written(now: Timestamp, inode: &mut Inode, mtime: Option<Time>, by_user: bool) {
+/// What a write does to an inode besides its contents.
+pub(crate) fn mark_written(now: Timestamp, inode: &mut Inode, mtime: Option<Time>) {
     let written = mtime.unwrap_or(now.into());
     inode.mtime = written;
     // Not the present: a write that is told of later did not change the inode later, and a program
     // that has looked in between must not see it change again.
     inode.ctime = later(inode.ctime, written);
-    if by_user {
-        inode.mode = drop_setid(inode.mode);
-    }
-}
-
-/// Mode after a write by an ordinary user: setgid without group execute marks mandatory locking
-/// and stays.
-fn drop_setid(mode: u32) -> u32 {
-    match mode & 0o010 {
-        0 => mode & !SETUID,
-        _ => mode & !(SETUID | SETGID),
-    }
 }
 
 #[cfg(test)]

@@ -39,12 +39,24 @@ impl Mutation for RemoveXattr<'_> {
 }
 
 async fn remove(tx: &mut Tx<'_>, inode: &Inode, op: &Xattr) -> Result<Inode> {
-    let key = keys::xattr(tx.ctx.volume.id, inode.id(), &op.name);
-    let old = tx.get::<Raw>(&key).await?.ok_or(Error::new(ErrorKind::NoAttribute))?;
-    tx.delete(key).await?;
     let mut changed = inode.clone();
-    let bytes = (op.name.len() + old.bytes.len()) as u32;
-    changed.xattrs = changed.xattrs.saturating_sub(1);
-    changed.xattr_bytes = changed.xattr_bytes.saturating_sub(bytes);
-    Ok(changed)
+    match remove_stored(tx, &mut changed, &op.name).await? {
+        true => Ok(changed),
+        false => Err(Error::new(ErrorKind::NoAttribute)),
+    }
+}
+
+/// Removes an attribute that has a key of its own. False if it is not there.
+pub(crate) async fn remove_stored(
+    tx: &mut Tx<'_>,
+    inode: &mut Inode,
+    name: &[u8],
+) -> Result<bool> {
+    let key = keys::xattr(tx.ctx.volume.id, inode.id(), name);
+    let Some(old) = tx.get::<Raw>(&key).await? else { return Ok(false) };
+    tx.delete(key).await?;
+    let bytes = (name.len() + old.bytes.len()) as u32;
+    inode.xattrs = inode.xattrs.saturating_sub(1);
+    inode.xattr_bytes = inode.xattr_bytes.saturating_sub(bytes);
+    Ok(true)
 }

@@ -1,5 +1,6 @@
 //! Changes attributes: mode, owner, length, times.
 
+use super::privileges::drop_capability;
 use crate::contents;
 use crate::ctx::{Ctx, with_subject};
 use crate::locks::inodes::Held;
@@ -42,6 +43,10 @@ impl Mutation for SetAttr {
         let mut changed = (*inode).clone();
         change_owner(ctx, &mut changed, self);
         change_mode(ctx, &mut changed, self)?;
+        let chown = self.change.uid.is_some() || self.change.gid.is_some();
+        if self.change.length.is_some() || chown && !changed.is_dir() {
+            drop_capability(tx, &mut changed).await?;
+        }
         if let Some(length) = self.change.length {
             contents::set_length(tx, &mut changed, length).await?;
             changed.mtime = now.into();

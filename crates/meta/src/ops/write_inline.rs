@@ -1,6 +1,7 @@
 //! Writes into the contents inside the inode.
 
 use super::open_file::check_writer;
+use super::privileges::drop_privileges;
 use super::publish::mark_written;
 use crate::contents;
 use crate::ctx::Ctx;
@@ -37,7 +38,10 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        mark_written(tx.now, &mut changed, self.mtime, self.drop_setid);
+        mark_written(tx.now, &mut changed, self.mtime);
+        if self.drop_setid {
+            drop_privileges(tx, &mut changed).await?;
+        }
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }

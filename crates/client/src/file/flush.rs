@@ -47,11 +47,20 @@ impl Volume {
         if file.is_idle() {
             return Ok(());
         }
-        let _order = self.drain_in_order(file).await?;
+        self.write_back_in_order(file, close).await.map(drop)
+    }
+
+    /// The same, whatever there is to send, and takes the file's order.
+    pub(crate) async fn write_back_in_order<'a>(
+        self: &Arc<Self>,
+        file: &'a Arc<FileState>,
+        close: bool,
+    ) -> Result<MutexGuard<'a, ()>> {
+        let order = self.drain_in_order(file).await?;
         if !self.write_inline(file, false, close).await? {
             self.publish(file, Tell::Lazily).await?;
         }
-        Ok(())
+        Ok(order)
     }
 
     /// As [`Volume::drain`], and takes the file's order. While that was waited for a write may have moved out of the

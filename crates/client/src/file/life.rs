@@ -137,6 +137,7 @@ impl FileState {
         core.ahead.clear();
         core.ours = None;
         core.learned = Duration::ZERO;
+        core.no_capability = false;
         core.inline_stale = true;
         drop(core);
         self.progress.notify_waiters();

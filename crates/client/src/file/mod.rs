@@ -19,6 +19,7 @@ pub(crate) mod inline;
 mod life;
 mod open;
 mod parts;
+mod privileges;
 mod read;
 mod resize;
 mod rest;

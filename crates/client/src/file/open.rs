@@ -27,8 +27,8 @@ pub struct OpenFile {
     paged: bool,
     /// It counts among those that [`super::state::Core::dropping`] speaks of.
     dropping: AtomicBool,
-    /// Opened by an ordinary user: writing takes setuid and setgid away.
-    pub(crate) drops_setid: bool,
+    /// An ordinary user has opened it or writes through it: that takes setuid and setgid away.
+    pub(super) drops_setid: AtomicBool,
     /// Number of failures of the file that were before this handle, or that it need not tell any more
     /// by each of [`TellBy`].
     failures_told: [AtomicU64; 3],
@@ -354,7 +354,7 @@ impl Volume {
             keep_cache,
             opened_shared,
             paged,
-            drops_setid: cred.uid != 0,
+            drops_setid: AtomicBool::new(cred.uid != 0),
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
             runs: Mutex::default(),

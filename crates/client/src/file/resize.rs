@@ -6,6 +6,7 @@ use super::state::{Body, FileState};
 use crate::ops::unexpected;
 use crate::volume::Volume;
 use std::sync::Arc;
+use strake_types::access::{SETGID, SETUID};
 use strake_types::{Attr, Credentials, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
@@ -44,7 +45,8 @@ impl Volume {
         let length = request.change.length;
         let change = &request.change;
         let touches_contents = length.is_some() || change.mtime.is_some() || change.ctime.is_some();
-        let touches_setid = change.mode.is_some() && file.core().unpublished.drop_setid;
+        let gives_setid = change.mode.is_some_and(|mode| mode & (SETUID | SETGID) != 0);
+        let touches_setid = gives_setid && file.core().unpublished.drop_setid;
         if !touches_contents && !touches_setid {
             let asked = self.now();
             let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;

@@ -16,6 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use strake_types::access::written_by_user;
 use strake_types::layout::Placement;
 use strake_types::{Attr, Consistency, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::Opened;
@@ -47,7 +48,7 @@ pub(crate) struct Unpublished {
     pub(crate) mtime: Option<Timestamp>,
     /// Bytes written where there were none.
     pub(crate) occupied: i64,
-    /// Setuid and setgid are to be taken back.
+    /// Setuid and setgid are to be taken back, and what a program may do beyond who runs it.
     pub(crate) drop_setid: bool,
     /// End of the last byte that a target has acknowledged.
     pub(crate) acknowledged: u64,
@@ -110,6 +111,9 @@ pub(crate) struct Core {
     /// Chunks were changed otherwise than by writing, and nobody knows whether that is over.
     pub(crate) change_in_doubt: bool,
     pub(crate) unpublished: Unpublished,
+    /// It has no `security.capability`, unless somebody else has set one since and nobody has told of that yet: a write need not
+    /// take it away.
+    pub(crate) no_capability: bool,
     pub(crate) unsynced: Unsynced,
     /// Syncs that are under way.
     pub(crate) syncing: usize,
@@ -286,7 +290,7 @@ impl Core {
             merged.occupied = merged.occupied.saturating_add_signed(unpublished.occupied);
         }
         if unpublished.drop_setid {
-            merged.mode = without_setid(merged.mode);
+            merged.mode = written_by_user(merged.mode);
         }
         merged
     }
@@ -321,6 +325,10 @@ impl Core {
         }
         if attr.layout.is_some() && attr.layout != self.attr.layout {
             self.placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
+        }
+        if attr.no_xattrs != self.attr.no_xattrs {
+            // What had none may have got one.
+            self.no_capability = attr.no_xattrs;
         }
         let is_cut = attr.length < self.attr.length;
         self.attr = Arc::clone(attr);
@@ -407,6 +415,7 @@ impl FileState {
             exclusive: false,
             change_in_doubt: false,
             unpublished: Unpublished::default(),
+            no_capability: created || attr.no_xattrs,
             unsynced: Unsynced::new(!created, None),
             syncing: 0,
             failure: Failure::default(),
@@ -568,13 +577,6 @@ impl Core {
 pub(crate) fn overlaps(in_flight: &BTreeMap<u64, InFlight>, from: u64, to: u64) -> bool {
     let before = in_flight.range(..to).next_back();
     before.is_some_and(|(start, flying)| start + flying.data.len() as u64 > from)
-}
-
-/// What is left of a mode after an ordinary user has written: setgid without group execution means
-/// something else and stays.
-fn without_setid(mode: u32) -> u32 {
-    let group_executes = mode & 0o010 != 0;
-    mode & if group_executes { !0o6000 } else { !0o4000 }
 }
 
 fn body_of(attr: &Attr, opened: &Opened) -> Body {

@@ -18,8 +18,6 @@ use strake_types::{Consistency, Error, ErrorKind, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
-/// Mode bits that a write by an ordinary user takes away.
-const SETID_BITS: u32 = 0o6000;
 
 /// Where a write goes.
 #[derive(Clone, Copy)]
@@ -277,7 +275,8 @@ impl Volume {
             }
         };
         core.touch(offset, end, self.wall_time());
-        core.unpublished.drop_setid |= file.drops_setid && core.attr.mode & SETID_BITS != 0;
+        core.unpublished.drop_setid |=
+            file.drops_setid() && self.may_be_privileged(file.ino(), core);
         Ok(Taken::At(offset, held))
     }
 

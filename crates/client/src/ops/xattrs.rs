@@ -4,6 +4,8 @@ use super::{done, unexpected};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
+use std::sync::Arc;
+use strake_types::access::CAPABILITY;
 use strake_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
@@ -44,7 +46,7 @@ impl Volume {
 
     /// Sets an extended attribute; `must_create` is XATTR_CREATE, `must_replace` XATTR_REPLACE.
     pub async fn setxattr(
-        &self,
+        self: &Arc<Self>,
         cred: &Credentials,
         ino: Ino,
         name: Bytes,
@@ -56,9 +58,16 @@ impl Volume {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::new(ErrorKind::TooBig));
         }
+        let open = self.inodes().file(ino).filter(|_| &name[..] == CAPABILITY);
         let xattr = meta::Xattr { value, must_create, must_replace, ..named(ino, name)? };
+        let _order = match &open {
+            // What was written before, and is told later, would take it away.
+            Some(file) => Some(Box::pin(self.write_back_in_order(file, false)).await?),
+            None => None,
+        };
         let answer = self.mutate(cred, MetaOp::SetXattr(xattr)).await?;
         self.forget_attr(ino);
+        open.iter().for_each(|file| file.core().no_capability = false);
         done(&answer, "setxattr")
     }
 

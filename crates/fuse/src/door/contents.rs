@@ -82,7 +82,7 @@ impl FuseDoor {
         let file = self.volume.open(cred, ino, how).await?;
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             // The kernel releases no handle of an open that failed: it has no number yet, and goes when it is dropped.
-            self.drop_setid(ino).await?;
+            self.drop_setid(&file).await?;
         }
         Ok(Reply::Open(self.register(file, flags)))
     }
@@ -272,7 +272,7 @@ impl FuseDoor {
         let file = self.file(fh)?;
         self.volume.fallocate(&file, mode, offset, length).await?;
         if cred.uid != 0 {
-            self.drop_setid(file.ino()).await?;
+            self.drop_setid(&file).await?;
         }
         Ok(Reply::Empty)
     }
@@ -330,7 +330,7 @@ impl FuseDoor {
             self.volume.copy_range(&from, range.from_offset, &to, range.to_offset, len).await?;
         // The kernel does not ask for this, as it does at a write.
         if cred.uid != 0 && copied > 0 {
-            self.drop_setid(to.ino()).await?;
+            self.drop_setid(&to).await?;
         }
         Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
     }

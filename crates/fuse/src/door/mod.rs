@@ -145,9 +145,10 @@ impl FuseDoor {
             Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
             Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
             Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages } => {
-                if kill_suidgid {
+                let file = self.file(fh)?;
+                if !from_pages && file.has_privileges(kill_suidgid) {
                     // First: a write may be given up when it is taken already.
-                    Box::pin(self.drop_setid(ino)).await?;
+                    Box::pin(self.drop_privileges(&file, kill_suidgid)).await?;
                 }
                 match from_pages {
                     true => Box::pin(self.write_back(fh, offset, data)).await,

@@ -6,6 +6,8 @@ use crate::errno::Errno;
 use crate::reply::{Reply, Shown};
 use crate::request::{NewTime, Setattr};
 use bytes::Bytes;
+use strake_client::{Believer, OpenFile};
+use strake_types::access::{SETGID, written_by_user};
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime};
 
@@ -60,28 +62,49 @@ impl FuseDoor {
         };
         let file = handle.as_ref().map(|h| &h.file);
         let attr = self.volume.setattr(cred, ino, set, file).await?;
-        if change.kill_suidgid {
-            self.drop_setid(ino).await?;
-            return self.getattr(ino, change.fh).await.map(Reply::Attr);
+        let kept = if change.kill_suidgid { written_by_user(attr.mode) } else { attr.mode };
+        match self.change_mode(ino, attr.mode, kept).await? {
+            true => self.getattr(ino, change.fh).await.map(Reply::Attr),
+            false => Ok(Reply::Attr(self.shown(attr))),
         }
-        Ok(Reply::Attr(self.shown(attr)))
     }
 
-    /// Takes setuid, and setgid of an executable, away: an ordinary user has changed the contents.
-    pub(super) async fn drop_setid(&self, ino: Ino) -> Result<(), Errno> {
-        let mode = self.volume.getattr(ino).await?.mode;
-        let setgid = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-        self.clear_mode(ino, mode, libc::S_ISUID | setgid).await
+    /// Before something is written.
+    pub(super) async fn drop_privileges(
+        &self,
+        file: &OpenFile,
+        by_user: bool,
+    ) -> Result<(), Errno> {
+        if self.volume.drop_privileges(file, by_user).await? {
+            self.mode_changed(file.ino());
+        }
+        Ok(())
     }
 
-    async fn clear_mode(&self, ino: Ino, mode: u32, bits: u32) -> Result<(), Errno> {
-        if mode & bits == 0 {
-            return Ok(());
+    /// An ordinary user has changed the contents otherwise than by writing.
+    pub(super) async fn drop_setid(&self, file: &OpenFile) -> Result<(), Errno> {
+        if self.volume.drop_setid(file).await? {
+            self.mode_changed(file.ino());
+        }
+        Ok(())
+    }
+
+    /// True if there is something to change.
+    async fn change_mode(&self, ino: Ino, before: u32, mode: u32) -> Result<bool, Errno> {
+        if mode == before {
+            return Ok(false);
         }
         let cred = Credentials { checked: true, ..Credentials::root() };
-        let change = SetAttr { mode: Some(mode & !bits), ..SetAttr::default() };
+        let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.volume.setattr(&cred, ino, change, None).await?;
-        Ok(())
+        self.mode_changed(ino);
+        Ok(true)
+    }
+
+    /// No change by this mount is recalled from its kernel, which takes length and times for old after a change of contents,
+    /// and not the mode: it would run as setuid what an ordinary user has just written. It is told before it is answered.
+    fn mode_changed(&self, ino: Ino) {
+        self.recall(&[ino]);
     }
 
     pub(super) async fn statfs(&self) -> Result<Reply, Errno> {
@@ -114,7 +137,7 @@ impl FuseDoor {
         self.volume.setxattr(cred, ino, name, value, create, replace).await?;
         if kill_sgid && is_acl {
             let mode = self.volume.getattr(ino).await?.mode;
-            self.clear_mode(ino, mode, libc::S_ISGID).await?;
+            self.change_mode(ino, mode, mode & !SETGID).await?;
         }
         Ok(Reply::Empty)
     }

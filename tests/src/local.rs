@@ -1,8 +1,10 @@
 //! A whole cluster in this process: manager, metadata server, storage server and client, joined by
 //! function calls, on stores in a temporary directory or on simulated disks.
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::SystemClock;
@@ -15,7 +17,7 @@ use strake_engine::kv::{Alone, Kv};
 use strake_manager::{Manager, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::StorageServer;
-use strake_types::{ServerId, TargetId};
+use strake_types::{Result, ServerId, TargetId};
 use strake_wire::caller::{CallerOptions, Callers, LocalServices};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::map::{ManagerSource, MapView};
@@ -23,6 +25,7 @@ use strake_wire::message::common::Template;
 use strake_wire::message::manager::{
     Join, Joined, ManagerAnswer, ManagerOp, ManagerRequest, TargetSpec, VolumeSpec,
 };
+use strake_wire::message::meta::{MetaOp, MetaReply, MetaRequest};
 use strake_wire::service::{ManagerService, MetaService, StorageService};
 use tempfile::TempDir;
 
@@ -57,6 +60,21 @@ impl Names {
     }
 }
 
+/// A metadata server, and how often it was asked for attributes.
+struct Counted {
+    meta: Arc<MetaServer>,
+    looks: Arc<AtomicU64>,
+}
+
+#[async_trait]
+impl MetaService for Counted {
+    async fn call(&self, request: MetaRequest) -> Result<MetaReply> {
+        let looks = matches!(request.op, Some(MetaOp::GetAttr(_)));
+        self.looks.fetch_add(u64::from(looks), Ordering::Relaxed);
+        self.meta.call(request).await
+    }
+}
+
 /// The running cluster. Everything stops when it is dropped.
 pub struct LocalCluster {
     directory: TempDir,
@@ -70,6 +88,8 @@ pub struct LocalCluster {
     joined: Joined,
     /// What a restart replaces.
     meta: Option<Arc<MetaServer>>,
+    /// See [`LocalCluster::looks`].
+    looks: Arc<AtomicU64>,
     /// The open targets, to know when operations under way have let go of them.
     stores: Vec<Weak<ChunkStore>>,
 }
@@ -92,9 +112,9 @@ impl LocalCluster {
         let callers = Callers::new(CallerOptions::default());
         let manager = manager(chunk_bytes, &names).await;
         let (map, meta, joined) = (None, None, Joined::default());
-        let stores = Vec::new();
+        let (stores, looks) = Default::default();
         let mut cluster =
-            Self { directory, disks, names, callers, manager, map, joined, meta, stores };
+            Self { directory, disks, names, callers, manager, map, joined, meta, looks, stores };
         cluster.run().await;
         if cluster.names.shares() > 1 {
             cluster.make_shares(chunk_bytes).await;
@@ -166,6 +186,11 @@ impl LocalCluster {
         Volume::connect(map, "main", options).await.expect("the cluster serves main")
     }
 
+    /// How often clients have asked for attributes.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
     /// The cluster map, by which its services are found.
     pub fn view(&self) -> Arc<MapView> {
         Arc::clone(self.map.as_ref().expect("it was started"))
@@ -177,10 +202,11 @@ impl LocalCluster {
     }
 
     fn register(&self, storage: Option<Arc<StorageServer>>, meta: Option<Arc<MetaServer>>) {
+        let counted = |meta| Counted { meta, looks: Arc::clone(&self.looks) };
         let services = LocalServices {
             manager: Some(Arc::clone(&self.manager)),
             storage: storage.map(|s| s as Arc<dyn StorageService>),
-            meta: meta.map(|m| m as Arc<dyn MetaService>),
+            meta: meta.map(|meta| Arc::new(counted(meta)) as Arc<dyn MetaService>),
         };
         self.callers.register_local(ServerId(self.joined.server), services);
     }

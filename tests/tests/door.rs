@@ -17,14 +17,18 @@ use strake_fuse::request::{Lock, Op, Request};
 use strake_fuse::{FuseDoor, MountOptions, Unmount};
 use strake_tests::local::{LocalCluster, Names, bytes};
 use strake_types::limits::CHUNK_BYTES_MIN;
-use strake_types::{ErrorKind, Ino};
+use strake_types::{Credentials, ErrorKind, Ino, SetAttr};
 use tokio::runtime::Handle;
 
 /// The root of a mount.
 const ROOT: u64 = 1;
 
 async fn door(cluster: &LocalCluster) -> Arc<FuseDoor> {
-    let volume = cluster.volume(VolumeOptions::default()).await;
+    door_with(cluster, VolumeOptions::default()).await
+}
+
+async fn door_with(cluster: &LocalCluster, options: VolumeOptions) -> Arc<FuseDoor> {
+    let volume = cluster.volume(options).await;
     let view = View { root: Ino::ROOT, uid: None, gid: None, writeback: false, xattr: false };
     Arc::new(FuseDoor::new(volume, view, Handle::current()))
 }
@@ -205,6 +209,60 @@ async fn what_has_got_the_name_of_a_new_file_meanwhile_is_not_opened_without_bei
         panic!("it is his");
     };
     assert_eq!((shown.attr.ino.0, shown.attr.length), (node, 0));
+}
+
+/// Each such write looked at the file first, unless it was leased: all who held back something of it told that, and nobody
+/// could hold back anything of it any more.
+#[tokio::test]
+async fn what_a_user_writes_looks_at_nothing_and_takes_setid_away() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let leasing = || VolumeOptions { leases: true, ..VolumeOptions::default() };
+    let (door, other) =
+        (door_with(&cluster, leasing()).await, door_with(&cluster, leasing()).await);
+    let native = cluster.volume(VolumeOptions::default()).await;
+    let (root, flags) = (Credentials::root(), libc::O_RDWR as u32);
+    let made = async |op: Op| match ask(&door, ROOT, op).await {
+        Ok(Reply::Created(shown, opened)) => (shown.attr.ino.0, opened.fh),
+        _ => panic!("a new file"),
+    };
+    let create = |name: &str| {
+        let (name, mode, umask) = (bytes(name), 0o6777, 0);
+        Op::Create { name, flags, mode, umask, kill_suidgid: false }
+    };
+    let nameless = made(Op::Tmpfile { flags, mode: 0o6777, umask: 0 }).await;
+    let claimed = made(create("claimed")).await;
+    let open = Op::Open { flags: libc::O_WRONLY as u32, kill_suidgid: false };
+    let Ok(Reply::Open(_)) = ask(&other, claimed.0, open).await else { panic!("it exists") };
+    let (name, value) = (bytes("user.strake.layout.consistency"), bytes("parallel"));
+    native.setxattr(&root, Ino::ROOT, name, value, false, false).await.unwrap();
+    let parallel = made(create("parallel")).await;
+    for (node, fh) in [nameless, claimed, parallel] {
+        let mode = async || match ask(&door, node, Op::Getattr { fh: Some(fh) }).await {
+            Ok(Reply::Attr(shown)) => shown.attr.mode,
+            _ => panic!("it is open"),
+        };
+        let write = async |nth: u64| {
+            let (data, offset) = (bytes(vec![1_u8; 100]), nth * 100);
+            let (append, sync, kill_suidgid, from_pages) = (false, false, true, false);
+            let write = Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages };
+            assert!(matches!(ask(&door, node, write).await, Ok(Reply::Written(100))));
+        };
+        assert_eq!(mode().await, 0o6777);
+        write(0).await;
+        let looks = cluster.looks();
+        for nth in 1..100 {
+            write(nth).await;
+        }
+        assert_eq!(cluster.looks(), looks, "nobody is asked");
+        assert_eq!(mode().await, 0o777);
+        // Somebody else gives it the bits again, and the mount does not hear of that.
+        let again = SetAttr { mode: Some(0o6777), ..SetAttr::default() };
+        native.setattr(&root, Ino(node), again, None).await.unwrap();
+        write(0).await;
+        ask(&door, node, Op::Flush { fh, lock_owner: 9 }).await.unwrap();
+        let seen = cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await;
+        assert_eq!(seen.unwrap().mode, 0o777);
+    }
 }
 
 /// What could not be sent came before it was unmounted: a mount whose servers are away stayed in the tree, although it was

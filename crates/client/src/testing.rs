@@ -24,6 +24,7 @@ mod claims;
 mod described;
 mod losses;
 pub(crate) mod pairs;
+mod privileges;
 mod targets;
 
 use described::describe;
@@ -406,6 +407,7 @@ impl FakeState {
                 file.attr.length = file.attr.length.max(publish.length_min);
                 let occupied = if repeated { 0 } else { publish.occupied_delta };
                 file.attr.occupied = file.attr.occupied.saturating_add_signed(occupied);
+                file.written_by(publish.drop_setid);
                 self.changed(publish.ino, publish.mtime)?;
                 self.entry(publish.ino)
             }
@@ -506,6 +508,7 @@ impl FakeState {
         file.inline[from..to].copy_from_slice(&write.data);
         file.attr.length = len as u64;
         file.opens -= i64::from(closes);
+        file.written_by(write.drop_setid);
         self.changed(write.ino, write.mtime)?;
         self.entry(write.ino)
     }

@@ -21,6 +21,7 @@ mod listings;
 mod locks;
 mod lost;
 mod patience;
+mod privileges;
 mod rest;
 mod shared;
 mod synced;

@@ -2,12 +2,12 @@
 
 use crate::place;
 use rustix::fs::{
-    Gid, Mode, OFlags, Uid, XattrFlags, chmod, chown, copy_file_range, getxattr, listxattr,
-    removexattr, setxattr,
+    AtFlags, CWD, Gid, Mode, OFlags, StatxFlags, Uid, XattrFlags, chmod, chown, copy_file_range,
+    getxattr, listxattr, removexattr, setxattr, statx,
 };
 use rustix::io::Errno;
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use strake_tests::property::directory::as_user;
 use strake_types::Credentials;
@@ -116,6 +116,66 @@ fn copying_into_a_file_takes_back_set_id_bits() {
     assert_eq!(mode(&path), 0o6775, "nothing was copied");
     assert_eq!(as_user(&user(1000), || copy(0)), 4);
     assert_eq!(mode(&path), 0o775, "after a copy by an ordinary user");
+}
+
+/// The kernel went on to believe the mode of before: who may write the file could run what he had written as its owner.
+#[test]
+fn the_kernel_knows_at_once_what_a_write_has_taken_back() {
+    let place = place("setuid-known");
+    let path = place.at("file");
+    fs::write(&path, "program").unwrap();
+    set_mode(&path, 0o6777);
+    // As when it is run: only the mode must be known.
+    let known = || {
+        let known = statx(CWD, &path, AtFlags::empty(), StatxFlags::MODE).unwrap();
+        u32::from(known.stx_mode) & 0o7777
+    };
+    for further in [false, true] {
+        set_mode(&path, 0o6777);
+        as_user(&user(1000), || {
+            let file = fs::File::options().read(further).write(true).open(&path).unwrap();
+            assert_eq!(known(), 0o6777);
+            file.write_at(b"another", 0).unwrap();
+            assert_eq!(known(), 0o777, "read as well: {further}");
+        });
+    }
+}
+
+/// What the kernel takes for capabilities: the second version, CAP_NET_RAW.
+fn capability() -> Vec<u8> {
+    [0x0200_0001_u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The kernel takes them away where it writes through its page cache, and leaves the rest to us.
+#[test]
+fn writing_takes_the_capabilities_of_a_program_back() {
+    let place = place("capability");
+    let path = place.at("file");
+    fs::write(&path, "program").unwrap();
+    set_mode(&path, 0o777);
+    let name = "security.capability";
+    let give = || {
+        setxattr(&path, name, &capability(), XattrFlags::CREATE).unwrap();
+        assert!(xattr(&path, name).is_ok());
+    };
+    give();
+    for uid in [0, 1000] {
+        let open = || fs::File::options().write(true).open(&path).unwrap();
+        let file = as_user(&user(uid), open);
+        for _ in 0..2 {
+            as_user(&user(uid), || file.write_at(b"x", 0).unwrap());
+            assert_eq!(xattr(&path, name), Err(Errno::NODATA), "written by {uid}");
+            give();
+        }
+    }
+    fs::write(&path, "another").unwrap();
+    assert_eq!(xattr(&path, name), Err(Errno::NODATA), "cut");
+    // What was written before does not take away what is given after it.
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_at(b"x", 0).unwrap();
+    give();
+    drop(file);
+    assert!(xattr(&path, name).is_ok());
 }
 
 #[test]

@@ -205,7 +205,7 @@ async fn granted() -> (Arc<Fake>, Arc<Volume>) {
 }
 
 /// The same, and a file of 20,000 bytes that others have open, too.
-async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
+pub(super) async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
     let (fake, volume) = granted().await;
     let file = create(&volume, "a").await;
     write(&volume, &file, 0, pattern(1, 20_000)).await;

@@ -47,11 +47,7 @@ async fn remove(tx: &mut Tx<'_>, inode: &Inode, op: &Xattr) -> Result<Inode> {
 }
 
 /// Removes an attribute that has a key of its own. False if it is not there.
-pub(crate) async fn remove_stored(
-    tx: &mut Tx<'_>,
-    inode: &mut Inode,
-    name: &[u8],
-) -> Result<bool> {
+pub(crate) async fn remove_stored(tx: &mut Tx<'_>, inode: &mut Inode, name: &[u8]) -> Result<bool> {
     let key = keys::xattr(tx.ctx.volume.id, inode.id(), name);
     let Some(old) = tx.get::<Raw>(&key).await? else { return Ok(false) };
     tx.delete(key).await?;

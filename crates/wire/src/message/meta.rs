@@ -502,7 +502,8 @@ pub struct Publish {
     /// Bytes written since the last publish, for the file's and volume's occupied bytes.
     #[prost(sint64, tag = "5")]
     pub occupied_delta: i64,
-    /// Also take back setuid and setgid, as a write by an ordinary user does.
+    /// Also take back setuid and setgid, as a write by an ordinary user does, and `security.capability`. With nothing else it
+    /// comes before a write, and changes no time of contents.
     #[prost(bool, tag = "6")]
     pub drop_setid: bool,
 }
@@ -525,7 +526,7 @@ pub struct WriteInline {
     /// Answer only when this is on disk.
     #[prost(bool, tag = "5")]
     pub sync: bool,
-    /// Also take back setuid and setgid.
+    /// As in [`Publish`].
     #[prost(bool, tag = "6")]
     pub drop_setid: bool,
     /// The writer closes the file with this: takes back one open.

@@ -2,8 +2,9 @@ use crate::tests::world::*;
 use std::sync::Arc;
 use strake_engine::kv::Kv;
 use strake_engine::kv::memory::SyncedKv;
-use strake_types::{ErrorKind, Timestamp};
-use strake_wire::message::meta::Publish;
+use strake_types::{ErrorKind, FileKind, Timestamp};
+use strake_wire::message::common::AttrChange;
+use strake_wire::message::meta::{MetaOp, OpenMode, Publish, WriteInline};
 
 #[tokio::test]
 async fn the_length_only_grows_and_the_time_is_the_writers() {
@@ -120,4 +121,40 @@ async fn only_writers_publish_and_only_chunks() {
     let dir = root.mkdir(1, "d").await.unwrap();
     let on_dir = Publish { ino: dir, ..publish };
     assert_eq!(kind(root.publish(on_dir).await), ErrorKind::Invalid);
+}
+
+/// What a program may do beyond who runs it was left to whatever it had become.
+#[tokio::test]
+async fn what_is_written_by_a_user_or_cut_or_given_away_keeps_no_privileges() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.make(new(1, "f", FileKind::File, 0o6755)).await.unwrap().attr.ino;
+    let name = "security.capability";
+    let give = async || root.setxattr(ino, name, b"value").await.unwrap();
+    let gone = async || {
+        assert_eq!(kind(root.getxattr(ino, name).await), ErrorKind::NoAttribute);
+    };
+    root.setxattr(ino, "user.a", b"1").await.unwrap();
+    give().await;
+    let before = root.getattr(ino).await.unwrap();
+    let drop = Publish { ino, drop_setid: true, ..Publish::default() };
+    let attr = root.publish(drop).await.unwrap();
+    assert_eq!((attr.mode, attr.mtime), (0o755, before.mtime), "nothing is written yet");
+    gone().await;
+    assert_eq!(root.publish(drop).await.unwrap(), attr, "nothing is left to take away");
+    give().await;
+    let (data, drop_setid) = ("x".into(), true);
+    let write = WriteInline { ino, data, drop_setid, ..WriteInline::default() };
+    root.call(MetaOp::WriteInline(write)).await.unwrap();
+    gone().await;
+    give().await;
+    root.truncate(ino, 0).await.unwrap();
+    gone().await;
+    give().await;
+    root.setattr(ino, AttrChange { uid: Some(5), ..AttrChange::default() }).await.unwrap();
+    gone().await;
+    give().await;
+    root.open(ino, OpenMode { truncate: true, ..BOTH }).await.unwrap();
+    gone().await;
+    assert_eq!(root.getxattr(ino, "user.a").await.unwrap(), "1", "nothing else");
 }

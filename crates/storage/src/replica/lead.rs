@@ -409,29 +409,9 @@ impl Replica {
         forward: Forward,
         message: &Message,
     ) -> Result<msg::Done> {
-        tokio::select! {
-            biased;
-            answer = self.tell(member, epoch, forward, message) => match answer? {
-                StorageAnswer::Done(done) => Ok(done),
-                _ => Ok(msg::Done::default()),
-            },
-            () = self.epoch_after(epoch) => {
-                Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"))
-            }
-        }
-    }
-
-    /// Waits for another epoch to be adopted.
-    async fn epoch_after(&self, epoch: u64) {
-        loop {
-            let progress = self.progress.notified();
-            tokio::pin!(progress);
-            progress.as_mut().enable();
-            let now = self.state.lock().reign.as_ref().map(|reign| reign.view.epoch);
-            if now != Some(epoch) {
-                return;
-            }
-            progress.await;
+        match self.tell(member, epoch, forward, message).await? {
+            StorageAnswer::Done(done) => Ok(done),
+            _ => Ok(msg::Done::default()),
         }
     }
 

@@ -172,6 +172,9 @@ pub(crate) struct Replica {
     /// How long members may take to sync, and to say that they are there: for tests.
     #[cfg(test)]
     short_syncs: Mutex<Option<Duration>>,
+    /// A member may take an hour to answer anything else: for tests.
+    #[cfg(test)]
+    waits_long: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
@@ -348,6 +351,8 @@ impl Replica {
             settled_early: Notify::new(),
             #[cfg(test)]
             short_syncs: Mutex::default(),
+            #[cfg(test)]
+            waits_long: std::sync::atomic::AtomicBool::default(),
         })
     }
 
@@ -446,7 +451,7 @@ impl Replica {
         Unsettled { area, hole: None, stage: Stage::Begun, damaged: None, attempt, epoch, came }
     }
 
-    /// Asks another member what it has, whatever its standing.
+    /// Asks another member what it has, whatever its standing. Ends, as all that is sent to members, when a later epoch is adopted.
     async fn ask(&self, member: TargetId, epoch: u64, op: StorageOp) -> Result<StorageAnswer> {
         self.tell(member, epoch, Forward::default(), &Message::of(op)).await
     }
@@ -482,19 +487,48 @@ impl Replica {
         };
         let limit = match message.op {
             StorageOp::Sync(_) => self.patience(SYNC_WAIT),
-            _ => MEMBER_WAIT,
+            _ => self.member_wait(),
         };
         let payload = message.payload.clone();
         let service = self.common.map.storage_of(member)?;
-        let called = tokio::time::timeout(limit, service.call(request, payload)).await;
+        let called = tokio::time::timeout(limit, service.call(request, payload));
         let late = |_| self.error(ErrorKind::Unavailable, &format!("target {member} is silent"));
-        let (reply, payload) = called.map_err(late)??;
+        let (reply, payload) = tokio::select! {
+            biased;
+            called = called => called.map_err(late)??,
+            // It may be out by then, and nobody is to wait for it.
+            () = self.epoch_after(epoch) => {
+                return Err(self.error(ErrorKind::StaleMap, "a new epoch has begun"));
+            }
+        };
         let empty = || self.error(ErrorKind::Malformed, &format!("target {member} said nothing"));
         let answer = reply.answer.ok_or_else(empty)?;
         if let StorageAnswer::Done(done) = answer {
             self.short.note(member, done.short);
         }
         Ok((answer, payload))
+    }
+
+    /// Waits until an epoch later than this one is adopted.
+    async fn epoch_after(&self, epoch: u64) {
+        loop {
+            let progress = self.progress.notified();
+            tokio::pin!(progress);
+            progress.as_mut().enable();
+            if *self.adopted.read().await > epoch {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// How long a member may take to answer: so long, but in tests.
+    fn member_wait(&self) -> Duration {
+        #[cfg(test)]
+        if self.waits_long.load(std::sync::atomic::Ordering::Relaxed) {
+            return Duration::from_secs(3_600);
+        }
+        MEMBER_WAIT
     }
 
     /// How long a member that syncs is waited for: so long, but in tests.

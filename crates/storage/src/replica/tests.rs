@@ -1,5 +1,6 @@
 mod moves;
 
+use super::Replica;
 use super::ranges::{Area, Ranges};
 use crate::StorageServer;
 use async_trait::async_trait;
@@ -195,8 +196,10 @@ type Fails = (u32, fn(&StorageOp) -> bool, ErrorKind);
 #[derive(Default)]
 struct Net {
     cut: Mutex<HashSet<(u32, u32)>>,
-    /// Who answers nobody.
+    /// Who answers nobody,
     silent: Mutex<HashSet<u32>>,
+    /// and what was sent to them.
+    unheard: Mutex<Vec<(u32, StorageOp)>>,
     /// Who does not hear whose answers.
     deaf: Mutex<HashSet<(u32, u32)>>,
     /// Members are of a release that does not know of writes that are to be durable, nor says what is reserved.
@@ -284,6 +287,9 @@ impl StorageService for Link {
         payload: Bytes,
     ) -> Result<(StorageReply, Bytes)> {
         self.check()?;
+        if self.net.silent.lock().contains(&self.to) {
+            self.net.unheard.lock().extend(request.op.clone().map(|op| (self.to, op)));
+        }
         while self.net.silent.lock().contains(&self.to) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -578,10 +584,18 @@ impl Bench {
 
     /// True if a member has said once that it answers nobody any more in an epoch.
     async fn has_resigned(&self, member: u32) -> bool {
+        self.replica(member).await.state.lock().resigned.is_some()
+    }
+
+    async fn replica(&self, member: u32) -> Arc<Replica> {
         let server = self.server(member);
         let target = server.local(TargetId(member)).unwrap();
-        let replica = server.replica(&target, self.group, 0).await.unwrap();
-        replica.state.lock().resigned.is_some()
+        server.replica(&target, self.group, 0).await.unwrap()
+    }
+
+    /// From now on a member waits for others for as long as they take to answer.
+    async fn wait_long(&self, member: u32) {
+        self.replica(member).await.waits_long.store(true, Ordering::Relaxed);
     }
 
     async fn until_in_sync(&self, members: &[u32]) {

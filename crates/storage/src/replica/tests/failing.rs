@@ -5,10 +5,7 @@ use super::*;
 impl Bench {
     /// From now on what a member asks its own store as the primary fails so, or not any more.
     async fn break_own(&self, member: u32, how: Option<ErrorKind>) {
-        let server = self.server(member);
-        let target = server.local(TargetId(member)).unwrap();
-        let replica = server.replica(&target, self.group, 0).await.unwrap();
-        replica.state.lock().failing.broken = how;
+        self.replica(member).await.state.lock().failing.broken = how;
     }
 
     /// A change that fails half-way at the primary, which then makes what there is of it equal.

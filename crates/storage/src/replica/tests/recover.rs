@@ -84,3 +84,25 @@ async fn the_chunks_of_a_file_in_doubt_are_compared_by_pages() {
     let asked = bench.net.sums.load(Ordering::Relaxed);
     assert!(asked <= 10, "for {asked} chunks by themselves");
 }
+
+/// Two servers were lost together. The next primary went on asking the other one when that was out, too, and nobody could read or write
+/// until it gave that up.
+#[tokio::test]
+async fn a_new_primary_asks_a_member_no_longer_that_is_taken_out_meanwhile() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.wait_long(2).await;
+    bench.net.silent.lock().insert(3);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    let is_asked = || {
+        let unheard = bench.net.unheard.lock();
+        unheard.iter().any(|(to, op)| *to == 3 && matches!(op, StorageOp::Adopt(_)))
+    };
+    bench.until(async || is_asked().then_some(())).await;
+    bench.manager.take_out(3);
+    // Much sooner than the hour that it would wait for an answer.
+    let written = tokio::time::timeout(Duration::from_secs(60), bench.write(0, 2));
+    written.await.expect("who is out is not waited for");
+    assert_eq!(bench.read(2, 0).await, 2);
+}

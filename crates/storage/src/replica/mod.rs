@@ -1,7 +1,8 @@
 //! A member of a group of several copies. `docs/design/0040-replication.md` is what this does.
 //!
 //! * [`ranges`] — who may touch which bytes now.
-//! * `lead` — the primary: numbers changes, makes them, sees that all members have them.
+//! * `lead` — the primary: numbers changes, makes them.
+//! * `spread` — the primary: sees that all members have them.
 //! * `sync` — the primary: makes durable what all members have.
 //! * `cut` — a cut of many chunks, in parts.
 //! * `level` — what a change that has failed half-way leaves.
@@ -40,6 +41,7 @@ mod recover;
 mod repair;
 mod resync;
 mod short;
+mod spread;
 mod sync;
 mod tale;
 

@@ -17,6 +17,7 @@ use strake_types::{Ack, Error, ErrorKind, Result, Safety, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Attempt, Forward, StorageOp};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 /// How long a client waits for a change before it is told to ask again. The change itself goes on.
 const CHANGE_WAIT: Duration = Duration::from_secs(20);
@@ -28,6 +29,9 @@ const EARLY_MAX: usize = 64;
 pub(super) const PAUSE_FIRST: Duration = Duration::from_millis(10);
 /// Longest such pause.
 pub(super) const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// How long members are waited for that are told what is settled: one that is silent keeps nobody from being made equal, or reported.
+const TELL_WAIT: Duration = Duration::from_secs(1);
 
 /// A change that is numbered.
 pub(super) struct Numbered {
@@ -390,9 +394,9 @@ impl Replica {
             let others = view.in_sync.iter().skip(1).chain(&view.joining);
             let message = Message::of(StorageOp::Settle(msg::Settle::default()));
             let told = others.map(|&m| self.forward(m, view.epoch, forward, &message));
-            if join_all(told).await.iter().any(Result::is_err)
-                && let Some(reign) = &mut self.state.lock().reign
-            {
+            let told = timeout(TELL_WAIT, join_all(told)).await;
+            let all_know = told.is_ok_and(|told| told.iter().all(Result::is_ok));
+            if !all_know && let Some(reign) = &mut self.state.lock().reign {
                 reign.told = 0;
             }
         }

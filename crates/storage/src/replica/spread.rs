@@ -5,15 +5,20 @@ use super::failing::takes_out;
 use super::lead::{Numbered, PAUSE_FIRST, PAUSE_MAX};
 use super::resync::Report;
 use super::{Message, Replica};
-use futures::future::join_all;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use std::collections::HashMap;
+use std::time::Duration;
 use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer};
+use tokio::time::{Instant, timeout_at};
 
 /// How often damage at members that are not in sync is mended that is in the way of one change.
 const MENDS_MAX: u32 = 16;
+/// How much longer than members that count one is waited for that does not count yet. Where all are slow it is not left behind.
+const JOINING_WAIT: Duration = Duration::from_secs(1);
 
 impl Replica {
     /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
@@ -31,19 +36,15 @@ impl Replica {
             }
             let missing: Vec<TargetId> =
                 members.into_iter().filter(|member| !have.contains_key(member)).collect();
-            let required = hasty.as_ref().map(|_| self.required()).unwrap_or_default();
-            let answers = join_all(missing.iter().map(|&member| {
-                let hasty = hasty.as_ref().filter(|_| !required.contains(&member));
-                self.forward(member, epoch, forward, hasty.unwrap_or(message))
-            }));
-            for (member, answer) in missing.iter().zip(answers.await) {
+            let words = (message, hasty.as_ref().unwrap_or(message));
+            for (member, answer) in self.forward_to(missing, epoch, forward, words).await {
                 match answer {
-                    Ok(done) => drop(have.insert(*member, done.durable)),
+                    Ok(done) => drop(have.insert(member, done.durable)),
                     Err(error) if error.kind == ErrorKind::Corrupt => {
-                        let errand = Errand { reign: numbered.reign, epoch, member: *member };
+                        let errand = Errand { reign: numbered.reign, epoch, member };
                         self.mend_or_miss(errand, message, &error, &mut mends).await;
                     }
-                    Err(error) => self.missed(epoch, *member, &error).await,
+                    Err(error) => self.missed(epoch, member, &error).await,
                 }
             }
             if let Some(durable) = self.is_spread(numbered, epoch, &have)? {
@@ -52,6 +53,46 @@ impl Replica {
             self.look_again(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
+    }
+
+    /// Sends members a change, in the first of these words those that count, and in the second one all others; what each of them says.
+    /// Who does not count is waited for only a moment longer than who does.
+    async fn forward_to(
+        &self,
+        members: Vec<TargetId>,
+        epoch: u64,
+        forward: Forward,
+        (message, hasty): (&Message, &Message),
+    ) -> Vec<(TargetId, Result<msg::Done>)> {
+        let counted = self.required();
+        let mut calls = FuturesUnordered::new();
+        for &member in &members {
+            let message = if counted.contains(&member) { message } else { hasty };
+            calls.push(async move {
+                let answer = self.forward(member, epoch, forward, message).await;
+                (member, answer)
+            });
+        }
+        let (mut silent, mut answers, mut late) = (members, Vec::new(), None);
+        while !silent.is_empty() {
+            let next = match silent.iter().any(|member| counted.contains(member)) {
+                true => calls.next().await,
+                false => {
+                    let late = *late.get_or_insert_with(|| Instant::now() + JOINING_WAIT);
+                    timeout_at(late, calls.next()).await.ok().flatten()
+                }
+            };
+            let Some((member, answer)) = next else { break };
+            silent.retain(|other| *other != member);
+            answers.push((member, answer));
+        }
+        // What is under way to them may arrive still: before they are made equal anew, or not at all in a later epoch.
+        let late = |member: TargetId| {
+            let what = format!("target {member} joins, and does not answer");
+            (member, Err(self.error(ErrorKind::Unavailable, &what)))
+        };
+        answers.extend(silent.into_iter().map(late));
+        answers
     }
 
     /// A member has met damage that is in the way of a change: it is mended. Where that is in vain one in sync takes itself out; any

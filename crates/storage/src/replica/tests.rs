@@ -668,6 +668,28 @@ async fn a_lost_member_is_waited_for_until_it_is_taken_out_and_is_made_equal_whe
     assert_eq!(bench.read(3, 0).await, 2);
 }
 
+/// Each change waited for it for ten seconds, as for one that counts.
+#[tokio::test]
+async fn a_member_that_joins_and_takes_no_change_is_not_waited_for_and_joins_anew() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.manager.take_out(3);
+    bench.write(0, 2).await;
+    bench.wait_long(1).await;
+    bench.net.silent.lock().insert(3);
+    bench.manager.let_join(3);
+    // Much sooner than the hour that it would wait for an answer.
+    let written = tokio::time::timeout(Duration::from_secs(60), bench.write(0, 3));
+    written.await.expect("it does not count yet");
+    let joins = || !bench.manager.map.lock().groups[0].joining.is_empty();
+    bench.until(async || (!joins()).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2], "it was reported as failed");
+    bench.net.silent.lock().clear();
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    assert_eq!(bench.read(3, 0).await, 3);
+}
+
 #[tokio::test]
 async fn a_member_that_is_not_in_sync_answers_nobody() {
     let bench = Bench::start().await;

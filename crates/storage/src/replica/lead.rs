@@ -272,7 +272,8 @@ impl Replica {
             Err(error) => {
                 drop(gate);
                 if !is_refusal(&message.op, &error) {
-                    Box::pin(self.level(&numbered, &touched)).await?;
+                    let level = Box::pin(self.level(&numbered, &touched)).await;
+                    level.inspect_err(|_| self.leave_failed(&numbered))?;
                 }
                 self.settle(&numbered);
                 // Without us the others may do it.
@@ -306,6 +307,14 @@ impl Replica {
         let entry = self.entry(area, attempt, epoch);
         state.unsettled.insert((since, number), entry);
         Ok(Numbered { reign: since, number })
+    }
+
+    /// What a change that has failed here has left is for the next primary to make equal, and to say so: nothing is being applied any more.
+    fn leave_failed(&self, numbered: &Numbered) {
+        let mut state = self.state.lock();
+        if let Some(entry) = state.unsettled.get_mut(&(numbered.reign, numbered.number)) {
+            entry.stage = Stage::Failed;
+        }
     }
 
     /// A change is everywhere, or nowhere.

@@ -156,3 +156,28 @@ async fn a_member_that_fails_for_a_moment_while_it_is_made_equal_stays() {
         assert_eq!(bench.read(member, 1).await, 2, "at {member}");
     }
 }
+
+/// It counted as being applied there for ever: nobody who asked the former primary could read there any more.
+#[tokio::test]
+async fn what_a_failed_change_has_left_is_read_again_at_a_primary_that_lost_the_lead_meanwhile() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.hold_sums_of(0);
+    let failing = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.fail_behind(1, 2).await }
+    });
+    bench.until_sums_are_asked_for().await;
+    bench.manager.take_out(1);
+    failing.await.unwrap().unwrap_err();
+    bench.let_sums_go();
+    bench.write(5, 4).await;
+    // It comes back, and does not lead.
+    bench.manager.decide(|group| {
+        group.members = vec![2, 3, 1];
+        group.joining.push(1);
+    });
+    bench.until_in_sync(&[2, 3, 1]).await;
+    assert_eq!((bench.read(1, 1).await, bench.read(1, 5).await), (0, 4));
+    assert_eq!(bench.read(2, 1).await, 0, "others never had it");
+}

@@ -211,7 +211,7 @@ impl Replica {
 
     /// Which primary vouches for what it acknowledged early, until that is synced: 0 if nobody leads.
     pub fn vouching(&self) -> u64 {
-        self.state.lock().reign.as_ref().map_or(0, |reign| reign.since)
+        self.state.lock().reign.as_ref().map_or(0, |reign| reign.vouches)
     }
 
     pub(super) fn over(&self) -> Error {

@@ -241,6 +241,8 @@ enum Stage {
 struct Reign {
     /// The epoch in which it began: its name.
     since: u64,
+    /// The name of the first one since which nobody else was ready to lead: what was acknowledged early in any of these is here still.
+    vouches: u64,
     view: View,
     /// What was unsettled when it began is equal everywhere.
     ready: bool,
@@ -293,6 +295,7 @@ impl Reign {
     fn new(view: View) -> Self {
         Self {
             since: view.epoch,
+            vouches: view.epoch,
             view,
             ready: false,
             recovering: false,
@@ -302,6 +305,13 @@ impl Reign {
             early: BTreeSet::new(),
             told: 0,
             joiners: HashMap::new(),
+        }
+    }
+
+    /// Something that was here when it began is lost: it may have been acknowledged early.
+    fn vouch_anew(&mut self) {
+        if !self.ready {
+            self.vouches = self.since;
         }
     }
 
@@ -441,7 +451,15 @@ impl Replica {
                 reign.joiners.clear();
                 reign.told = 0;
             }
-            reign => *reign = leads.then(|| Reign::new(view.clone())),
+            // Who led in those that we have missed is ready only with our answer, which we give in an epoch that we have
+            // adopted, or without us: then we are in sync again only by what we answer as one that joins.
+            reign => {
+                let vouches = reign.as_ref().map(|reign| reign.vouches);
+                *reign = leads.then(|| {
+                    let anew = Reign::new(view.clone());
+                    Reign { vouches: vouches.unwrap_or(anew.vouches), ..anew }
+                });
+            }
         }
         drop(state);
         self.progress.notify_waiters();

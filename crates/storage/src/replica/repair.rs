@@ -10,7 +10,7 @@ use super::holes::hole_of;
 use super::met::{REPAIR_WAIT, Tries};
 use super::ranges::Area;
 use super::tale::Tale;
-use super::{Message, Replica, View};
+use super::{Message, Reign, Replica, View};
 use bytes::{Bytes, BytesMut};
 use metrics::counter;
 use std::collections::{BTreeMap, BTreeSet};
@@ -224,6 +224,7 @@ impl Replica {
                 patient.outcome.lost.push(block);
                 return Ok(());
             };
+            self.state.lock().reign.iter_mut().for_each(Reign::vouch_anew);
             self.change_own(reign, hole_of(chunk, block), Bytes::new()).await?;
             (from, None)
         };
@@ -392,10 +393,11 @@ impl Replica {
     }
 
     /// What we had of a block is gone, and an older one takes its place: requests that were not
-    /// everywhere are not remembered as made by it.
+    /// everywhere are not remembered as made by it, and who was told of one early learns of that.
     pub(super) fn forget_requests(&self, chunk: ChunkId, block: u32) {
         let area = Area::of_block(chunk, block);
         let mut state = self.state.lock();
+        state.reign.iter_mut().for_each(Reign::vouch_anew);
         let touched = state.unsettled.values_mut().filter(|entry| entry.area.overlaps(&area));
         touched.for_each(|entry| entry.attempt = None);
     }

@@ -39,7 +39,7 @@ impl Bench {
     }
 
     /// Damages the blocks that are filled with a byte; there must be some.
-    fn damage_filled(&self, member: u32, fill: u8) {
+    pub(super) fn damage_filled(&self, member: u32, fill: u8) {
         assert!(self.damage(member, |block| block.iter().all(|byte| *byte == fill)) > 0);
     }
 

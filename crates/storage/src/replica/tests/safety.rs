@@ -110,6 +110,57 @@ async fn a_primary_that_dies_with_what_it_acknowledged_alone_is_noticed() {
     assert_eq!(after, vouches, "the same primary in its next epoch");
 }
 
+impl Bench {
+    /// What a primary has acknowledged alone, and no other member has; who vouches for it.
+    async fn lone_write(&self) -> u64 {
+        self.write(0, 1).await;
+        self.cut(1, 2);
+        self.cut(1, 3);
+        self.write_early(1, 2).await
+    }
+}
+
+/// It has everything still, and makes it the same everywhere; but whoever had written was told of a loss.
+#[tokio::test]
+async fn a_primary_that_misses_an_epoch_vouches_for_what_it_acknowledged_alone_before() {
+    let bench = Bench::start().await;
+    let vouched = bench.lone_write().await;
+    // Two at once.
+    bench.manager.decide(|group| group.epoch += 1);
+    bench.net.cut.lock().clear();
+    let vouches = bench.until(async || bench.sync_early(1).await.ok()).await;
+    assert_eq!(vouches, vouched);
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 0).await, 2);
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_leads_again_after_another_one_vouches_for_nothing_of_before() {
+    let bench = Bench::start().await;
+    let vouched = bench.lone_write().await;
+    bench.manager.decide(|group| group.in_sync = vec![2, 1, 3]);
+    bench.net.cut.lock().clear();
+    assert_eq!(bench.read(2, 0).await, 1, "it has nothing of that");
+    bench.manager.decide(|group| group.in_sync = vec![1, 2, 3]);
+    let vouches = bench.until(async || bench.sync_early(1).await.ok()).await;
+    assert_ne!(vouches, vouched);
+    assert_eq!(bench.read(1, 0).await, 1);
+}
+
+/// When it makes all equal it cannot read its own, and what others have is older.
+#[tokio::test]
+async fn a_primary_that_misses_an_epoch_and_has_damage_vouches_for_nothing_of_before() {
+    let bench = Bench::start().await;
+    let vouched = bench.lone_write().await;
+    bench.damage_filled(1, 2);
+    bench.manager.decide(|group| group.epoch += 1);
+    bench.net.cut.lock().clear();
+    let vouches = bench.until(async || bench.sync_early(1).await.ok()).await;
+    assert_ne!(vouches, vouched);
+    assert_eq!(bench.read(1, 0).await, 1);
+}
+
 /// Not each change alone: what so many early ones leave behind is bounded.
 #[tokio::test]
 async fn early_acknowledgements_are_bounded() {

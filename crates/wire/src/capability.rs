@@ -18,9 +18,9 @@ const MAC_BYTES: usize = blake3::OUT_LEN;
 /// Length of an encoded capability.
 pub const CAPABILITY_BYTES: usize = size_of::<Record>() + MAC_BYTES;
 
-/// How long a server's own capability holds: as long as those of clients, because it is another
+/// How long a metadata server's own capability holds: as long as those of clients, because it is another
 /// server whose clock says when that is over.
-const OWN_MS: u64 = 24 * 3_600_000;
+const REIGN_MS: u64 = 24 * 3_600_000;
 
 /// In a session's number: it is no client's, but that of the metadata server that has served the volume since the epoch in
 /// the other bits.
@@ -149,26 +149,28 @@ impl CapabilityKey {
         out.into()
     }
 
-    /// What a server shows to another in its own name, at this moment: every right to a file, or (0) to
-    /// every file of a volume, for as long as a call takes.
-    pub fn mint_own(&self, volume: VolumeId, ino: Ino, now_unix_ms: u64) -> Bytes {
-        self.mint_as(SessionId(0), volume, ino, now_unix_ms)
+    /// What a server shows to another in its own name: every right to a file, or (0) to every file of a
+    /// volume. It has no end: the other server's clock would say when that is, and one that is set wrong
+    /// would refuse all that is sent to a copy there.
+    pub fn mint_own(&self, volume: VolumeId, ino: Ino) -> Bytes {
+        self.mint_as(SessionId(0), volume, ino, u64::MAX)
     }
 
-    /// The same of a metadata server that has served the volume since this epoch: it holds until the map names
-    /// another one.
+    /// The same of a metadata server that has served the volume since this epoch, at this moment: it holds until the
+    /// map names another one, and for as long as a call takes.
     pub fn mint_reign(&self, since: Epoch, volume: VolumeId, ino: Ino, now_unix_ms: u64) -> Bytes {
-        self.mint_as(reign(since), volume, ino, now_unix_ms)
+        self.mint_as(reign(since), volume, ino, now_unix_ms.saturating_add(REIGN_MS))
     }
 
-    fn mint_as(&self, session: SessionId, volume: VolumeId, ino: Ino, now_unix_ms: u64) -> Bytes {
-        self.mint(&Capability {
-            volume,
-            ino,
-            rights: Rights::READ_WRITE,
-            session,
-            expires_unix_ms: now_unix_ms.saturating_add(OWN_MS),
-        })
+    fn mint_as(
+        &self,
+        session: SessionId,
+        volume: VolumeId,
+        ino: Ino,
+        expires_unix_ms: u64,
+    ) -> Bytes {
+        let rights = Rights::READ_WRITE;
+        self.mint(&Capability { volume, ino, rights, session, expires_unix_ms })
     }
 
     /// Checks the MAC (in constant time) and the expiry of an encoded capability.
@@ -202,9 +204,9 @@ impl CapabilityKey {
 }
 
 /// Why a capability is refused that was over so long ago. Whoever opens a file again gets one that holds a day, as a
-/// server makes its own for every call: if that is refused, two clocks differ.
+/// metadata server makes its own for every call: if that is refused, two clocks differ.
 fn expired(since_ms: u64) -> String {
-    let apart_min = (OWN_MS + since_ms) / 60_000;
+    let apart_min = (REIGN_MS + since_ms) / 60_000;
     let (hours, minutes) = (apart_min / 60, apart_min % 60);
     format!(
         "expired {} s ago by the clock of the server that refuses it; if it was made just now, that clock is {hours} h \
@@ -250,15 +252,27 @@ mod tests {
         assert!(words.contains("timedatectl") && words.contains("chronyc tracking"), "{words}");
     }
 
+    /// Each write to a copy whose server's clock was more than a day ahead was refused, and waited for it for ever.
     #[test]
-    fn servers_whose_clocks_differ_by_hours_believe_each_other() {
+    fn servers_believe_each_other_whatever_their_clocks_say() {
+        let key = CapabilityKey::new([7; 32]);
+        let own = key.mint_own(VolumeId(3), Ino(4));
+        for other in [0, 1_800_000_000_000, u64::MAX - 1] {
+            let held = key.verify(&own, other).unwrap();
+            assert!(held.covers(VolumeId(3), Ino(4), Rights::READ_WRITE));
+        }
+    }
+
+    #[test]
+    fn a_metadata_server_is_believed_where_clocks_differ_by_hours() {
         let key = CapabilityKey::new([7; 32]);
         let now = 1_800_000_000_000;
-        let own = key.mint_own(VolumeId(3), Ino(4), now);
+        let own = key.mint_reign(Epoch(5), VolumeId(3), Ino(4), now);
         for other in [now - 20 * 3_600_000, now, now + 20 * 3_600_000] {
             let held = key.verify(&own, other).unwrap();
             assert!(held.covers(VolumeId(3), Ino(4), Rights::READ_WRITE));
         }
+        key.verify(&own, now + REIGN_MS).unwrap_err();
     }
 
     #[test]

@@ -91,7 +91,7 @@ async fn ask(
     let request = StorageRequest {
         target,
         group: group.0,
-        capability: core.key.mint_own(volume, Ino(0), core.wall_ms()),
+        capability: core.key.mint_own(volume, Ino(0)),
         op: Some(op),
         ..StorageRequest::default()
     };

@@ -499,7 +499,7 @@ impl Replica {
             target: member.0,
             group: self.group.0,
             epoch,
-            capability: self.common.key.mint_own(volume, ino, self.common.wall_ms()),
+            capability: self.common.key.mint_own(volume, ino),
             attempt: message.attempt,
             forward: Some(forward),
             op: Some(message.op.clone()),

@@ -311,16 +311,24 @@ fn as_absent(error: Error) -> Error {
 
 /// True for errors of one member that another need not have.
 fn is_worth_another(kind: ErrorKind) -> bool {
-    use ErrorKind::{Corrupt, Io, NotCurrent, Poisoned, StaleMap, TimedOut, Unavailable};
-    matches!(kind, Corrupt | Io | NotCurrent | Poisoned | StaleMap | TimedOut | Unavailable)
+    use ErrorKind::{
+        BadCapability, Corrupt, Io, NotCurrent, Poisoned, StaleMap, TimedOut, Unavailable,
+    };
+    matches!(
+        kind,
+        // By its clock it may be over, and by that of another not.
+        BadCapability | Corrupt | Io | NotCurrent | Poisoned | StaleMap | TimedOut | Unavailable
+    )
 }
 
 /// How much is to be hoped for after an error: waiting for a member that cannot answer now is better than believing another's
-/// bad news, and one that lives can answer sooner than one that is away.
+/// bad news, and one that lives can answer sooner than one that is away. A capability that one refuses is renewed, unless another
+/// has taken it.
 fn hope(error: &Error) -> u8 {
     match error.kind {
-        ErrorKind::StaleMap => 3,
-        ErrorKind::NotCurrent => 2,
+        ErrorKind::StaleMap => 4,
+        ErrorKind::NotCurrent => 3,
+        ErrorKind::BadCapability => 2,
         _ => u8::from(error.advice() == Advice::Retry),
     }
 }

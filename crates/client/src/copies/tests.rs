@@ -239,7 +239,9 @@ async fn a_sync_goes_on_with_the_next_primary() {
 
 #[tokio::test(start_paused = true)]
 async fn a_member_that_cannot_answer_is_replaced_at_once() {
-    for kind in [ErrorKind::NotCurrent, ErrorKind::Unavailable, ErrorKind::Io] {
+    // A capability is over by the clock of one only.
+    let refused = ErrorKind::BadCapability;
+    for kind in [ErrorKind::NotCurrent, ErrorKind::Unavailable, ErrorKind::Io, refused] {
         let (fake, volume, file) = written(1).await;
         let (first, second) = order(&fake, &volume, &file).await;
         fake.pairs.set(first, Mood::Says(kind));
@@ -251,6 +253,21 @@ async fn a_member_that_cannot_answer_is_replaced_at_once() {
         let expected =
             if kind == ErrorKind::NotCurrent { vec![first, second] } else { vec![second] };
         assert_eq!(again, expected, "{kind:?}");
+    }
+}
+
+/// Who refuses it has looked at it, and who is away has not.
+#[tokio::test(start_paused = true)]
+async fn a_capability_that_one_member_refuses_is_renewed_where_the_other_is_away() {
+    for refuses in [0, 1] {
+        let (fake, volume, file) = written(1).await;
+        fake.pairs.set(refuses, Mood::Says(ErrorKind::BadCapability));
+        fake.pairs.set(1 - refuses, Mood::Says(ErrorKind::Unavailable));
+        fake.take_log();
+        let reading = tokio::spawn(async move { volume.read(&file, 0, 10).await });
+        sleep(seconds(1)).await;
+        assert!(fake.take_log().iter().any(|line| line.starts_with("open")));
+        reading.abort();
     }
 }
 

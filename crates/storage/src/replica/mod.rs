@@ -60,6 +60,7 @@ use met::{Met, Repairs};
 use parking_lot::Mutex;
 use ranges::{Area, Ranges};
 use short::Short;
+use spread::Missing;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -258,6 +259,8 @@ struct Reign {
     /// Up to where the members were told that changes are settled.
     told: u64,
     joiners: HashMap<TargetId, Joiner>,
+    /// Members that count and take no change.
+    missing: HashMap<TargetId, Missing>,
 }
 
 /// A joining member, in the present epoch.
@@ -305,6 +308,7 @@ impl Reign {
             early: BTreeSet::new(),
             told: 0,
             joiners: HashMap::new(),
+            missing: HashMap::new(),
         }
     }
 
@@ -449,6 +453,7 @@ impl Replica {
             Some(reign) if leads && !bound && view.epoch == before + 1 => {
                 reign.view = view.clone();
                 reign.joiners.clear();
+                reign.missing.clear();
                 reign.told = 0;
             }
             // Who led in those that we have missed is ready only with our answer, which we give in an epoch that we have

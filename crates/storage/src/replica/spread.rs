@@ -4,7 +4,7 @@ use super::errand::Errand;
 use super::failing::takes_out;
 use super::lead::{Numbered, PAUSE_FIRST, PAUSE_MAX};
 use super::resync::Report;
-use super::{Message, Replica};
+use super::{Message, Reign, Replica};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::collections::HashMap;
@@ -19,6 +19,18 @@ use tokio::time::{Instant, timeout_at};
 const MENDS_MAX: u32 = 16;
 /// How much longer than members that count one is waited for that does not count yet. Where all are slow it is not left behind.
 const JOINING_WAIT: Duration = Duration::from_secs(1);
+/// Who takes no change for so long is named: one that is dead is taken out in about as long.
+const LASTING: Duration = Duration::from_secs(3);
+/// What was missed so long ago has nothing to do with what is missed now: a sync that waits for it is tried more often.
+const FORGOTTEN: Duration = Duration::from_secs(100);
+
+/// A member that takes no change.
+pub(super) struct Missing {
+    since: Duration,
+    last: Duration,
+    /// It was named.
+    is_told: bool,
+}
 
 impl Replica {
     /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
@@ -39,7 +51,10 @@ impl Replica {
             let words = (message, hasty.as_ref().unwrap_or(message));
             for (member, answer) in self.forward_to(missing, epoch, forward, words).await {
                 match answer {
-                    Ok(done) => drop(have.insert(member, done.durable)),
+                    Ok(done) => {
+                        self.state.lock().reign.iter_mut().for_each(|reign| reign.heard(member));
+                        have.insert(member, done.durable);
+                    }
                     Err(error) if error.kind == ErrorKind::Corrupt => {
                         let errand = Errand { reign: numbered.reign, epoch, member };
                         self.mend_or_miss(errand, message, &error, &mut mends).await;
@@ -153,7 +168,8 @@ impl Replica {
 
     /// A member has not taken a change.
     pub(super) async fn missed(&self, epoch: u64, member: TargetId, error: &Error) {
-        let (counts, in_sync) = {
+        let now = self.common.clock.monotonic();
+        let (counts, in_sync, missing) = {
             let mut state = self.state.lock();
             let Some(reign) = state.reign.as_mut().filter(|r| r.view.epoch == epoch) else {
                 return;
@@ -164,9 +180,18 @@ impl Replica {
                 joiner.failed = true;
                 joiner.reason = error.to_string();
             }
-            (!joining, reign.view.in_sync.contains(&member))
+            let missing = if joining { None } else { reign.misses(member, now) };
+            (!joining, reign.view.in_sync.contains(&member), missing)
         };
         tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
+        if let Some(missing) = missing {
+            // If the manager hears it, nobody else will say why everything waits.
+            tracing::warn!(
+                "group {}: writes wait for target {member}, which has taken none for {} s: {error}",
+                self.group,
+                missing.as_secs()
+            );
+        }
         // Who is in sync and meets damage may answer readers, until that lasts and it takes itself out. Any other one answers nobody.
         let is_damaged = !in_sync && error.kind == ErrorKind::Corrupt;
         if counts && (takes_out(error) || is_damaged) {
@@ -191,5 +216,47 @@ impl Replica {
             false => said.try_fold(true, |all, durable| Some(all & durable?)),
         };
         Ok(durable.filter(|_| reign.view.epoch == epoch))
+    }
+}
+
+impl Reign {
+    /// A member that counts has missed a change. For how long it has taken none, if that lasts and was not told yet.
+    fn misses(&mut self, member: TargetId, now: Duration) -> Option<Duration> {
+        let anew = || Missing { since: now, last: now, is_told: false };
+        let missing = self.missing.entry(member).or_insert_with(anew);
+        if now >= missing.last + FORGOTTEN {
+            *missing = anew();
+        }
+        missing.last = now;
+        let lasts = now.saturating_sub(missing.since);
+        (lasts >= LASTING && !std::mem::replace(&mut missing.is_told, true)).then_some(lasts)
+    }
+
+    /// It has taken one.
+    fn heard(&mut self, member: TargetId) {
+        self.missing.remove(&member);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::View;
+
+    /// The manager heard it, so it was waited for without end, and the log said nothing of that.
+    #[test]
+    fn a_member_that_takes_no_change_for_long_is_named_once_until_it_takes_one() {
+        let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
+        let second = Duration::from_secs;
+        let named = |reign: &mut Reign, seconds: std::ops::Range<u64>| {
+            seconds.filter_map(|at| reign.misses(member, second(at))).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&mut reign, 10..60), [LASTING]);
+        assert_eq!(reign.misses(TargetId(2), second(60)), None, "it is another one");
+        reign.heard(member);
+        assert!(named(&mut reign, 60..63).is_empty(), "it may pass");
+        assert_eq!(named(&mut reign, 63..90), [LASTING]);
+        // Nobody has tried since.
+        assert!(named(&mut reign, 500..503).is_empty());
     }
 }

@@ -23,8 +23,9 @@ const LEFT_AGE_MAX: Duration = Duration::from_secs(10);
 /// Which groups hold data that nobody has made durable yet.
 #[derive(Clone, Default)]
 pub(crate) struct Unsynced {
-    /// Others may have written before: every group of the file.
-    pub(crate) all: bool,
+    /// Others may have written, in whatever group of the file: the mark of when that was noted last; 0: a sync of all groups
+    /// has covered it.
+    others: u64,
     /// Groups written by this mount since the last sync. Who syncs them has the same map, until something is written.
     groups: Marks,
     marks: u64,
@@ -43,9 +44,31 @@ pub(crate) struct Acknowledged {
 pub(crate) type Marks = Arc<BTreeMap<GroupId, Acknowledged>>;
 
 impl Unsynced {
-    /// `left`: what is known of the file from when it was open before.
-    pub(crate) fn new(all: bool, left: Option<Unsynced>) -> Self {
-        Self { all, ..left.unwrap_or_default() }
+    /// `others`: they may have written before. `left`: what is known of the file from when it was open before.
+    pub(crate) fn new(others: bool, left: Option<Unsynced>) -> Self {
+        let mut unsynced = left.unwrap_or_default();
+        if others {
+            unsynced.others_wrote();
+        }
+        unsynced
+    }
+
+    /// Others have written, or may have: the next sync asks every group of the file.
+    pub(crate) fn others_wrote(&mut self) {
+        self.marks += 1;
+        self.others = self.marks;
+    }
+
+    /// When that was noted last; 0: nothing of others is to be synced.
+    pub(crate) fn others(&self) -> u64 {
+        self.others
+    }
+
+    /// A sync of all groups is done that began when this had been noted. What was noted meanwhile stays.
+    pub(crate) fn forget_others(&mut self, noted: u64) {
+        if self.others == noted {
+            self.others = 0;
+        }
     }
 
     /// A write to a group has been answered, from `boot` if the target says. True: an earlier one,
@@ -291,6 +314,20 @@ mod tests {
         assert!(!unsynced.add(GROUP, A));
         unsynced.forget(GROUP, &marks[&GROUP]);
         assert!(sync(&mut unsynced, B));
+    }
+
+    #[test]
+    fn what_others_write_during_a_sync_stays_for_the_next_one() {
+        let mut unsynced = Unsynced::new(true, None);
+        let noted = unsynced.others();
+        assert_ne!(noted, 0);
+        unsynced.others_wrote();
+        unsynced.forget_others(noted);
+        let noted = unsynced.others();
+        assert_ne!(noted, 0);
+        unsynced.forget_others(noted);
+        assert_eq!(unsynced.others(), 0);
+        assert_eq!(Unsynced::new(false, None).others(), 0);
     }
 
     #[test]

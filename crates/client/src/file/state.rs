@@ -319,6 +319,11 @@ impl Core {
             self.ahead.clear();
             self.inline_stale = true;
         }
+        if others {
+            // What they have written a sync covers as well. Not what is foreign only because nobody can tell any more whose
+            // the contents were: then each sync would ask all groups.
+            self.unsynced.others_wrote();
+        }
         if others || foreign {
             self.kept.clear();
             self.stale_pages |= attr.consistency() == Consistency::Parallel;

@@ -195,7 +195,7 @@ impl Volume {
         let settles = !core.shared && core.attr.consistency() == Consistency::Strict;
         let alone = !core.is_inline()
             && core.is_unsent()
-            && !core.unsynced.all
+            && core.unsynced.others() == 0
             && (occupied, drop_setid) == (0, false)
             && (core.attr.nlink > 0 && end <= core.attr.length && end <= core.length)
             && settles
@@ -221,18 +221,19 @@ impl Volume {
     /// Makes durable what targets have acknowledged for a file. What turns out to be lost is kept for
     /// the handles to report.
     pub(crate) async fn sync_targets(&self, file: &FileState) -> Result<()> {
-        if file.core().unsynced.all {
+        if file.core().unsynced.others() != 0 {
             self.learn_place(file).await?;
         }
-        let unsynced = {
+        let (unsynced, others) = {
             let core = file.core();
             if core.is_inline() {
                 return Ok(());
             }
-            match core.unsynced.all {
-                true => core.unsynced.marks(core.placement()?.slots()),
-                false => core.unsynced.marks(&[]),
-            }
+            let marks = match core.unsynced.others() {
+                0 => core.unsynced.marks(&[]),
+                _ => core.unsynced.marks(core.placement()?.slots()),
+            };
+            (marks, core.unsynced.others())
         };
         let reference = FileRef { volume: self.home(file.ino()).0, ino: file.ino().0 };
         let syncs = unsynced.iter().map(|(&group, held)| async move {
@@ -246,7 +247,7 @@ impl Volume {
         let mut core = file.core();
         core.synced_in_vain.note(now, synced.as_ref().err());
         match &synced {
-            Ok(_) => core.unsynced.all = false,
+            Ok(_) => core.unsynced.forget_others(others),
             // Nobody knows what will be left of it.
             Err(_) => core.kept.clear(),
         }

@@ -2,6 +2,7 @@
 
 use super::deferred::mounts;
 use super::*;
+use crate::testing::TARGETS;
 
 /// A file of one chunk that is synced, on a mount to which it is leased.
 async fn synced() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
@@ -55,6 +56,33 @@ async fn the_time_is_told_while_the_bytes_are_on_their_way_only_where_others_wai
         }
         assert!(file.state.is_idle());
         assert_eq!(read(&volume, &file, at, 4096).await, pattern(9, 4096));
+    }
+}
+
+/// No target was asked once the file had been synced here: what was read of the other mount, and synced, went with the power.
+#[tokio::test]
+async fn an_fsync_covers_what_another_mount_has_written_since_the_last_one() {
+    for by_opening in [false, true] {
+        let (fake, one, file, two) = two_mounts(4 * CHUNK as usize).await;
+        let ino = file.ino();
+        let theirs = open(&two, ino, OpenFlags::READ_WRITE).await;
+        write(&two, &theirs, 0, pattern(2, 20_000)).await;
+        two.release(&theirs).await.unwrap();
+        if by_opening {
+            open(&one, ino, OpenFlags::READ).await;
+        } else {
+            one.fetch_attr(ino, false).await.unwrap();
+        }
+        let synced = async || {
+            fake.take_log();
+            one.fsync(&file, false).await.unwrap();
+            count(&fake.take_log(), "sync target")
+        };
+        assert_eq!(synced().await, TARGETS as usize);
+        assert_eq!(synced().await, 0, "nobody has written since");
+        write(&one, &file, 0, pattern(3, 4096)).await;
+        assert!(synced().await <= 1, "it is ours");
+        assert_eq!(synced().await, 0, "so is what was told of it");
     }
 }
 

@@ -142,34 +142,42 @@ impl Volume {
         data: Bytes,
     ) -> Result<Option<(Written, bool)>> {
         let len = data.len() as u64;
+        let locked = matches!(at, At::LockedEnd);
         let part = data.slice(..data.len().min(PART_BYTES_MAX));
-        let part = self.write_part(file, life, at, part).await?;
+        let part = self.write_part(file, life, (at, locked), part).await?;
         let Some((first, mut held)) = part else { return Ok(None) };
         let mut done = data.len().min(PART_BYTES_MAX);
         while done < data.len() {
             let part = data.slice(done..data.len().min(done + PART_BYTES_MAX));
             let part_len = part.len();
             let next = At::Offset(first + done as u64);
-            let part = self.write_part(file, life, next, part).await?;
+            let part = self.write_part(file, life, (next, locked), part).await?;
             held &= part.is_some_and(|(_, held)| held);
             done += part_len;
         }
         Ok(Some((Written { offset: first, len }, held)))
     }
 
-    /// What began in one life of the file is not taken in the next: somebody else may have its locks.
+    /// What began in one life of the file is not taken in the next: somebody else may have its locks. `locked`: the file's end
+    /// is.
     async fn write_part(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,
         life: Life<'_>,
-        at: At,
+        (at, locked): (At, bool),
         data: Bytes,
     ) -> Result<Option<(u64, bool)>> {
         if data.is_empty() {
             let length = file.state.core().length;
             return Ok(Some((if let At::Offset(offset) = at { offset } else { length }, true)));
         }
-        let mut room = Some(self.room_for(data.len()).await);
+        // Other mounts wait for the end as long: what goes there is taken without room, where there is none. It is sent before
+        // its caller, who keeps the bytes until then, is answered.
+        let hurries = locked && file.state.core().shared;
+        let mut room = Some(match hurries {
+            true => self.memory().try_dirty(data.len()),
+            false => self.room_for(data.len()).await,
+        });
         let (state, mut claims, mut once) = (&file.state, 0, false);
         loop {
             let progress = state.progress.notified();

@@ -178,6 +178,47 @@ async fn an_append_whose_caller_goes_away_is_told_before_the_end_is_given_back()
     assert_eq!(fake.server_length(file.ino()), 15);
 }
 
+/// All other mounts that append waited with it until targets had answered what was written here to other files.
+#[tokio::test]
+async fn who_has_the_end_locked_does_not_wait_for_memory() {
+    for len in [5, 9 << 20] {
+        let fake = Arc::new(Fake::default());
+        // What waits at the gate is not given up.
+        let patient = VolumeOptions { operation_wait_ms: 600_000, ..options() };
+        let volume = fake.volume(patient).await;
+        let large = create(&volume, "large").await;
+        let file = appendable(&fake, &volume).await;
+        let gate = fake.gate.write().await;
+        fake.fail("lock", ErrorKind::WouldBlock);
+        let lock_gate = fake.lock_gate.write().await;
+        fake.take_log();
+        let write = |file: &Arc<OpenFile>, at, len| {
+            let (volume, file) = (volume.clone(), file.clone());
+            tokio::spawn(async move { volume.write(&file, at, pattern(2, len)).await })
+        };
+        let appended = write(&file, 0, len);
+        until_logged(&fake, "lock").await;
+        // All that there is, and somebody in line.
+        let others = (0..3).map(|nth| write(&large, nth * (8 << 20), 8 << 20));
+        let others: Vec<_> = others.collect();
+        while volume.memory().dirty_bytes() < 16 << 20 {
+            tokio::task::yield_now().await;
+        }
+        drop(lock_gate);
+        while file.attr().length < 10 + len as u64 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(gate);
+        assert_eq!(appended.await.unwrap().unwrap().offset, 10);
+        for other in others {
+            other.await.unwrap().unwrap();
+        }
+        volume.flush(&large).await.unwrap();
+        assert_eq!(volume.memory().dirty_bytes(), 0, "all room is given back");
+        assert_eq!(read(&volume, &file, 10, 5).await, pattern(2, len)[..5]);
+    }
+}
+
 /// The parts of a long one once were sent where the first had put them, over what was appended meanwhile.
 #[tokio::test]
 async fn a_long_append_is_not_torn_by_a_short_one() {

@@ -41,6 +41,8 @@ pub(crate) struct Fake {
     pub(crate) gate: tokio::sync::RwLock<()>,
     /// The same for what is published.
     pub(crate) publish_gate: tokio::sync::RwLock<()>,
+    /// A publish waits here when it is done, before it is answered.
+    pub(crate) published_gate: tokio::sync::RwLock<()>,
     /// The same for opens.
     pub(crate) open_gate: tokio::sync::RwLock<()>,
     /// An open waits here when it is done, before it is answered.
@@ -297,10 +299,13 @@ impl MetaService for FakeMeta {
             // There is nothing to recall.
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        let opens = matches!(op, MetaOp::Open(_));
+        let (opens, publishes) = (matches!(op, MetaOp::Open(_)), matches!(op, MetaOp::Publish(_)));
         let answer = self.0.state.lock().answer(&request, op, &line)?;
         if opens {
             let _gate = self.0.opened_gate.read().await;
+        }
+        if publishes {
+            let _gate = self.0.published_gate.read().await;
         }
         Ok(MetaReply { answer: Some(answer), fenced: 0 })
     }

@@ -181,6 +181,32 @@ async fn a_length_that_grows_while_another_is_told_is_kept() {
     assert_eq!(fake.server_length(file.ino()), 2 * CHUNK);
 }
 
+/// A later write that ended before was taken for told with the earlier one. When another mount had cut the file in between,
+/// nobody told where it ended, and what it had written was behind the file's end.
+#[tokio::test]
+async fn the_end_of_a_write_is_told_that_is_acknowledged_while_a_longer_one_is_told() {
+    let (fake, one, file, two) = two_mounts(CHUNK as usize).await;
+    let (cred, ino) = (Credentials::root(), file.ino());
+    write(&one, &file, CHUNK, pattern(2, CHUNK as usize)).await;
+    one.drain(&file.state).await;
+    let gate = fake.published_gate.write().await;
+    {
+        let told = one.publish(&file.state, Tell::Lazily);
+        futures::pin_mut!(told);
+        while fake.server_length(ino) < 2 * CHUNK {
+            assert!(futures::poll!(told.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        two.setattr(&cred, ino, length(0), None).await.unwrap();
+        write(&one, &file, 0, pattern(3, 20_000)).await;
+        one.drain(&file.state).await;
+        drop(gate);
+        assert!(told.await.unwrap());
+    }
+    one.flush(&file).await.unwrap();
+    assert_eq!(fake.server_length(ino), 20_000);
+}
+
 /// Writers wait when too much is unsent, and go on as targets answer.
 #[tokio::test]
 async fn unsent_data_is_bounded() {

@@ -2,7 +2,7 @@
 
 use super::Life;
 use super::open::{OpenFile, TellBy};
-use super::state::{Body, FileState};
+use super::state::{Body, FileState, Unpublished};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
@@ -24,6 +24,24 @@ pub(crate) enum Tell {
     Durably,
     /// The same; and it is told the time of the newest bytes, although they are on their way still.
     WithTheBytes,
+}
+
+impl Unpublished {
+    /// End of what the metadata server may not know of.
+    pub(super) fn end(&self) -> u64 {
+        self.acknowledged.max(self.telling)
+    }
+
+    /// It is told now of what was acknowledged, and of what it was told in vain: where that ends.
+    fn begin_telling(&mut self) -> u64 {
+        (self.telling, self.acknowledged) = (self.end(), 0);
+        self.telling
+    }
+
+    /// It has set the length after all that.
+    pub(super) fn forget_end(&mut self) {
+        (self.telling, self.acknowledged) = (0, 0);
+    }
 }
 
 impl Volume {
@@ -196,10 +214,11 @@ impl Volume {
     /// knows all. The caller holds the file's order.
     pub(crate) async fn publish(&self, file: &Arc<FileState>, how: Tell) -> Result<bool> {
         let (publish, mtime, life) = {
-            let core = file.core();
+            let mut core = file.core();
             if !core.is_unpublished() {
                 return Ok(false);
             }
+            let length_min = core.unpublished.begin_telling();
             let unpublished = &core.unpublished;
             // While bytes are on their way, who opens the file sees old ones: the time of the new
             // ones is not told before they are there.
@@ -208,12 +227,12 @@ impl Volume {
             let early = core.is_unsent() && !waited_for;
             let told = unpublished.mtime.map(|time| if early { time.before() } else { time });
             // The server counts nothing behind the end that it knows, where bytes lie that are on their way.
-            let end = unpublished.acknowledged.max(core.attr.length).next_multiple_of(4096);
+            let end = length_min.max(core.attr.length).next_multiple_of(4096);
             let counted = i64::try_from(end.saturating_sub(core.attr.occupied)).unwrap_or(i64::MAX);
             let most = if core.is_unsent() { counted } else { i64::MAX };
             let publish = meta::Publish {
                 ino: file.ino().0,
-                length_min: unpublished.acknowledged,
+                length_min,
                 mtime: told.map(Into::into),
                 sync: how != Tell::Lazily,
                 occupied_delta: unpublished.occupied.min(most),
@@ -257,13 +276,12 @@ impl Volume {
         let unsent = core.is_unsent();
         let unpublished = &mut core.unpublished;
         unpublished.occupied -= occupied;
-        if unpublished.acknowledged <= length {
+        if unpublished.telling <= length {
             // Should another mount cut the file from now on, we must not make it longer again.
-            unpublished.acknowledged = 0;
+            unpublished.telling = 0;
         }
-        // A write that was noted before and acknowledged meanwhile has the time that was told, but
-        // reaches further: its length is still ours alone.
-        if unpublished.mtime == mtime && !unsent && unpublished.acknowledged == 0 {
+        // What was acknowledged meanwhile is told next, however far it reaches: another mount may have cut the file in between.
+        if unpublished.mtime == mtime && !unsent && unpublished.end() == 0 {
             unpublished.mtime = None;
             unpublished.drop_setid &= !drop_setid;
             // Longer it can be only by what has failed to be written.

@@ -101,7 +101,7 @@ impl FileState {
         } else {
             core.body = Body::Chunks;
         }
-        core.unpublished.acknowledged = 0;
+        core.unpublished.forget_end();
         core.learn_own(attr, now);
         if is_cut {
             // There where it lies now: that may just have been learned.

@@ -50,8 +50,10 @@ pub(crate) struct Unpublished {
     pub(crate) occupied: i64,
     /// Setuid and setgid are to be taken back, and what a program may do beyond who runs it.
     pub(crate) drop_setid: bool,
-    /// End of the last byte that a target has acknowledged.
+    /// End of the last byte that a target has acknowledged since it was begun to tell the server of such.
     pub(crate) acknowledged: u64,
+    /// The same of what it is being told, or was told in vain.
+    pub(crate) telling: u64,
 }
 
 /// The last failure of a write that had been accepted.
@@ -196,7 +198,7 @@ impl Core {
         let unpublished = &self.unpublished;
         unpublished.mtime.is_some()
             || unpublished.occupied != 0
-            || unpublished.acknowledged > self.attr.length
+            || unpublished.end() > self.attr.length
     }
 
     /// True if the contents lie inside the inode.
@@ -364,7 +366,7 @@ impl Core {
         };
         let last = self.flying().next_back();
         let in_flight = last.map_or(0, |(start, flying)| start + flying.data.len() as u64);
-        inline.max(in_flight).max(self.dirty.end()).max(self.unpublished.acknowledged)
+        inline.max(in_flight).max(self.dirty.end()).max(self.unpublished.end())
     }
 
     pub(crate) fn is_inline_stale(&self) -> bool {

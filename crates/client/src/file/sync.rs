@@ -62,8 +62,9 @@ impl Life<'_> {
         if !self.is_that_of(&core) || core.is_unsent() || core.unpublished.mtime != Some(mtime) {
             return;
         }
-        if core.unpublished.acknowledged <= core.attr.length {
-            (core.unpublished.mtime, core.unpublished.acknowledged) = (None, 0);
+        if core.unpublished.end() <= core.attr.length {
+            core.unpublished.mtime = None;
+            core.unpublished.forget_end();
             core.length = core.attr.length;
         }
     }
@@ -190,8 +191,8 @@ impl Volume {
     /// file before what is on its way has arrived.
     fn time_alone<'a>(&self, file: &'a Arc<FileState>) -> Option<(Timestamp, Life<'a>)> {
         let core = file.core();
-        let Unpublished { mtime, occupied, drop_setid, acknowledged } = core.unpublished;
-        let end = acknowledged.max(core.dirty.end());
+        let Unpublished { mtime, occupied, drop_setid, .. } = core.unpublished;
+        let end = core.unpublished.end().max(core.dirty.end());
         let settles = !core.shared && core.attr.consistency() == Consistency::Strict;
         let alone = !core.is_inline()
             && core.is_unsent()

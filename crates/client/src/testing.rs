@@ -20,6 +20,7 @@ use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaReques
 use strake_wire::service::MetaService;
 
 mod answered;
+mod buffers;
 mod claims;
 mod described;
 mod losses;
@@ -27,6 +28,7 @@ pub(crate) mod pairs;
 mod privileges;
 mod targets;
 
+pub(crate) use buffers::buffer;
 use described::describe;
 use targets::FakeStorage;
 

@@ -235,6 +235,21 @@ async fn unsent_data_is_bounded() {
     }
 }
 
+/// Buffers of a megabyte stayed, each for the 64 KiB of it that a slow target had not acknowledged: with 16 targets 16 times
+/// the bound.
+#[tokio::test]
+async fn what_is_unsent_of_a_write_to_many_targets_does_not_hold_all_of_it() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "striped").await;
+    let gate = fake.gate.write().await;
+    let (data, held) = crate::testing::buffer(1 << 20);
+    write(&volume, &file, 0, data).await;
+    assert_eq!(Arc::strong_count(&held), 1);
+    drop(gate);
+    volume.flush(&file).await.unwrap();
+    assert_eq!(read(&volume, &file, 0, 1 << 20).await, pattern(7, 1 << 20));
+}
+
 #[tokio::test]
 async fn small_unsent_data_gives_way_when_memory_is_short() {
     let (_, volume) = cluster().await;

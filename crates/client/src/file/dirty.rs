@@ -15,6 +15,8 @@ const GATHER_BYTES_MIN: usize = 16 << 10;
 const JOBS_MAX: usize = 16_384;
 /// A shorter write is copied, so that it does not keep a large buffer of its door alive.
 const WHOLE_BYTES_MIN: usize = 64 << 10;
+/// The same of a part of one, and of what is left of it: what else the buffer held may have been acknowledged long before.
+pub(crate) const PART_BYTES_MIN: usize = 512 << 10;
 
 /// Bytes of an extent.
 enum Contents {
@@ -25,6 +27,14 @@ enum Contents {
 }
 
 impl Contents {
+    /// Bytes as they are, if they are so many; else a copy.
+    fn new(data: Bytes, whole_min: usize) -> Self {
+        match data.len() < whole_min {
+            true => Contents::Gathered(BytesMut::from(&data[..])),
+            false => Contents::Whole(data),
+        }
+    }
+
     fn as_slice(&self) -> &[u8] {
         match self {
             Contents::Whole(bytes) => bytes,
@@ -92,6 +102,8 @@ pub(crate) struct Fragment {
     pub(crate) lane: Lane,
     /// Its bytes, at least one.
     pub(crate) data: Bytes,
+    /// Most of the write lies elsewhere.
+    pub(crate) is_part: bool,
     /// The room they take.
     pub(crate) room: Option<Room>,
 }
@@ -190,7 +202,7 @@ impl Dirty {
 
     /// Adds newly written bytes over what is there.
     pub(crate) fn insert(&mut self, fragment: Fragment, now: Duration) {
-        let Fragment { start, unit, lane, data, room } = fragment;
+        let Fragment { start, unit, lane, data, is_part, room } = fragment;
         let end = start + data.len() as u64;
         debug_assert!(unit.0 <= start && end <= unit.1 && !data.is_empty());
         if self.overwrite(start, &data) {
@@ -212,10 +224,7 @@ impl Dirty {
             return;
         }
         let generation = self.generation;
-        let contents = match data.len() < WHOLE_BYTES_MIN {
-            true => Contents::Gathered(BytesMut::from(&data[..])),
-            false => Contents::Whole(data),
-        };
+        let contents = Contents::new(data, if is_part { PART_BYTES_MIN } else { WHOLE_BYTES_MIN });
         self.count(generation);
         let extent = Extent { contents, room, born: now, generation, ready: full, lane };
         self.enter(start, extent);
@@ -290,7 +299,7 @@ impl Dirty {
         (born, generation, ready, lane): (Duration, u64, bool, Lane),
     ) -> usize {
         let room = room.as_mut().and_then(|room| room.split(data.len().min(room.num_permits())));
-        let contents = Contents::Whole(data);
+        let contents = Contents::new(data, PART_BYTES_MIN);
         self.enter(start, Extent { contents, room, born, generation, ready, lane });
         1
     }

@@ -2,7 +2,7 @@
 
 use super::Life;
 use super::claims::{CLAIMS_MAX, no_claim};
-use super::dirty::Fragment;
+use super::dirty::{Fragment, PART_BYTES_MIN};
 use super::open::{OpenFile, TellBy};
 use super::state::{Body, Core, FileState};
 use crate::api::Written;
@@ -343,8 +343,13 @@ impl Core {
                 true => room.take(),
                 false => room.as_mut().and_then(|r| r.split(part.len().min(r.num_permits()))),
             };
-            let lane = placement.group_of(placement.layout().chunk_at(at)).0;
-            let fragment = Fragment { start: at, unit, lane, data: part, room: part_room };
+            let chunk = placement.layout().chunk_at(at);
+            let lane = placement.group_of(chunk).0;
+            let (start, bytes) = placement.layout().chunk_bounds(chunk);
+            // A buffer is not to stay for what one slow target has not acknowledged of it: room was taken for that part only.
+            let here = (end.min(start + bytes) - offset.max(start)) as usize;
+            let is_part = here < PART_BYTES_MIN && here < data.len() / 2;
+            let fragment = Fragment { start: at, unit, lane, data: part, is_part, room: part_room };
             self.dirty.insert(fragment, now);
             at = stop;
         }

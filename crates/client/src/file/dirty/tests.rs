@@ -1,5 +1,7 @@
 use super::*;
+use crate::testing::buffer;
 use proptest::prelude::*;
+use std::sync::Arc;
 
 const UNIT: u64 = 100;
 
@@ -42,7 +44,8 @@ fn write(dirty: &mut Dirty, model: &mut [Option<u8>], at: u64, len: u64, seed: u
         for (i, &b) in (from..to).zip(&data) {
             model[i as usize] = Some(b);
         }
-        let fragment = Fragment { start: from, unit, lane: lane(from), data, room: None };
+        let is_part = seed % 2 == 0;
+        let fragment = Fragment { start: from, unit, lane: lane(from), data, is_part, room: None };
         dirty.insert(fragment, Duration::ZERO);
         from = to;
     }
@@ -149,9 +152,24 @@ fn a_large_write_is_not_copied() {
     let data = Bytes::from(vec![7; 1 << 20]);
     let unit = (0, 1 << 20);
     dirty.insert(
-        Fragment { start: 0, unit, lane: 0, data: data.clone(), room: None },
+        Fragment { start: 0, unit, lane: 0, data: data.clone(), is_part: false, room: None },
         Duration::ZERO,
     );
     let jobs = dirty.take(|_| unit, |_, _| false, |_| 1);
     assert_eq!(jobs[0].data.as_ptr(), data.as_ptr());
+}
+
+/// A few bytes held a buffer of a megabyte.
+#[test]
+fn what_is_left_of_a_large_write_holds_no_more_memory_than_it_takes() {
+    let (mut dirty, (data, held)) = (Dirty::default(), buffer(1 << 20));
+    let unit = (0, 1 << 20);
+    let fragment = Fragment { start: 0, unit, lane: 0, data, is_part: false, room: None };
+    dirty.insert(fragment, Duration::ZERO);
+    assert_eq!(Arc::strong_count(&held), 2);
+    dirty.cut(100, (1 << 20) - 10);
+    assert_eq!(Arc::strong_count(&held), 1);
+    let left = dirty.overlay(0, 1 << 20).into_iter();
+    let left: Vec<_> = left.map(|(at, bytes)| (at, bytes.len())).collect();
+    assert_eq!(left, [(0, 100), ((1 << 20) - 10, 10)]);
 }

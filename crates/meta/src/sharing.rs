@@ -78,7 +78,7 @@ fn holding_back(ctx: &Ctx, ino: Ino, what: HeldBack) -> Vec<Arc<Session>> {
     held
 }
 
-/// As [`settle`], before a file is cut. Who may not do that learns it later, and nobody is asked for him.
+/// As [`settle`], before a file is cut, or given a time. Who may not do that learns it later, and nobody is asked for him.
 pub(crate) async fn settle_to_cut(
     ctx: &Ctx,
     ino: Ino,
@@ -90,7 +90,9 @@ pub(crate) async fn settle_to_cut(
     // Nothing of the store is kept while others are waited for.
     let inode = Tx::reader(ctx).inode(ino).await;
     match inode {
-        Ok(inode) if may(&inode).is_ok() => settle(ctx, &inode, HeldBack::ByOthers).await,
+        Ok(inode) if inode.is_file() && may(&inode).is_ok() => {
+            settle(ctx, &inode, HeldBack::ByOthers).await
+        }
         _ => Ok(()),
     }
 }

@@ -17,9 +17,8 @@ use strake_wire::message::meta::{MetaAnswer, SetAttr};
 
 impl Mutation for SetAttr {
     async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
-        // A time is not to be followed by that of what was written before by a claim.
-        let claimed = || ctx.volume.sessions.claims.any(Ino(self.ino));
-        if self.change.length.is_some() || self.change.mtime.is_some() && claimed() {
+        // A time is not to be followed by that of what was written before.
+        if self.change.length.is_some() || self.change.mtime.is_some() {
             settle_to_cut(ctx, Ino(self.ino), |inode| check(ctx, inode, self)).await?;
         }
         Ok(vec![Ino(self.ino)])

@@ -1,7 +1,7 @@
 use crate::tests::world::*;
 use futures::FutureExt;
 use strake_types::limits::LEASE_MS_AT_SERVER;
-use strake_types::{ErrorKind, FileKind};
+use strake_types::{ErrorKind, FileKind, SetTime, Timestamp};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
     Ask, Create, Inode, MetaAnswer, MetaOp, Nothing, Open, OpenMode, Opened, Publish, Recalls,
@@ -124,6 +124,27 @@ async fn a_cut_waits_for_what_others_hold_back() {
     tell(&a, asked(&a).await[0]).await;
     assert_eq!(cut.await.unwrap().attr.length, 0);
     resized.await.unwrap();
+}
+
+/// A write of before that was told later set its own time over it.
+#[tokio::test]
+async fn a_time_is_set_when_others_have_told_what_they_hold_back() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    let then = SetTime::At(Timestamp { seconds: 7, nanos: 0 });
+    let change = || AttrChange { mtime: Some(then.into()), ..AttrChange::default() };
+    a.setattr(ino, change()).await.expect("nobody else writes");
+    let set = b.setattr(ino, change());
+    futures::pin_mut!(set);
+    assert!(futures::poll!(set.as_mut()).is_pending());
+    a.write(ino, 0, b"before").await.unwrap();
+    assert!(futures::poll!(set.as_mut()).is_pending());
+    tell(&a, asked(&a).await[0]).await;
+    assert_eq!(set.await.unwrap().mtime.seconds, 7);
+    // Now it tells each write.
+    b.setattr(ino, change()).await.expect("nothing is held back");
 }
 
 /// It was made when others had told, and took away what its client had written since.

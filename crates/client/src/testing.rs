@@ -49,8 +49,10 @@ pub(crate) struct Fake {
     pub(crate) open_gate: tokio::sync::RwLock<()>,
     /// An open waits here when it is done, before it is answered.
     pub(crate) opened_gate: tokio::sync::RwLock<()>,
-    /// The same for claims.
+    /// While something holds it, claims wait.
     pub(crate) claim_gate: tokio::sync::RwLock<()>,
+    /// The same for changes of attributes.
+    pub(crate) set_attr_gate: tokio::sync::RwLock<()>,
     /// The same for locks that may wait.
     pub(crate) lock_gate: tokio::sync::RwLock<()>,
     pub(crate) pairs: pairs::Pairs,
@@ -296,6 +298,9 @@ impl MetaService for FakeMeta {
         };
         if matches!(op, MetaOp::Claim(_)) {
             let _gate = self.0.claim_gate.read().await;
+        }
+        if matches!(op, MetaOp::SetAttr(_)) {
+            let _gate = self.0.set_attr_gate.read().await;
         }
         if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed >= last) {
             // There is nothing to recall.

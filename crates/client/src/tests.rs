@@ -338,6 +338,31 @@ async fn an_open_that_cuts_while_another_open_is_under_way_leaves_no_zeros() {
     assert!(read(&volume, &cut, 0, 2 << 20).await.is_empty());
 }
 
+/// The same of a file that is cut by its name: the write was synced, and was zeros.
+#[tokio::test]
+async fn a_cut_that_crosses_an_open_and_a_write_leaves_no_zeros() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let ino = file.ino();
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.release(&file).await.unwrap();
+    assert!(volume.inodes().file(ino).is_none());
+    let gate = fake.set_attr_gate.write().await;
+    let cutting = Arc::clone(&volume);
+    let cut = tokio::spawn(async move {
+        cutting.setattr(&Credentials::root(), ino, length(10), None).await.unwrap()
+    });
+    shared::until_logged(&fake, "setattr").await;
+    let writer = open(&volume, ino, OpenFlags::READ_WRITE).await;
+    write(&volume, &writer, 0, pattern(2, 20_000)).await;
+    volume.drain(&writer.state).await;
+    drop(gate);
+    assert_eq!(cut.await.unwrap().length, 10);
+    volume.fsync(&writer, false).await.unwrap();
+    assert_eq!(fake.server_length(ino), 10);
+    assert_eq!(read(&volume, &writer, 0, 20_000).await, pattern(2, 20_000)[..10]);
+}
+
 /// It had told its length and was closed before the cut was answered, so that nobody was left who could be cut in order.
 #[tokio::test]
 async fn an_open_that_cuts_what_another_one_has_written_and_closed_leaves_no_zeros() {

@@ -117,15 +117,27 @@ impl Volume {
         let request = meta::SetAttr { ino: ino.0, change: (&change).into(), writable_handle };
         match self.inodes().file(ino) {
             None => {
-                let asked = self.now();
-                if change.length.is_some() {
-                    self.memory().kept().forget(ino);
+                let attr = self.setattr_closed(cred, request.clone()).await?;
+                // As where an open cuts: what this mount has told of the file meanwhile may have come after that.
+                let has_crossed = change.length.is_some() && self.has_crossed(ino.0, attr.version);
+                match self.inodes().file(ino) {
+                    _ if !has_crossed => Ok(attr),
+                    None => self.setattr_closed(cred, request).await,
+                    Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
                 }
-                let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-                self.changed_entry(answer, asked, "setattr")
             }
             Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
         }
+    }
+
+    /// Changes attributes of what is not open here when it is asked for.
+    async fn setattr_closed(&self, cred: &Credentials, request: meta::SetAttr) -> Result<Attr> {
+        let asked = self.now();
+        if request.change.length.is_some() {
+            self.memory().kept().forget(Ino(request.ino));
+        }
+        let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
+        self.changed_entry(answer, asked, "setattr")
     }
 
     /// Makes a directory and its entry durable.

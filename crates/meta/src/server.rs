@@ -227,6 +227,7 @@ impl MetaServer {
                     return Err(Error::with(ErrorKind::NoSession, what));
                 }
                 session.minds.has_heard();
+                session.note_use();
                 session.renew(self.core.deadline_ms());
                 session.ledger.heard(request.answered, &request.given_up);
                 Some(session)

@@ -4,6 +4,7 @@
 //! get a grace time to come back and tell what they hold open; until each has come back or has
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
+mod begins;
 mod opens;
 mod questions;
 mod rests;
@@ -44,6 +45,10 @@ pub(crate) struct Session {
     claims: AtomicBool,
     /// Its client asks where a file lies before it goes by that.
     moves: AtomicBool,
+    /// In which incarnation its client began it; 0: nobody knows.
+    begun_in: u64,
+    /// Something was asked for in it: its client has heard of it.
+    used: AtomicBool,
     /// It was read back after a restart and has not come back yet.
     absent: AtomicBool,
     /// When it is over others must be safe from it: it was given a capability or a lock, or was evicted.
@@ -120,6 +125,8 @@ impl Session {
             claims: AtomicBool::new(false),
             moves: AtomicBool::new(false),
             deadline_ms: AtomicU64::new(deadline_ms),
+            begun_in: 0,
+            used: AtomicBool::new(false),
             absent: AtomicBool::new(absent),
             // What an earlier server has given it nobody knows.
             fence_needed: AtomicBool::new(absent),

@@ -20,15 +20,18 @@ use strake_wire::message::meta::{MetaAnswer, Nothing, OpenSession, RenewSession,
 const CLIENT_BYTES_MAX: usize = 256;
 
 /// A client begins, or goes on with an earlier session: then its locks are still held, and of the
-/// files that it names each is open once.
+/// files that it names each is open once. Not with that of another client: where metadata was put back as it was before, one
+/// number has been given to two.
 pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let (core, volume) = (&ctx.core, &ctx.volume);
     let lease_ms = core.options.lease_ms;
     op.open.iter().for_each(|ino| volume.recopies.touch(Ino(*ino)));
     if op.resume != 0
         && let Some(session) = volume.sessions.get(op.resume).filter(|s| s.check().is_ok())
+        && session.may_be_of(op.mount)
     {
         session.renew(core.deadline_ms());
+        session.note_use();
         session.is_of(op.mount);
         let claims = session.minds_claims(op.claims);
         session.says_moves(op.moves);
@@ -39,6 +42,30 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         let session = session.id;
         let answer = Session { session, lease_ms, resumed: true, shared, claims };
         return Ok(MetaAnswer::Session(answer));
+    }
+    let session = begin(ctx, op).await?;
+    let claims = session.minds_claims(op.claims);
+    session.says_moves(op.moves);
+    volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
+    for unheard in volume.sessions.unheard_before(&session) {
+        if let Err(error) = end(core, volume, &unheard).await {
+            tracing::debug!(
+                "session {}, of which nobody has heard, ends later: {error}",
+                unheard.id
+            );
+        }
+    }
+    let session = session.id;
+    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, ..Session::default() }))
+}
+
+/// A new session. Where it was asked for before, and the answer was lost, it is the one of then: in two of them its client would
+/// have its files open twice, and others would wait for what nobody tells.
+async fn begin(ctx: &Ctx, op: &OpenSession) -> Result<Arc<Client>> {
+    let (core, volume) = (&ctx.core, &ctx.volume);
+    if let Some(session) = volume.sessions.begun(op.mount, op.incarnation)? {
+        session.renew(core.deadline_ms());
+        return Ok(session);
     }
     let id = volume.new_session_id().await?;
     let client: String = op.client.chars().take(CLIENT_BYTES_MAX).collect();
@@ -52,14 +79,14 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     // Its id is not given to another client when the power is lost.
     volume.sync().await?;
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
-    let session = Arc::new(session.keeping_leases(leases));
+    let session = Arc::new(session.keeping_leases(leases).begun_in(op.incarnation));
     session.is_of(op.mount);
-    let claims = session.minds_claims(op.claims);
-    session.says_moves(op.moves);
-    volume.sessions.insert(session.clone());
-    volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
-    let session = id;
-    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, ..Session::default() }))
+    // A copy of the request may have come meanwhile.
+    let entered = volume.sessions.enter(session);
+    if entered.id != id {
+        volume.write(vec![(keys::session(volume.id, id), None)]).await?;
+    }
+    Ok(entered)
 }
 
 /// Those of the files that a client goes on with and may write to which others have open: who opened one while it

@@ -276,8 +276,9 @@ pub struct OpenSession {
     /// Files that the client holds open, with repeats dropped.
     #[prost(uint64, repeated, tag = "3")]
     pub open: Vec<u64>,
-    /// How often the client has begun to open its session, this time included. Opens are counted anew in
-    /// each incarnation: what was opened and closed in an earlier one is in `open`, or over. 0: not said.
+    /// A number that grows each time the client begins to open its session, from one on that it has drawn. Opens are counted
+    /// anew in each incarnation: what was opened and closed in an earlier one is in `open`, or over. What is asked for again
+    /// has the number of then, and begins no second session. 0: not said.
     #[prost(uint64, tag = "4")]
     pub incarnation: u64,
     /// Those of the open files that it may write to.

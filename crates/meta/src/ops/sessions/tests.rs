@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
-use strake_types::{ErrorKind, FileKind, VolumeId};
+use strake_types::{ErrorKind, FileKind, Result, VolumeId};
 use strake_wire::lease::Lease;
 use strake_wire::member::MetaRole;
 use strake_wire::message::meta::{
-    Create, Created, MetaAnswer, MetaOp, MetaRequest, Nothing, RenewSession, Unlink,
+    Create, Created, Inode, Look, MetaAnswer, MetaOp, MetaRequest, Nothing, OpenSession,
+    RenewSession, Session, Unlink,
 };
 use strake_wire::service::MetaService;
 
@@ -30,6 +31,81 @@ async fn a_session_ends_by_itself_or_by_the_clock() {
     assert_eq!(kind(root.getattr(1).await), ErrorKind::NoSession);
     let again = world.open_session(world.session, &[]).await;
     assert!(!again.resumed && again.session != world.session);
+}
+
+/// What a client asks for that keeps leases, in an incarnation of a session.
+async fn ask(world: &World, session: u64, incarnation: u64, op: MetaOp) -> Result<MetaAnswer> {
+    let op = Some(op);
+    let request =
+        MetaRequest { volume: 1, session, incarnation, leases: 1, op, ..MetaRequest::default() };
+    Ok(world.server.call(request).await?.answer.unwrap())
+}
+
+/// A client has these files open to write, and begins a session or goes on with one.
+async fn try_begin(
+    world: &World,
+    resume: u64,
+    (mount, incarnation): (u64, u64),
+    open: &[u64],
+) -> Result<Session> {
+    let (open, writable) = (open.to_vec(), open.to_vec());
+    let op = OpenSession { resume, mount, incarnation, open, writable, ..OpenSession::default() };
+    match ask(world, 0, 0, MetaOp::OpenSession(op)).await? {
+        MetaAnswer::Session(session) => Ok(session),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn begin(world: &World, resume: u64, own: (u64, u64), open: &[u64]) -> Session {
+    try_begin(world, resume, own, open).await.unwrap()
+}
+
+/// The answer was lost, the client asked again, and waited for itself as for somebody else who holds back what he has written.
+#[tokio::test]
+async fn a_session_that_is_asked_for_twice_is_begun_once() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let first = begin(&world, 99, (7, 3), &[ino]).await;
+    let second = begin(&world, 99, (7, 3), &[ino]).await;
+    assert!(!first.resumed && second == first);
+    let both = tokio::join!(begin(&world, 99, (8, 3), &[]), begin(&world, 99, (8, 3), &[]));
+    assert!(both.0 == both.1 && both.0.session != first.session);
+    assert_eq!(world.keys(b'S').await, 3);
+    ask(&world, first.session, 3, MetaOp::Settle(Inode { ino })).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_of_which_its_client_has_never_heard_ends_with_the_next_that_it_begins() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let look = || MetaOp::GetAttr(Look { ino, ..Look::default() });
+    let unheard = begin(&world, 99, (7, 3), &[ino]).await.session;
+    let other = begin(&world, 99, (8, 1), &[ino]).await.session;
+    let next = begin(&world, 99, (7, 4), &[ino]).await.session;
+    assert_eq!(kind(ask(&world, unheard, 3, look()).await), ErrorKind::NoSession);
+    assert_eq!(world.keys(b'S').await, 3);
+    ask(&world, other, 1, MetaOp::CloseSession(Nothing {})).await.unwrap();
+    ask(&world, next, 4, MetaOp::Settle(Inode { ino })).await.unwrap();
+    let late = try_begin(&world, 99, (7, 3), &[ino]).await;
+    assert_eq!(kind(late), ErrorKind::Conflict, "nobody waits for it");
+    begin(&world, 99, (7, 5), &[]).await;
+    ask(&world, next, 4, look()).await.expect("its client has heard of it");
+}
+
+/// The metadata was put back as it was before, and one number given once more: two mounts had each other's locks and files.
+#[tokio::test]
+async fn nobody_goes_on_with_the_session_of_another_client() {
+    let world = World::new().await;
+    let session = begin(&world, 0, (8, 3), &[]).await.session;
+    let other = begin(&world, session, (7, 3), &[]).await;
+    assert!(!other.resumed && other.session != session);
+    for (mount, incarnation) in [(8, 4), (0, 5)] {
+        let again = begin(&world, session, (mount, incarnation), &[]).await;
+        assert!(
+            again.resumed && again.session == session,
+            "of a release that does not say: {mount}"
+        );
+    }
 }
 
 /// Every mount was evicted the moment the managers were back, however often it had asked meanwhile.

@@ -8,7 +8,9 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
+use strake_base::task;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::attempts::Numbers;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaRequest};
@@ -30,7 +32,7 @@ const GIVEN_UP_MAX: usize = 128;
 pub(crate) struct Session {
     state: Mutex<State>,
     /// Held by the one who opens a new session, so that all others wait for that one.
-    pub(crate) reopening: tokio::sync::Mutex<()>,
+    pub(crate) reopening: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -41,7 +43,7 @@ struct State {
     incarnation: u64,
     /// The server grants claims on files.
     claims: bool,
-    /// The incarnation that was begun last: the server counts in it as soon as it has heard of it.
+    /// The incarnation that was begun last, or from which they are counted: the server counts in it as soon as it has heard of it.
     begun: u64,
     /// Of mutations.
     numbers: Numbers,
@@ -113,8 +115,11 @@ impl State {
 }
 
 impl Session {
-    pub(crate) fn new() -> Self {
-        Self { state: Mutex::default(), reopening: tokio::sync::Mutex::new(()) }
+    /// That of a client, which is a random number: so is the one from which it counts its incarnations. Should a server take
+    /// its session for that of another, it has not the same.
+    pub(crate) fn new(client: u64) -> Self {
+        let state = State { begun: client >> 32, ..State::default() };
+        Self { state: Mutex::new(state), reopening: Arc::default() }
     }
 
     /// Its id now.
@@ -266,14 +271,26 @@ impl Volume {
     }
 
     /// The next incarnation of the session, after one that the server does not know any more; a new session
-    /// if it cannot go on with the old one. Those who come while it is being opened wait for it.
+    /// if it cannot go on with the old one. Those who come while it is being opened wait for it. It is opened also where its
+    /// caller goes away: another one would be opened, and the server would count all files in both.
     pub(crate) async fn renew_session(&self, share: &Share, outdated: u64) -> Result<()> {
-        let own = &share.session;
-        let _one = own.reopening.lock().await;
-        let Stamp { session: old, incarnation, .. } = own.stamp();
-        if incarnation != outdated {
+        let one = Arc::clone(&share.session.reopening).lock_owned().await;
+        if share.session.stamp().incarnation != outdated {
             return Ok(());
         }
+        let gone = || Error::with(ErrorKind::Interrupted, "the volume is closed");
+        let (volume, id) = (self.own.upgrade().ok_or_else(gone)?, share.id);
+        let opened = async move {
+            let _one = one;
+            volume.open_session(volume.part(id)).await
+        };
+        task::to_the_end(opened).await
+    }
+
+    /// One at a time of a share.
+    async fn open_session(&self, share: &Share) -> Result<()> {
+        let own = &share.session;
+        let Stamp { session: old, .. } = own.stamp();
         self.end_leases(share);
         let incarnation = own.begin();
         self.forget_claims(share);
@@ -407,11 +424,10 @@ mod tests {
     use super::*;
     use crate::file::Core;
     use crate::testing::{Fake, create, options};
-    use std::sync::Arc;
 
     #[test]
     fn what_was_given_up_is_told_as_long_as_something_older_is_under_way() {
-        let session = Session::new();
+        let session = Session::new(0);
         let older = session.begin_mutation();
         let later: Vec<u64> = (0..2 * GIVEN_UP_MAX).map(|_| session.begin_mutation()).collect();
         later.iter().for_each(|seq| session.give_up_mutation(*seq, false));
@@ -426,7 +442,7 @@ mod tests {
     /// The newest pushed them out of the list, and nobody knew that they were not told.
     #[test]
     fn cuts_that_were_given_up_are_told_before_all_else_and_it_is_known_when_one_is_not() {
-        let session = Session::new();
+        let session = Session::new(0);
         let give_up = |cuts: bool| {
             let seq = session.begin_mutation();
             session.give_up_mutation(seq, cuts);
@@ -454,7 +470,7 @@ mod tests {
 
     #[test]
     fn a_close_is_owed_until_the_report_of_it_has_arrived() {
-        let session = Session::new();
+        let session = Session::new(0);
         session.add_closed(2, 2, 0);
         session.add_closed(3, 1, 0);
         session.add_closed(4, 1, 7);
@@ -490,7 +506,7 @@ mod tests {
 
     #[test]
     fn requests_carry_short_reports_only() {
-        let session = Session::new();
+        let session = Session::new(0);
         session.add_closed(2, CARRIED_MAX + 1, 0);
         let short = session.short_report().unwrap();
         assert_eq!(short.closed.len(), CARRIED_MAX);

@@ -23,12 +23,12 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// All shares of a volume. `leases`: the mount keeps leases.
-    pub fn all(shares: Shares, leases: bool) -> Vec<Self> {
+    /// All shares of a volume, of this client. `leases`: the mount keeps leases.
+    pub fn all(shares: Shares, leases: bool, client: u64) -> Vec<Self> {
         let number = Arc::new(AtomicU64::new(1));
         let share = |id| {
             let leases = Leases::new(leases, shares, id, number.clone());
-            Self { id, session: Session::new(), leases, tellers: Semaphore::new(TELLERS) }
+            Self { id, session: Session::new(client), leases, tellers: Semaphore::new(TELLERS) }
         };
         shares.all().map(share).collect()
     }

@@ -783,6 +783,33 @@ async fn a_lost_session_is_replaced() {
     assert_eq!(fake.opens(file.ino()), 2);
 }
 
+/// Whoever came next opened another one, and the server counted all files in both.
+#[tokio::test]
+async fn a_session_that_is_being_opened_is_opened_though_its_caller_goes_away() {
+    let (fake, volume) = cluster().await;
+    let stamp = || volume.session(Ino::ROOT).stamp();
+    let before = stamp();
+    fake.forget_session();
+    fake.fail("session", ErrorKind::Unavailable);
+    let asking = Arc::clone(&volume);
+    let asked = tokio::spawn(async move { asking.fetch_attr(Ino::ROOT, false).await });
+    shared::until_logged(&fake, "session").await;
+    asked.abort();
+    while stamp().session == before.session {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(stamp().incarnation, before.incarnation + 1);
+}
+
+/// A metadata server whose store was put back as it was may give one session to two clients.
+#[tokio::test]
+async fn no_two_clients_count_their_incarnations_alike() {
+    let fake = Arc::new(Fake::default());
+    let (one, two) = (fake.volume(options()).await, fake.volume(options()).await);
+    let incarnation = |volume: &Arc<Volume>| volume.session(Ino::ROOT).stamp().incarnation;
+    assert_ne!(incarnation(&one), incarnation(&two));
+}
+
 #[tokio::test]
 async fn a_refused_capability_is_renewed() {
     let (fake, volume) = cluster().await;

@@ -41,6 +41,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// Every method is safe to call from many tasks at once. A future that is dropped before it is ready
 /// leaves the operation either done or not done.
 pub struct Volume {
+    /// Itself, for what goes on though nobody waits for it.
+    pub(crate) own: Weak<Volume>,
     map: Arc<MapView>,
     id: VolumeId,
     name: String,
@@ -89,7 +91,10 @@ impl Volume {
         options: VolumeOptions,
     ) -> Result<Arc<Volume>> {
         let spec = find(&map, name).await?;
-        let volume = Arc::new(Volume {
+        let attempts = Attempts::new()?;
+        let leases = options.leases && !options.exclusive;
+        let volume = Arc::new_cyclic(|own| Volume {
+            own: own.clone(),
             id: VolumeId(spec.id),
             name: name.to_string(),
             inline_bytes_max: u64::from(
@@ -97,9 +102,9 @@ impl Volume {
             ),
             clock: options.clock.clone(),
             shares: spec.shares(),
-            parts: Share::all(spec.shares(), options.leases && !options.exclusive),
+            parts: Share::all(spec.shares(), leases, attempts.client()),
             fenced: AtomicU64::new(0),
-            attempts: Attempts::new()?,
+            attempts,
             members: Members::default(),
             moves: Moves::default(),
             inodes: Inodes::new(),
@@ -205,6 +210,11 @@ impl Volume {
     /// The share that an inode is in.
     pub(crate) fn share_of(&self, ino: Ino) -> &Share {
         &self.parts[self.shares.index_of(ino) as usize]
+    }
+
+    /// One of the shares.
+    pub(crate) fn part(&self, share: VolumeId) -> &Share {
+        &self.parts[self.shares.index(share) as usize]
     }
 
     /// By which id requests to targets name an inode's volume: its share's.

@@ -237,9 +237,6 @@ impl<'a> Patience<'a> {
         });
         let now = self.now();
         let lasted = now.saturating_sub(std::mem::replace(&mut self.failed, now));
-        if error.kind == ErrorKind::UnderWay {
-            self.started = now;
-        }
         if error.kind == ErrorKind::NotCurrent && self.syncs() && lasted >= WORK_SAID_AFTER {
             if !std::mem::replace(&mut self.works_long, true) {
                 // What was said was of a shorter wait.
@@ -274,8 +271,6 @@ impl<'a> Patience<'a> {
         }
         if self.works_long {
             self.say(what, &error, self.began, SYNC_TIME_MAX.as_millis() as u64);
-        } else if error.kind == ErrorKind::UnderWay {
-            self.say(what, &error, self.began, limit_ms);
         } else if waited_ms >= SILENT_MS_MAX.min(limit_ms / 2) {
             self.say(what, &error, self.started, limit_ms);
         }

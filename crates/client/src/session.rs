@@ -357,9 +357,7 @@ impl Volume {
         let cred = (&Credentials::root()).into();
         let (volume, leases) = (share.id.0, share.leases.number());
         let op = Some(op);
-        let follows = true;
-        let request = MetaRequest { volume, session, cred, leases, follows, ..Default::default() };
-        MetaRequest { incarnation, op, ..request }
+        MetaRequest { volume, session, cred, leases, incarnation, op, ..MetaRequest::default() }
     }
 
     /// Each second: reports closed files of a share, or shows that we are alive when it is time.

@@ -8,8 +8,6 @@
 //! groups have done it and others were away, those that are left are noted (`cut_groups`), and
 //! the others are not cut again.
 
-mod steps;
-
 use crate::borrow::lock_here;
 use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
@@ -22,7 +20,6 @@ use bytes::{Bytes, BytesMut};
 use futures::future::{join_all, try_join_all};
 use std::collections::HashSet;
 use std::time::Duration;
-use steps::durably;
 use strake_types::layout::Placement;
 use strake_types::{
     ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, Timestamp,
@@ -33,6 +30,8 @@ use strake_wire::message::storage::{
 };
 use tokio::time::Instant;
 
+/// How often a change is made that a target then loses with its power.
+const CHANGES_MAX: u32 = 4;
 /// A file that is younger may not be on disk at all: stores sync themselves about once a second.
 const NEW_SECONDS: i64 = 2;
 
@@ -103,20 +102,14 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
         note_moved(tx.ctx, inode);
         inode.inline = false;
     } else {
-        mark_cut(tx, inode, length);
+        inode.cut_from = Some(length);
+        inode.cut_groups.clear();
         tx.enqueue(inode).await?;
     }
     inode.length = length;
     occupy(tx, inode, inode.occupied.min(occupied_max(length)));
     note_sparse(tx.ctx, inode);
     Ok(())
-}
-
-/// What a file has behind this length is to be cut.
-pub(crate) fn mark_cut(tx: &Tx<'_>, inode: &mut Inode, length: u64) {
-    inode.cut_from = Some(length);
-    inode.cut_groups.clear();
-    tx.ctx.volume.half_cuts.forget(inode.id());
 }
 
 /// The most that a file of this length can occupy.
@@ -303,7 +296,8 @@ impl Mutation for MarkMoving {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let mut inode = (*tx.inode(self.ino).await?).clone();
-        mark_cut(tx, &mut inode, 0);
+        inode.cut_from = Some(0);
+        inode.cut_groups.clear();
         tx.enqueue(&mut inode).await?;
         tx.put_unseen(inode).await?;
         Ok(MetaAnswer::Done(Nothing {}))
@@ -352,7 +346,7 @@ pub(crate) async fn delete_chunks(
         ino: ino.0,
         from_index: 0,
         last_chunk_len: None,
-        ..Truncate::default()
+        to_index: None,
     });
     let parts = parts_of(reign, ino, layout);
     let calls = parts.into_iter().map(|part| durably(core, part, all.clone(), Bytes::new()));
@@ -397,28 +391,17 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
     let index = layout.chunk_at(length);
     let (start, _) = layout.chunk_bounds(index);
     let within = length > start;
-    let cut = Truncate {
+    let op = StorageOp::Truncate(Truncate {
         volume: reign.volume.0,
         ino: ino.0,
         from_index: index.0 + u64::from(within),
         last_chunk_len: within.then_some(length - start),
-        ..Truncate::default()
-    };
+        to_index: None,
+    });
     let groups = groups_to_cut(inode)?;
     let parts = groups.iter().map(|&group| Part { reign, ino, group, min_copies: 0 });
     let parts: Vec<Part> = parts.collect();
-    let until = Instant::now() + Duration::from_millis(core.options.cut_ms);
-    let half_cuts = &ctx.volume.half_cuts;
-    let calls = parts.iter().copied().map(|part| {
-        let goes_on = move |half| {
-            if Instant::now() < until {
-                return Ok(());
-            }
-            half_cuts.note(ino, part.group, half);
-            Err(gets_on(ctx, ino))
-        };
-        steps::cut(core, part, cut, half_cuts.take(ino, part.group), goes_on)
-    });
+    let calls = parts.iter().copied().map(|part| on_group(core, part, op.clone(), Bytes::new()));
     // One that fails does not end the others half-way.
     let done = join_all(calls).await;
     let failed = parts.iter().zip(&done).filter(|(_, done)| done.is_err());
@@ -429,12 +412,6 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         ctx.volume.sync().await?;
     }
     done.into_iter().try_for_each(|done| done.map(drop))
-}
-
-/// What is said of a cut that takes longer than one waits for an answer.
-fn gets_on(ctx: &Ctx, ino: Ino) -> Error {
-    let kind = if ctx.follows { ErrorKind::UnderWay } else { ErrorKind::Unavailable };
-    Error::with(kind, format!("very many chunks of inode {ino} are being cut"))
 }
 
 /// Writes the first bytes of a file to its chunks and makes them durable: they were, if somebody had
@@ -457,6 +434,22 @@ async fn write_chunks(core: &Core, reign: Reign, inode: &Inode, bytes: &Bytes) -
         durably(core, part, op, payload)
     });
     try_join_all(calls).await.map(drop)
+}
+
+/// Makes a change in a group until a sync is answered from the boots that have it.
+async fn durably(core: &Core, part: Part, change: StorageOp, payload: Bytes) -> Result<()> {
+    let Part { reign: Reign { volume, .. }, ino, group, .. } = part;
+    let sync = StorageOp::Sync(FileRef { volume: volume.0, ino: ino.0 });
+    for _ in 0..CHANGES_MAX {
+        let changed = on_group(core, part, change.clone(), payload.clone()).await?;
+        let synced = on_group(core, part, sync.clone(), Bytes::new()).await?;
+        if changed == synced || changed == 0 || synced == 0 {
+            return Ok(());
+        }
+        tracing::warn!("volume {volume} inode {ino}: group {group} lost power: once more");
+    }
+    let detail = format!("volume {volume} inode {ino}: group {group} loses power again and again");
+    Err(Error::with(ErrorKind::Io, detail))
 }
 
 /// Deletes everything of a volume on all targets.

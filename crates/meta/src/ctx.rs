@@ -36,8 +36,6 @@ pub(crate) struct Ctx {
     pub answered: u64,
     /// The caller's incarnation of its session.
     pub incarnation: u64,
-    /// The caller asks again while it is told that what it asks for gets on.
-    pub follows: bool,
 }
 
 /// Nobody is leased what has no name any more, and files of which everybody writes his part.
@@ -59,7 +57,6 @@ impl Ctx {
             seq: 0,
             answered: 0,
             incarnation: 0,
-            follows: false,
         }
     }
 

@@ -14,7 +14,7 @@
 //! * `loans`, `lend`, `borrow`, `kept` — changes of several shares of a volume: what their servers lend to each other
 //!   meanwhile.
 //! * `ops` — the operations of POSIX, one file each.
-//! * `contents`, `half_cuts` — small files inside the inode; cutting and deleting chunks on storage servers.
+//! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
 //! * `check` — whether all of it fits together, while it is in use.
 //! * `locks` — locks of operations on inodes; locks of applications on files.
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
@@ -49,7 +49,6 @@ mod core;
 mod count;
 mod ctx;
 mod forms;
-mod half_cuts;
 mod hearing;
 mod kept;
 mod keys;

@@ -17,8 +17,6 @@ pub struct MetaOptions {
     pub capability_ms: u64,
     /// How long an operation waits for storage servers that are away.
     pub storage_wait_ms: u64,
-    /// How long an operation works on a cut that gets on, until its client is told so.
-    pub cut_ms: u64,
     /// How often the background tasks look for work when nobody has told them of any.
     pub tick_ms: u64,
     /// How long a loan of another share is kept for the next directory that is made there. Longer than its lender waits for
@@ -38,7 +36,6 @@ impl Default for MetaOptions {
             lease_ms: 30_000,
             capability_ms: 24 * 3_600_000,
             storage_wait_ms: 30_000,
-            cut_ms: 10_000,
             tick_ms: 1_000,
             loan_kept_ms: 1_000,
             cached_inodes_max: 200_000,

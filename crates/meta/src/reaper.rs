@@ -229,7 +229,6 @@ impl Work<'_> {
             if contents::is_away(core, &layout.slots()) {
                 return Ok(false);
             }
-            volume.half_cuts.forget(self.ino);
             tokio::select! {
                 deleted = contents::delete_chunks(core, volume.reign(), self.ino, &layout) => deleted?,
                 () = self.stop.told() => return Ok(false),

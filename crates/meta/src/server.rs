@@ -246,7 +246,6 @@ impl MetaServer {
             seq: request.seq,
             answered: request.answered,
             incarnation: request.incarnation,
-            follows: request.follows,
         };
         if let Some(ino) = op.place().filter(|ino| !ctx.is_here(*ino)) {
             let detail = format!(

@@ -2,7 +2,6 @@
 
 use crate::chores::Chores;
 use crate::cluster::Settings;
-use crate::half_cuts::HalfCuts;
 use crate::kept::Kept;
 use crate::leases::Leases;
 use crate::loans::Loans;
@@ -191,8 +190,6 @@ pub(crate) struct Volume {
     pub uncounted: Uncounted,
     /// Files that have moved out of their inodes, which may not be on disk yet.
     pub moved: Mutex<HashSet<Ino>>,
-    /// How far cuts are that have not ended.
-    pub half_cuts: HalfCuts,
     /// The check of them that is under way.
     pub audit: tokio::sync::Mutex<Option<Audit>>,
     /// Files that are getting another number of copies.
@@ -222,7 +219,6 @@ impl Volume {
             chores: Chores::default(),
             uncounted: Uncounted::default(),
             moved: Mutex::default(),
-            half_cuts: HalfCuts::default(),
             audit: tokio::sync::Mutex::default(),
             recopies: Recopies::default(),
             lost_due_ms: AtomicU64::new(0),

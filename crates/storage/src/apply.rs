@@ -23,8 +23,6 @@ const PAGE_CHUNKS_MAX: usize = if cfg!(test) { 500 } else { 4096 };
 const LISTED_CHUNKS_MAX: usize = 65_536;
 /// Chunks of one part of a cut: a new epoch waits for one. Of few in tests, which have several then.
 const CUT_CHUNKS_MAX: usize = if cfg!(test) { 500 } else { 1024 };
-/// Parts of a step of a cut: some seconds of work.
-const STEP_PARTS_MAX: usize = if cfg!(test) { 1 } else { 64 };
 /// How long a change waits that is to be durable. Its client syncs by itself then.
 pub(crate) const DURABLE_WAIT: Duration = Duration::from_secs(10);
 
@@ -60,39 +58,6 @@ pub(crate) fn durable((answer, payload): Answer) -> Answer {
         }
         other => (other, payload),
     }
-}
-
-/// What became of a change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
-    /// It is made.
-    Plainly,
-    /// It is durable, too, and with it all that all copies had before.
-    Durably,
-    /// A step of a cut is: chunks up to this one are left.
-    UpTo(u64),
-}
-
-impl Made {
-    /// Made, and maybe durable.
-    pub fn durably(durable: bool) -> Self {
-        if durable { Self::Durably } else { Self::Plainly }
-    }
-
-    /// The answer that it is made.
-    pub fn told(self, (answer, payload): Answer) -> Answer {
-        match (answer, self) {
-            (StorageAnswer::Done(done), Self::UpTo(left)) => {
-                (StorageAnswer::Done(msg::Done { left: Some(left), ..done }), payload)
-            }
-            (other, _) => (other, payload),
-        }
-    }
-}
-
-/// What is left of a cut after so many parts, if that is for another step.
-pub(crate) fn left_of(cut: &msg::Truncate, parts: usize) -> Option<u64> {
-    cut.to_index.filter(|_| cut.in_steps && parts >= STEP_PARTS_MAX)
 }
 
 /// What is left of a cut when this part of it is made.
@@ -362,13 +327,12 @@ impl Shelf {
         }
     }
 
-    /// The parts of a cut, or of a step of it, from the end of the file on, but for the first of the file.
+    /// The parts of a cut, from the end of the file on, but for the first of the file.
     pub async fn later_parts(&self, cut: msg::Truncate) -> Result<Vec<msg::Truncate>> {
         let (volume, ino, gone) = self.cut_away(&cut);
         let firsts = self.run(move |s| s.every_nth(volume, ino, gone, CUT_CHUNKS_MAX)).await?;
         let mut rest = cut;
-        let most = if cut.in_steps { STEP_PARTS_MAX } else { usize::MAX };
-        let parts = firsts.into_iter().skip(1).rev().take(most).map(|index| {
+        let parts = firsts.into_iter().skip(1).rev().map(|index| {
             let from_index = plain(ChunkId { volume, ino, index }).index.0;
             let part = msg::Truncate { from_index, last_chunk_len: None, ..rest };
             rest = rest_of(rest, part);

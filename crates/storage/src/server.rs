@@ -7,7 +7,7 @@ mod hung;
 mod rights;
 mod way;
 
-use crate::apply::{Answer, DURABLE_WAIT, Made, Shelf, done_in, durable, plain_answer};
+use crate::apply::{Answer, DURABLE_WAIT, Shelf, done_in, durable, plain_answer};
 use crate::gate::{Gates, no_member, word_of};
 use crate::opener::Opener;
 use crate::order::{Order, Whose};
@@ -238,20 +238,18 @@ impl StorageServer {
         self.replicas.lock().retain(|place, replica| !ends(place, replica));
     }
 
-    /// Makes a change in a group. It may be durable already, only where the operation asks for that.
+    /// Makes a change in a group. True if it is durable already, and with it all that all copies had before: only where the
+    /// operation asks for that.
     pub(crate) async fn change(
         &self,
         target: &Arc<Target>,
         order: &Order,
         mut op: StorageOp,
         payload: Bytes,
-    ) -> Result<Made> {
+    ) -> Result<bool> {
         let _turn = match &mut op {
             StorageOp::Truncate(cut) if order.group.copies() == 1 => {
-                let (rest, left, turn) = Box::pin(self.cut_ahead(target, order, *cut)).await?;
-                if let Some(left) = left {
-                    return Ok(Made::UpTo(left));
-                }
+                let (rest, turn) = Box::pin(self.cut_ahead(target, order, *cut)).await?;
                 *cut = rest;
                 turn
             }
@@ -264,7 +262,7 @@ impl StorageServer {
         {
             self.begin_use(gate, target.id, order.group).await?;
         }
-        let made = match &way {
+        let durable = match &way {
             // That such a group has several members for a while is nothing its clients know of.
             Way::Several(replica) if order.group.copies() == 1 => {
                 replica.change(&order.safely(), op, payload).await?
@@ -273,7 +271,7 @@ impl StorageServer {
             Way::Alone(shelf) => self.change_alone(shelf, order, op, payload).await?,
         };
         self.check_unused(way.gate(), target, order.group)?;
-        Ok(made)
+        Ok(durable)
     }
 
     async fn change_alone(
@@ -282,11 +280,11 @@ impl StorageServer {
         order: &Order,
         op: StorageOp,
         payload: Bytes,
-    ) -> Result<Made> {
+    ) -> Result<bool> {
         // Once more: inside the gate it counts.
         self.common.check_fence(order.whose)?;
         let Some(running) = shelf.target.attempts.begin(order.attempt, order.whose)? else {
-            return Ok(Made::Plainly);
+            return Ok(false);
         };
         let shelf = shelf.clone().unless_given_up(running.attempt());
         let synced = match op.is_durable() && !is_broken("syncs-reach-disks") {
@@ -294,7 +292,7 @@ impl StorageServer {
             false => shelf.change(op, payload).await.map(|()| false)?,
         };
         running.succeed();
-        Ok(Made::durably(synced))
+        Ok(synced)
     }
 
     /// Answers who asks for contents.
@@ -353,9 +351,9 @@ impl StorageServer {
         payload: Bytes,
     ) -> Result<Answer> {
         let until = tokio::time::Instant::now() + DURABLE_WAIT;
-        let made = self.change(target, order, op, payload).await?;
+        let is_durable = self.change(target, order, op, payload).await?;
         let changed = self.done_for(target, order)?;
-        if made == Made::Durably {
+        if is_durable {
             return Ok(durable(changed));
         }
         // Of no file: a sync is one of the whole target.
@@ -439,8 +437,8 @@ impl StorageServer {
                 Box::pin(self.change_durably(target, &order, op, payload)).await
             }
             op if op.is_change() => {
-                let made = self.change(target, &order, op, payload).await?;
-                Ok(made.told(self.done_for(target, &order)?))
+                let _is_durable = self.change(target, &order, op, payload).await?;
+                self.done_for(target, &order)
             }
             StorageOp::Sync(_) => {
                 Box::pin(self.sync(target, &order, op)).await?;

@@ -117,8 +117,6 @@ kinds! {
     NotCurrent = 49, "this copy is not current";
     /// Another client holds back what it has written to the file: it is being asked for that.
     HeldBack = 50, "another client is still to tell what it has written";
-    /// It gets on, and takes long: ask again, however often. Only to who says that he does.
-    UnderWay = 51, "it is under way";
 }
 
 /// What the caller inside Strake should do about an error.
@@ -138,10 +136,7 @@ impl ErrorKind {
     /// What to do about it.
     pub fn advice(self) -> Advice {
         match self {
-            ErrorKind::Unavailable
-            | ErrorKind::Conflict
-            | ErrorKind::HeldBack
-            | ErrorKind::UnderWay => Advice::Retry,
+            ErrorKind::Unavailable | ErrorKind::Conflict | ErrorKind::HeldBack => Advice::Retry,
             ErrorKind::StaleMap | ErrorKind::NotCurrent => Advice::RefreshMap,
             ErrorKind::NoSession | ErrorKind::BadCapability => Advice::Renew,
             _ => Advice::GiveUp,

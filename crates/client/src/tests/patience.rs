@@ -281,21 +281,6 @@ async fn who_stands_in_line_behind_a_flush_in_vain_is_told_with_it() {
     volume.flush(&file).await.unwrap();
 }
 
-/// A `truncate` of a million chunks failed after 30 s, and was done all the same.
-#[tokio::test(start_paused = true)]
-async fn a_cut_that_gets_on_is_waited_for_as_long_as_it_takes() {
-    let fake = Arc::new(Fake::default());
-    let volume = fake.volume(patient(30)).await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
-    // With the pauses that is longer than is waited for one that does not.
-    for _ in 0..200 {
-        fake.fail("setattr", ErrorKind::UnderWay);
-    }
-    let root = Credentials::root();
-    volume.setattr(&root, file.ino(), length(10), Some(&file)).await.unwrap();
-}
-
 /// They were told that the metadata server says nothing, which had answered all the time.
 #[tokio::test(start_paused = true)]
 async fn who_stands_in_line_behind_a_cut_that_others_hold_up_is_not_told_with_it() {

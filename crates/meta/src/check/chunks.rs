@@ -3,7 +3,7 @@
 //! Whether chunks are missing is for [`super::lost`]; that copies differ in having one, for their comparison.
 
 use super::{Findings, Mend};
-use crate::contents::{delete_chunk, layout_of, mark_cut};
+use crate::contents::{delete_chunk, layout_of};
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::recopy;
@@ -227,8 +227,7 @@ impl Mutation for CutAgain {
             return done;
         }
         let mut inode: Inode = (*inode).clone();
-        let length = inode.length;
-        mark_cut(tx, &mut inode, length);
+        inode.cut_from = Some(inode.length);
         tx.enqueue(&mut inode).await?;
         tx.put_unseen(inode).await?;
         done

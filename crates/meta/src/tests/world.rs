@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_engine::kv::memory::MemoryKv;
@@ -113,8 +113,6 @@ pub struct FakeStorage {
     pub at_gate: AtomicU64,
     /// The power fails when the next sync comes, before it is done.
     pub fails_at_sync: AtomicBool,
-    /// So many chunks of a file are cut at a time; 0: all.
-    pub step: AtomicUsize,
 }
 
 impl FakeStorage {
@@ -135,7 +133,6 @@ impl FakeStorage {
             gate: tokio::sync::Mutex::new(()),
             at_gate: AtomicU64::new(0),
             fails_at_sync: AtomicBool::new(false),
-            step: AtomicUsize::new(0),
         }
     }
 
@@ -159,23 +156,14 @@ fn put(chunks: &mut Chunks, (place, chunk): (u32, &Chunk), offset: u64, bytes: &
     chunk[start..end].copy_from_slice(bytes);
 }
 
-/// Cuts a file at a place, or makes a step of that. The last chunk that is left.
-fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate, step: usize) -> Option<u64> {
-    let end = cut.to_index.unwrap_or(u64::MAX);
-    let own = chunks.range((place, cut.ino, cut.from_index)..=(place, cut.ino, end));
-    let own: Vec<_> = own.map(|(key, _)| *key).collect();
-    let step = if cut.in_steps && step > 0 { step } else { own.len() };
-    let left = own.len().saturating_sub(step);
-    own[left..].iter().for_each(|key| drop(chunks.remove(key)));
-    if left > 0 {
-        return Some(own[left].2 - 1);
-    }
+/// Cuts a file at a place.
+fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate) {
+    chunks.retain(|key, _| (key.0, key.1) != (place, cut.ino) || key.2 < cut.from_index);
     if let Some(len) = cut.last_chunk_len
         && let Some(last) = chunks.get_mut(&(place, cut.ino, cut.from_index - 1))
     {
         last.truncate(len as usize);
     }
-    None
 }
 
 /// Pages of few chunks, so that there are several.
@@ -263,8 +251,7 @@ impl StorageService for FakeStorage {
                 put(&mut chunks, (target, &copy.to.chunk), copy.to.offset, bytes);
             }
             StorageOp::Truncate(cut) => {
-                let left = truncate(&mut chunks, target, &cut, self.step.load(Ordering::SeqCst));
-                answer = StorageAnswer::Done(Done { boot, left, ..Done::default() });
+                truncate(&mut chunks, target, &cut);
             }
             StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
             StorageOp::Chunks(of) => {
@@ -559,14 +546,13 @@ impl World {
             session: self.session,
             leases: false,
             numbered: false,
-            follows: false,
         }
     }
 
     /// Somebody else.
     pub fn user(&self, uid: u32, gid: u32) -> User<'_> {
         let cred = Credentials { uid, gid, groups: Vec::new(), checked: false };
-        User { cred, ..self.root() }
+        User { world: self, cred, session: self.session, leases: false, numbered: false }
     }
 
     /// The map says of all targets whether they are there.
@@ -685,8 +671,6 @@ pub struct User<'a> {
     pub leases: bool,
     /// Its calls have numbers, as those of clients.
     pub numbered: bool,
-    /// It asks again while it is told that what it asks for gets on.
-    pub follows: bool,
 }
 
 impl User<'_> {
@@ -705,12 +689,6 @@ impl User<'_> {
     /// As one whose calls have numbers.
     pub fn numbered(mut self) -> Self {
         self.numbered = true;
-        self
-    }
-
-    /// As one that asks again while it is told that something gets on.
-    pub fn following(mut self) -> Self {
-        self.follows = true;
         self
     }
 
@@ -759,7 +737,6 @@ impl User<'_> {
             incarnation: 0,
             closed: None,
             given_up: given_up.to_vec(),
-            follows: self.follows,
             op: Some(op),
         };
         let reply = self.world.server.call(request).await?;

@@ -4,20 +4,18 @@
 
 use super::ranges::Area;
 use super::{Message, Replica};
-use crate::apply::{left_of, rest_of};
+use crate::apply::rest_of;
 use strake_types::Result;
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::StorageOp;
 
 impl Replica {
-    /// Makes all parts of a cut but the last one, which is returned; or those of a step, and what is left then. The caller holds
-    /// its area.
+    /// Makes all parts of a cut but the last one, which is returned. The caller holds its area.
     pub(super) async fn cut_ahead(
         &self,
         reign: u64,
         mut cut: msg::Truncate,
-    ) -> Result<(msg::Truncate, Option<u64>)> {
-        let mut parts = 0;
+    ) -> Result<msg::Truncate> {
         // What cannot be found out is one part: that meets the same error, which tells of our store.
         for part in self.shelf.later_parts(cut).await.unwrap_or_default() {
             let message = Message::of(StorageOp::Truncate(part));
@@ -26,8 +24,7 @@ impl Replica {
             self.spread(&numbered, &message).await?;
             self.settle(&numbered);
             cut = rest_of(cut, part);
-            parts += 1;
         }
-        Ok((cut, left_of(&cut, parts)))
+        Ok(cut)
     }
 }

@@ -106,7 +106,7 @@ mod tests {
             ino: 2,
             from_index: 6,
             last_chunk_len: Some(last_chunk_len),
-            ..msg::Truncate::default()
+            to_index: None,
         };
         StorageOp::Truncate(cut)
     }

@@ -5,7 +5,6 @@ use super::left::Counted;
 use super::ranges::Area;
 use super::resync::Report;
 use super::{Joiner, Message, Reign, Replica, Stage, View};
-use crate::apply::Made;
 use crate::order::Order;
 use bytes::Bytes;
 use futures::future::{join_all, try_join};
@@ -41,13 +40,13 @@ pub(super) struct Numbered {
 
 impl Replica {
     /// Makes a change here and at all members; answers when every in-sync member has it, or, if the
-    /// primary may acknowledge alone, when it is made here. It may be durable everywhere, as it asks for.
+    /// primary may acknowledge alone, when it is made here. True if it is durable everywhere, as it asks for.
     pub async fn change(
         self: &Arc<Self>,
         order: &Order,
         op: StorageOp,
         payload: Bytes,
-    ) -> Result<Made> {
+    ) -> Result<bool> {
         let view = self.current(order.epoch).await?;
         self.check_lead(&view)?;
         let bytes = payload.len() as u64;
@@ -72,7 +71,7 @@ impl Replica {
             tokio::select! {
                 biased;
                 // Nobody says it where everybody is to have it first, or where it fails.
-                Ok(()) = made_here => Ok(Ok(Made::Plainly)),
+                Ok(()) = made_here => Ok(Ok(false)),
                 made = &mut made => made,
                 hung = self.given_up(view.epoch) => Ok(Err(hung)),
             }
@@ -88,13 +87,13 @@ impl Replica {
         message: Message,
         least: u32,
         early: Option<oneshot::Sender<()>>,
-    ) -> Result<Made> {
+    ) -> Result<bool> {
         // First: what is remembered as made is known when the reign is ready.
         let reign = self.reigning().await?;
         self.check_copies(reign, least)?;
         let Some(running) = self.shelf.target.attempts.begin(message.attempt, message.whose)?
         else {
-            return self.check_answers(reign).await.map(|()| Made::Plainly);
+            return self.check_answers(reign).await.map(|()| false);
         };
         // Reservations one after the other: several that ask at once would all be told of the same room. The range only then, so that
         // nobody has one while he waits for the reservations of others.
@@ -111,11 +110,7 @@ impl Replica {
         self.check_room(reign, &message).await?;
         let message = match message.op {
             StorageOp::Truncate(cut) => {
-                let (rest, left) = Box::pin(self.cut_ahead(reign, cut)).await?;
-                if let Some(left) = left {
-                    self.check_copies(reign, least)?;
-                    return self.check_answers(reign).await.map(|()| Made::UpTo(left));
-                }
+                let rest = Box::pin(self.cut_ahead(reign, cut)).await?;
                 Message { op: StorageOp::Truncate(rest), ..message }
             }
             _ => message,
@@ -141,7 +136,7 @@ impl Replica {
         self.check_copies(reign, least)?;
         // Everywhere it is; but in an epoch that may be over others answer.
         self.check_answers(reign).await?;
-        Ok(Made::durably(ours && theirs))
+        Ok(ours && theirs)
     }
 
     /// Fails while too much is under way that nobody waits for any more: it is kept until all members have it.

@@ -627,7 +627,7 @@ fn chunk(index: u64) -> msg::Chunk {
 
 /// Cuts the file.
 fn cut_from(from_index: u64, last_chunk_len: Option<u64>) -> msg::Truncate {
-    msg::Truncate { volume: 1, ino: 2, from_index, last_chunk_len, ..msg::Truncate::default() }
+    msg::Truncate { volume: 1, ino: 2, from_index, last_chunk_len, to_index: None }
 }
 
 #[tokio::test]

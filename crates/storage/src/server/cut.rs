@@ -1,7 +1,7 @@
 //! Cuts of many chunks in groups of one copy.
 
 use super::{StorageServer, Way};
-use crate::apply::{Shelf, left_of, rest_of};
+use crate::apply::{Shelf, rest_of};
 use crate::order::Order;
 use crate::replica::ranges::{Area, Held};
 use crate::target::Target;
@@ -12,17 +12,17 @@ use strake_wire::message::storage as msg;
 use strake_wire::message::storage::StorageOp;
 
 impl StorageServer {
-    /// Makes all parts of a cut but the last one, which is returned; or those of a step, and what is left then. With the turn that
-    /// it holds: of two cuts of a file the second waits for the first, and its client may have given it up by then. The gate of the group is passed for each part: who moves
+    /// Makes all parts of a cut but the last one, which is returned, with the turn that it holds: of two cuts of a file the second
+    /// waits for the first, and its client may have given it up by then. The gate of the group is passed for each part: who moves
     /// the group, or fences a session, comes between two of them. What has a replica by then is left to it.
     pub(super) async fn cut_ahead(
         &self,
         target: &Arc<Target>,
         order: &Order,
         mut cut: msg::Truncate,
-    ) -> Result<(msg::Truncate, Option<u64>, Option<Held>)> {
+    ) -> Result<(msg::Truncate, Option<Held>)> {
         let Some(running) = target.attempts.begin(order.attempt, order.whose)? else {
-            return Ok((cut, None, None));
+            return Ok((cut, None));
         };
         let area = Area::checked(&StorageOp::Truncate(cut), 0)?;
         let cuts = self.cuts.lock().entry(target.id).or_default().clone();
@@ -30,7 +30,6 @@ impl StorageServer {
         running.check()?;
         // What cannot be found out is one part: that meets the same error.
         let parts = Shelf::new(target, order.group).later_parts(cut).await.unwrap_or_default();
-        let mut made = 0;
         for part in parts {
             let Way::Alone(shelf) = self.way(target, order.group, order.epoch).await? else {
                 break;
@@ -39,8 +38,7 @@ impl StorageServer {
             let shelf = shelf.unless_given_up(running.attempt());
             shelf.change(StorageOp::Truncate(part), Bytes::new()).await?;
             cut = rest_of(cut, part);
-            made += 1;
         }
-        Ok((cut, left_of(&cut, made), Some(turn)))
+        Ok((cut, Some(turn)))
     }
 }

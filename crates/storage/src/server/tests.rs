@@ -64,13 +64,7 @@ fn chunks_from(from: u64, max: u32) -> msg::ChunksOf {
 
 /// Cuts the file.
 fn cut_from(from_index: u64, last_chunk_len: Option<u64>) -> msg::Truncate {
-    msg::Truncate {
-        volume: VOLUME,
-        ino: INO,
-        from_index,
-        last_chunk_len,
-        ..msg::Truncate::default()
-    }
+    msg::Truncate { volume: VOLUME, ino: INO, from_index, last_chunk_len, to_index: None }
 }
 
 fn store_on(disk: Arc<dyn Disk>, name: &str) -> Arc<ChunkStore> {

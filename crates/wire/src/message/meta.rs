@@ -51,9 +51,6 @@ pub struct MetaRequest {
     /// Mutations above `answered` that the client has given up, the newest of them: they are over, too. Mostly none.
     #[prost(uint64, repeated, tag = "9")]
     pub given_up: Vec<u64>,
-    /// The client asks again while it is told that what it asks for gets on ([`strake_types::ErrorKind::UnderWay`]).
-    #[prost(bool, tag = "60")]
-    pub follows: bool,
     /// What to do.
     #[prost(
         oneof = "MetaOp",

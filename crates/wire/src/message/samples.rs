@@ -349,7 +349,6 @@ impl Gen {
             incarnation: self.u64(),
             closed: Some(self.closed()),
             given_up: self.list(Self::u64),
-            follows: self.bool(),
             op: None,
         };
         let ops = self.meta_ops().into_iter();
@@ -467,7 +466,6 @@ impl Gen {
                 from_index: self.u64(),
                 last_chunk_len: self.opt(Self::u64),
                 to_index: self.opt(Self::u64),
-                in_steps: self.bool(),
             }),
             Punch(self.range()),
             Allocate(self.range()),
@@ -547,7 +545,6 @@ impl Gen {
                 reserved: self.bool(),
                 tight: self.bool(),
                 full: self.bool(),
-                left: self.opt(Self::u64),
             }),
             Data(st::Data { crc: self.u32() }),
             Extents(st::ExtentList {

@@ -252,10 +252,6 @@ pub struct Truncate {
     /// the end. Whoever does not know of it deletes all behind as well, and finds nothing.
     #[prost(uint64, optional, tag = "5")]
     pub to_index: Option<u64>,
-    /// Of very many chunks only so many are cut at a time, from the end: who asks goes on at [`Done::left`], under another
-    /// number. Whoever does not know of it cuts all.
-    #[prost(bool, tag = "6")]
-    pub in_steps: bool,
 }
 
 /// A range of a chunk.
@@ -517,9 +513,6 @@ pub struct Done {
     /// To the same: it would be short, and does not reserve them.
     #[prost(bool, tag = "7")]
     pub full: bool,
-    /// To a [`Truncate`] in steps: chunks up to this one are still to be cut. Absent: none.
-    #[prost(uint64, optional, tag = "8")]
-    pub left: Option<u64>,
 }
 
 /// See [`StorageAnswer::Data`].

@@ -1,8 +1,5 @@
-use crate::MetaOptions;
 use crate::tests::world::*;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use strake_engine::kv::memory::MemoryKv;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, ErrorKind, FileKind, Layout, SetTime, Timestamp};
 use strake_wire::message::common::{AttrChange, Template};
@@ -168,49 +165,6 @@ async fn a_cut_is_done_once_on_each_target_however_long_another_is_away() {
     world.until(async || world.keys(b'G').await == 0).await;
     let chunks = world.storage.chunks.lock().clone();
     assert_eq!(chunks.into_iter().collect::<Vec<_>>(), [(here, b"new".to_vec())]);
-}
-
-/// Its client gave it up after 30 s, although it got on.
-#[tokio::test]
-async fn a_cut_of_very_many_chunks_is_said_to_get_on_and_spares_what_is_written_behind_it() {
-    let cut_at_once = MetaOptions { cut_ms: 0, ..options() };
-    let world = World::with(Arc::new(MemoryKv::new()), cut_at_once).await;
-    world.storage.step.store(1, Ordering::SeqCst);
-    let (other, root) = (world.root(), world.root().following());
-    for (seq, user, told) in [(1, &root, ErrorKind::UnderWay), (2, &other, ErrorKind::Unavailable)]
-    {
-        let template = Some(Template { width: Some(1), ..Template::default() });
-        let make = Create { template, ..new(1, &format!("f{seq}"), FileKind::File, 0o600) };
-        let ino = user.make(make).await.unwrap().attr.ino;
-        user.open(ino, BOTH).await.unwrap();
-        let layout = user.move_out(ino).await.unwrap().layout;
-        let placement = Placement::new(layout.unwrap().try_into().unwrap());
-        let place = |index| (11 + placement.group_of(ChunkIndex(index)).0, ino, index);
-        let of_file = || {
-            let mut chunks = world.storage.chunks.lock().clone();
-            chunks.retain(|at, _| at.1 == ino);
-            chunks.into_iter().collect::<Vec<_>>()
-        };
-        let write = |at: (u32, u64, u64), text: &[u8]| {
-            world.storage.chunks.lock().insert(at, text.to_vec());
-        };
-        (0..5).for_each(|index| write(place(index), b"old"));
-        let length_min = 5 * 65_536;
-        user.publish(Publish { ino, length_min, ..Publish::default() }).await.unwrap();
-        let change = AttrChange { length: Some(0), ..AttrChange::default() };
-        let cut = || {
-            let set = SetAttr { ino, change: change.clone(), writable_handle: false };
-            user.call_seq(seq, 0, MetaOp::SetAttr(set))
-        };
-        assert_eq!(kind(cut().await), told);
-        // By whoever has it open.
-        write(place(4), b"new");
-        // What is done later makes steps of it, too.
-        while let Err(error) = cut().await {
-            assert_eq!(error.kind, told, "{error}");
-        }
-        assert_eq!(of_file(), [(place(4), b"new".to_vec())]);
-    }
 }
 
 #[tokio::test]

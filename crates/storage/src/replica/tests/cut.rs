@@ -87,24 +87,6 @@ async fn a_new_epoch_comes_between_the_parts_of_a_cut() {
     }
 }
 
-/// All of it was one change, which nobody waits for as long as that may take.
-#[tokio::test]
-async fn a_cut_in_steps_says_what_is_left_of_it() {
-    let bench = Bench::with_many_chunks().await;
-    let mut cut = msg::Truncate { in_steps: true, ..cut_from(0, None) };
-    for left in [Some(999), Some(499), None] {
-        let attempt = Some(bench.attempt());
-        let request = StorageRequest { attempt, ..bench.request(1, StorageOp::Truncate(cut)) };
-        let (answer, _) = bench.send(request, Bytes::new()).await.unwrap();
-        let StorageAnswer::Done(done) = answer else { panic!("{answer:?}") };
-        assert_eq!(done.left, left);
-        cut.to_index = left;
-    }
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.some(member).await, [0, 0, 0], "at {member}");
-    }
-}
-
 /// The next primary has the part that was under way.
 #[tokio::test]
 async fn a_cut_goes_on_where_it_was_when_its_primary_is_lost() {

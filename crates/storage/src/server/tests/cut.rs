@@ -37,12 +37,12 @@ async fn found(server: &StorageServer, target: &Arc<Target>) -> (Vec<u64>, Optio
 async fn a_cut_of_many_chunks_goes_in_parts_from_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let (server, target) = server_of_chunks(&dir).await;
-    let (few, _, turn) = server.cut_ahead(&target, &order(1), cut_from(700, None)).await.unwrap();
+    let (few, turn) = server.cut_ahead(&target, &order(1), cut_from(700, None)).await.unwrap();
     drop(turn);
     assert_eq!(few, cut_from(700, None), "it is one part");
     assert_eq!(found(&server, &target).await.0.len() as u64, CHUNKS);
     let (cut, second) = (cut_from(10, Some(0)), order(2));
-    let (rest, _, turn) = server.cut_ahead(&target, &second, cut).await.unwrap();
+    let (rest, turn) = server.cut_ahead(&target, &second, cut).await.unwrap();
     drop(turn);
     assert_eq!(rest, msg::Truncate { to_index: Some(509), ..cut });
     let (indices, _) = found(&server, &target).await;
@@ -57,35 +57,13 @@ async fn a_cut_of_many_chunks_goes_in_parts_from_the_end() {
     assert_eq!(found(&server, &target).await.0.len(), 11);
 }
 
-/// However many chunks it had, it was answered when all were cut, which nobody waits for as long as that may take.
-#[tokio::test]
-async fn a_cut_in_steps_says_what_is_left_and_leaves_alone_what_is_written_behind_that() {
-    let dir = tempfile::tempdir().unwrap();
-    let (server, target) = server_of_chunks(&dir).await;
-    let mut cut = msg::Truncate { in_steps: true, ..cut_from(10, Some(0)) };
-    let step = async |seq, cut| {
-        let op = StorageOp::Truncate(cut);
-        server.change(&target, &order(seq), op, Bytes::new()).await.unwrap()
-    };
-    assert_eq!(step(1, cut).await, Made::UpTo(1009));
-    let (data, behind) = (Bytes::from_static(&[7]), ChunkId::from(chunk(1050)));
-    target.run(move |s| s.write(behind, 0, &data, crc(&data))).await.unwrap();
-    cut.to_index = Some(1009);
-    assert_eq!(step(2, cut).await, Made::UpTo(509));
-    // Should nobody have heard that: the same number does not say that all is cut before it is.
-    assert_eq!(step(2, cut).await, Made::Plainly);
-    assert_eq!(step(2, cut).await, Made::Plainly);
-    let (indices, _) = found(&server, &target).await;
-    assert_eq!(indices, (0..10).chain([1050]).collect::<Vec<_>>());
-}
-
 /// Where a file has one copy both were made side by side, and the first could still be at work on what its client had given up.
 #[tokio::test]
 async fn the_second_cut_of_a_file_waits_for_the_first_and_sees_that_it_was_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let (server, target) = server_of_chunks(&dir).await;
     let cut = StorageOp::Truncate(cut_from(10, None));
-    let (_, _, first) = server.cut_ahead(&target, &order(1), cut_from(900, None)).await.unwrap();
+    let (_, first) = server.cut_ahead(&target, &order(1), cut_from(900, None)).await.unwrap();
     assert!(first.is_some());
     let other = server.local(TargetId(2)).unwrap();
     let elsewhere = Order { group: GroupId(1), ..order(1) };

@@ -282,7 +282,7 @@ impl Volume {
         let (volume, id) = (self.own.upgrade().ok_or_else(gone)?, share.id);
         let opened = async move {
             let _one = one;
-            volume.open_session(volume.part(id)).await
+            volume.open_session(volume.part_of(id)).await
         };
         task::to_the_end(opened).await
     }

@@ -213,7 +213,7 @@ impl Volume {
     }
 
     /// One of the shares.
-    pub(crate) fn part(&self, share: VolumeId) -> &Share {
+    pub(crate) fn part_of(&self, share: VolumeId) -> &Share {
         &self.parts[self.shares.index(share) as usize]
     }
 

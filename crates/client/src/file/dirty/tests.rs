@@ -44,7 +44,7 @@ fn write(dirty: &mut Dirty, model: &mut [Option<u8>], at: u64, len: u64, seed: u
         for (i, &b) in (from..to).zip(&data) {
             model[i as usize] = Some(b);
         }
-        let is_part = seed % 2 == 0;
+        let is_part = seed.is_multiple_of(2);
         let fragment = Fragment { start: from, unit, lane: lane(from), data, is_part, room: None };
         dirty.insert(fragment, Duration::ZERO);
         from = to;

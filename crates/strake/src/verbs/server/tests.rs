@@ -1,0 +1,145 @@
+use super::*;
+use crate::cli::{Cli, Verb};
+use clap::{CommandFactory, Parser};
+use std::collections::BTreeSet;
+
+fn config(text: &str) -> (tempfile::TempDir, ServerFlags) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    std::fs::write(&path, text).unwrap();
+    (dir, ServerFlags { config: Some(path), ..ServerFlags::default() })
+}
+
+#[test]
+fn every_flag_may_stand_in_the_file() {
+    let mut command = Cli::command();
+    command.build();
+    let server = command.find_subcommand("server").unwrap();
+    // What is no setting of a server.
+    let others = ["help", "version", "config", "cluster"];
+    let ids = server.get_arguments().map(|argument| argument.get_id().as_str());
+    let flags: BTreeSet<&str> = ids.filter(|id| !others.contains(id)).collect();
+    let error = toml::from_str::<Config>("nonsense = 1").unwrap_err().to_string();
+    let (_, list) = error.split_once("expected one of ").unwrap();
+    let fields: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();
+    assert_eq!(fields, flags, "the fields of the file are the flags");
+    let guide = include_str!("../../../../docs/guide/install.md");
+    let (_, sample) = guide.split_once("# /etc/strake.toml").unwrap();
+    let (sample, _) = sample.split_once("```").unwrap();
+    let lines = sample.lines().skip(1).map(|line| line.trim_start_matches("# "));
+    let settings: Vec<&str> = lines.filter(|line| line.contains(" = ")).collect();
+    let named = settings.iter().filter_map(|line| line.split(' ').next());
+    assert_eq!(named.collect::<BTreeSet<&str>>(), flags, "the guide shows all");
+    toml::from_str::<Config>(&settings.join("\n")).unwrap();
+}
+
+#[test]
+fn what_stands_in_the_file_is_what_is_given() {
+    let (_dir, flags) = config(
+        "without = ['/a', '/b']\nnew_disks = true\nold_disks = true\nno_tls = true\n\
+         new_server = true\nengine = 'redb'\ndisk_rate = '1MB/s'\nscrub_every = 3\nlog_level = 'debug'\n",
+    );
+    assert_eq!(filed_log_level(&flags).as_deref(), Some("debug"));
+    let (flags, tls) = with_config(flags, TlsFlags::default()).unwrap();
+    assert_eq!(flags.without, [Path::new("/a"), Path::new("/b")]);
+    assert!(flags.new_disks && flags.new_server && flags.old_disks && tls.no_tls);
+    assert_eq!((flags.engine, flags.scrub_every), (Some(EngineKind::Redb), Some(3.0)));
+    assert_eq!(flags.disk_rate.map(Rate::bytes_per_second), Some(1_000_000));
+    let (_dir, flags) = config("engine = 'rocks'\n");
+    let failure = with_config(flags, TlsFlags::default()).unwrap_err();
+    assert!(failure.cause.contains("engine: ") && failure.cause.contains("rocks"), "{failure}");
+}
+
+#[test]
+fn flags_win_over_the_file() {
+    let (_dir, flags) =
+        config("listen = 'a'\nname = 'x'\nroles = ['storage']\ntls_ca = 'ca'\ntls_key = 'k'\n");
+    let flags = ServerFlags { listen: Some("b".into()), ..flags };
+    let tls = TlsFlags { tls_ca: Some("given".into()), ..TlsFlags::default() };
+    let (flags, tls) = with_config(flags, tls).unwrap();
+    assert_eq!((tls.tls_ca, tls.tls_key), (Some("given".into()), Some("k".into())));
+    assert_eq!((flags.listen.as_deref(), flags.name.as_deref()), (Some("b"), Some("x")));
+    assert_eq!(flags.roles, ["storage"]);
+}
+
+#[test]
+fn an_unknown_word_in_the_file_is_shown_with_its_line() {
+    let (_dir, flags) = config("listen = 'a'\nlisten_port = 3\n");
+    let failure = with_config(flags, TlsFlags::default()).unwrap_err();
+    assert!(failure.cause.contains("listen_port") && failure.cause.contains("line 2"), "{failure}");
+}
+
+/// The line was shown with its password, in the journal too.
+#[test]
+fn a_password_in_a_file_that_is_wrong_is_not_repeated() {
+    let url = "postgres://u:s3cret@h/d";
+    let texts = [
+        format!("listen = 'a'\nmeta = {url}\n"),
+        format!("listen = 'a'\nmeta = \"{url}\n"),
+        format!("meta = '{url}'\nmeta = '{url}'\n"),
+        format!("listen = 'a'\nmetta = '{url}'\n"),
+        format!("listen = 'a'\nmeta = ['{url}']\n"),
+        format!("listen = 'a'\njoin = '{url}'\n"),
+        format!("listen = 'a'\n'{url}' = 'meta'\n"),
+    ];
+    for text in texts {
+        let (_dir, flags) = config(&text);
+        let failure = with_config(flags, TlsFlags::default()).unwrap_err();
+        let said = failure.to_string();
+        assert!(said.contains("line 2: ") && !said.contains("s3cret"), "{text}{said}");
+    }
+    let (_dir, flags) = config("meta = 'mysql://u:s3cret@h/d'");
+    let said = with_config(flags, TlsFlags::default()).unwrap_err().to_string();
+    assert!(said.contains("meta") && !said.contains("s3cret"), "{said}");
+}
+
+#[test]
+fn a_server_is_run_or_others_are_looked_at() {
+    let running = ServerFlags { data: vec!["/d".into()], ..Default::default() };
+    assert!(check_alone(&running).unwrap_err().cause.contains("--data"));
+    assert!(check_alone(&ServerFlags::default()).is_ok());
+}
+
+/// It was said twice, and a server was suspected at an address that this machine does not have.
+#[tokio::test]
+async fn where_nobody_can_listen_is_told_once_with_what_helps() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let cases = [(&taken[..], "ss -ltnp"), ("192.0.2.1:0", "ip address")];
+    for (address, word) in cases {
+        let failure = bind(address).await.err().unwrap();
+        let shown = failure.to_string();
+        assert_eq!(shown.matches("cannot listen").count(), 1, "{shown}");
+        assert_eq!(shown.matches("--listen").count(), 1, "{shown}");
+        assert!(failure.next.unwrap().contains(word), "{shown}");
+    }
+}
+
+#[test]
+fn the_command_that_adds_a_server_lacks_no_flag() {
+    let words = strake_manager::ADD_SERVER.split(' ');
+    let Verb::Server(flags) = Cli::try_parse_from(words).unwrap().verb else { panic!() };
+    check(&flags, parse_roles(&flags.roles).unwrap()).unwrap();
+    assert!(!flags.join.is_empty(), "it would begin a cluster of its own");
+    Cli::try_parse_from(strake_manager::ADD_DISK.split(' ')).unwrap();
+}
+
+#[test]
+fn only_addresses_that_other_machines_can_call_are_open() {
+    assert!(["0.0.0.0:7440", "10.0.0.1:7440", "[::]:7440"].into_iter().all(is_open));
+    assert!(!["127.0.0.1:7440", "[::1]:7440", "unix:/s"].into_iter().any(is_open));
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let listen = Some("a".to_owned());
+    let cases = [
+        (ServerFlags::default(), "--listen"),
+        (ServerFlags { listen: listen.clone(), ..Default::default() }, "--data"),
+    ];
+    for (flags, name) in cases {
+        let failure = check(&flags, Roles::default()).unwrap_err();
+        assert!(failure.cause.contains(name) && failure.next.is_some());
+    }
+    assert!(parse_roles(&["boss".into()]).is_err());
+}

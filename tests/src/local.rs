@@ -268,6 +268,7 @@ impl LocalCluster {
                 generation: None,
                 silent_ms: None,
                 boot: store.boot(),
+                hands_over: false,
             });
             stores.push(store);
         }

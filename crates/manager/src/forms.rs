@@ -110,6 +110,9 @@ fn groups() -> Vec<Vec<u8>> {
         vouchers: vec![Voucher { target: 3, boot: 78 }],
         never_used: true,
         lost_ms: 1 << 40,
+        hand_over: 5,
+        handed_in: 4,
+        stands_for: 3,
     };
     vec![encoded(&group)]
 }

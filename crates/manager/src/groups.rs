@@ -49,6 +49,17 @@ pub(crate) enum Since {
     Gone,
 }
 
+/// Whether the primary of a group lets another member lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Yields {
+    /// It is not asked: its server is of a release that would not answer.
+    AtOnce,
+    /// It has not said yet that all members have what it has acknowledged.
+    NotYet,
+    /// It has, and vouches for this reign.
+    As(u64),
+}
+
 /// A server that came back, and what it has forgotten.
 pub(crate) struct Return<'a> {
     /// Targets it brings.
@@ -142,16 +153,19 @@ fn choose(state: &State, loads: &BTreeMap<u32, usize>, leader: u32, copies: u32)
     members
 }
 
-/// Takes out who is gone, and lets join who is back. `pauses` says which member of which group failed
-/// to be made equal a moment ago.
+/// Takes out who is gone, lets join who is back, and lead who leads by the list of members. `pauses` says which member of
+/// which group failed to be made equal a moment ago, `yields` which groups may get another primary.
 pub(crate) fn settle(
     state: &mut State,
     life: impl Fn(u32) -> Life,
     pauses: impl Fn(u32, u32) -> bool,
+    yields: impl Fn(u32, &Group) -> Yields,
 ) {
     for (&id, group) in &mut state.groups {
-        if let Some(next) = settled(id, group, &life, |member| pauses(id, member)) {
-            log_change(id, group, &next);
+        if let Some(next) = settled(id, group, &life, |member| pauses(id, member), &yields) {
+            if next.epoch > group.epoch {
+                log_change(id, group, &next);
+            }
             *group = next;
         }
     }
@@ -162,9 +176,12 @@ pub(crate) fn is_settled(
     state: &State,
     life: impl Fn(u32) -> Life,
     pauses: impl Fn(u32, u32) -> bool,
+    yields: impl Fn(u32, &Group) -> Yields,
 ) -> bool {
     let mut groups = state.groups.iter();
-    groups.all(|(&id, group)| settled(id, group, &life, |member| pauses(id, member)).is_none())
+    groups.all(|(&id, group)| {
+        settled(id, group, &life, |member| pauses(id, member), &yields).is_none()
+    })
 }
 
 /// What a group becomes, if another.
@@ -173,6 +190,7 @@ fn settled(
     group: &Group,
     life: &impl Fn(u32) -> Life,
     pauses: impl Fn(u32) -> bool,
+    yields: &impl Fn(u32, &Group) -> Yields,
 ) -> Option<Group> {
     if group.members.len() < 2 {
         return None;
@@ -194,20 +212,35 @@ fn settled(
     let mut next = Group { in_sync, joining, ..group.clone() };
     depart(id, &mut next);
     if next == *group {
-        next.in_sync = handed_over(group, life)?;
+        return handed_over(group, life, || yields(id, group));
     }
-    (next != *group).then(|| Group { epoch: group.epoch + 1, ..next })
+    Some(Group { epoch: group.epoch + 1, ..next })
 }
 
 /// Who takes the lead keeps it when the one before is back: that one may answer nobody until all that
 /// it promised in its earlier life is over. When it is, it leads again, so that each target leads as
-/// many groups as before. `None`: everything stays.
-fn handed_over(group: &Group, life: &impl Fn(u32) -> Life) -> Option<Vec<u32>> {
+/// many groups as before. It writes its own contents over what is in doubt, so not before all have what was acknowledged: the
+/// one that leads says when, and is asked for that in the map. `None`: everything stays.
+fn handed_over(
+    group: &Group,
+    life: &impl Fn(u32) -> Life,
+    yields: impl FnOnce() -> Yields,
+) -> Option<Group> {
     let lead = *group.members.iter().find(|member| group.in_sync.contains(member))?;
     let rests =
         group.joining.is_empty() && group.in_sync.iter().all(|member| life(*member).serves());
-    let next = rests && life(lead) == Life::Steady && group.in_sync.first() != Some(&lead);
-    next.then(|| in_order(&group.members, lead, |member| group.in_sync.contains(member)))
+    if !rests || life(lead) != Life::Steady || group.in_sync.first() == Some(&lead) {
+        return None;
+    }
+    let epoch = group.epoch + 1;
+    let in_sync = in_order(&group.members, lead, |member| group.in_sync.contains(member));
+    let next = Group { epoch, in_sync, ..group.clone() };
+    match yields() {
+        Yields::AtOnce => Some(next),
+        Yields::As(stands_for) => Some(Group { handed_in: epoch, stands_for, ..next }),
+        Yields::NotYet if group.hand_over == group.epoch => None,
+        Yields::NotYet => Some(Group { hand_over: group.epoch, ..group.clone() }),
+    }
 }
 
 /// The members in sync: who leads, then the others as they stand among the members.

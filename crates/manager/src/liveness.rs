@@ -1,6 +1,7 @@
 //! Who is heard from, and what targets said of themselves last. Never stored.
 
 mod heard;
+mod leads;
 mod seen;
 
 use crate::beats::Bequest;
@@ -75,6 +76,8 @@ pub(crate) struct Liveness {
     knocks: HashMap<(u32, String), Knock>,
     /// By group and member.
     pauses: HashMap<(u32, u32), Pause>,
+    /// In which epoch of a group its primary has said that another member may lead, and for which reign it vouches.
+    yielded: HashMap<u32, (u64, u64)>,
     /// What targets hold, by target and then by group.
     held: HashMap<u32, HashMap<u32, Held>>,
     /// How far primaries are, by group and member.
@@ -109,6 +112,7 @@ impl Liveness {
             denied: Duration::ZERO,
             knocks: HashMap::new(),
             pauses: HashMap::new(),
+            yielded: HashMap::new(),
             held: HashMap::new(),
             progress: HashMap::new(),
             scrubs: HashMap::new(),

@@ -230,6 +230,16 @@ pub(crate) struct Group {
     /// When something that it had was last lost for good, in milliseconds since 1970; 0: never.
     #[prost(uint64, tag = "10")]
     pub lost_ms: u64,
+    /// The epoch in which its primary is asked to say when the member that leads by the list may lead; of any other epoch: nobody
+    /// is asked.
+    #[prost(uint64, tag = "11")]
+    pub hand_over: u64,
+    /// The epoch that began as a primary had said so; 0: none.
+    #[prost(uint64, tag = "12")]
+    pub handed_in: u64,
+    /// The reign for which that one vouched, as the next one does.
+    #[prost(uint64, tag = "13")]
+    pub stands_for: u64,
 }
 
 impl Group {

@@ -409,6 +409,10 @@ impl Manager {
     }
 
     async fn resynced(&self, report: Resynced) -> Result<ManagerAnswer> {
+        if report.hands_over {
+            self.note_yield(&report);
+            return Ok(self.epoch());
+        }
         {
             let now = self.now();
             let mut inner = self.inner.lock();

@@ -102,6 +102,9 @@ impl Sight {
             vouchers: group.vouchers.clone(),
             never_used: group.never_used,
             lost_ms: group.lost_ms,
+            hand_over: group.hand_over,
+            handed_in: group.handed_in,
+            stands_for: group.stands_for,
         });
         ClusterMap {
             cluster: state.cluster.uuid.clone(),

@@ -1,6 +1,6 @@
 //! Clusters for the tests of what is decided, and a clock.
 
-use crate::groups::{Life, next_single};
+use crate::groups::{Life, Yields, next_single};
 use crate::plan::Facts;
 use crate::records::{Group, Server, Target};
 use crate::state::State;
@@ -26,6 +26,11 @@ impl Clock for TestClock {
     fn wall(&self) -> Duration {
         self.monotonic()
     }
+}
+
+/// No primary is asked whether another member may lead.
+pub(crate) fn at_once(_: u32, _: &Group) -> Yields {
+    Yields::AtOnce
 }
 
 /// Servers with so many targets each, and their groups of one copy.

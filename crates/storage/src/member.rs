@@ -37,6 +37,7 @@ impl<D: Disks> Member for Here<D> {
         if let Some(storage) = &self.storage {
             for spec in &mut specs {
                 spec.silent_ms = storage.silent_ms(TargetId(spec.target));
+                spec.hands_over = true;
             }
         }
         specs

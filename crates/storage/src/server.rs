@@ -319,12 +319,13 @@ impl StorageServer {
         if group.copies() == 1 {
             return Ok(word_of(self.common.map.group(group).ok().as_ref(), target));
         }
-        let losses = self.common.map.group(group)?.losses + 1;
+        let known = self.common.map.group(group)?;
+        let losses = known.losses + 1;
         Ok(match ack {
             Ack::All => losses,
             Ack::Primary => {
                 let vouching = self.known_replica(target, group)?.vouching();
-                mixed(mixed(losses) ^ vouching).max(1)
+                mixed(mixed(losses) ^ known.vouches_in(vouching)).max(1)
             }
         })
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::records::Target;
-use crate::testing::cluster;
+use crate::testing::{at_once, cluster};
 
 fn of_class(state: &State, copies: u32) -> Vec<Vec<u32>> {
     let class = |id: &u32| GroupId(*id).copies() == copies;
@@ -106,10 +106,10 @@ fn who_is_gone_is_taken_out_beside_one_that_serves() {
     ];
     for (known, left) in cases {
         let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
-        settle(&mut state, lives(known), |_, _| false);
+        settle(&mut state, lives(known), |_, _| false, at_once);
         let changed = left.len() < 3;
         assert_eq!(shown(&state), (7 + u64::from(changed), left, &[][..], 0), "{known:?}");
-        assert!(is_settled(&state, lives(known), |_, _| false));
+        assert!(is_settled(&state, lives(known), |_, _| false, at_once));
     }
 }
 
@@ -125,11 +125,12 @@ fn who_is_back_joins_where_the_primary_serves_and_not_while_it_pauses() {
     ];
     for (known, pauses, joining) in cases {
         let mut state = with_group(&[1, 2], &[1], &[]);
-        settle(&mut state, lives(known), |group, member| pauses && (group, member) == (TWO, 2));
+        let paused = |group: u32, member: u32| pauses && (group, member) == (TWO, 2);
+        settle(&mut state, lives(known), paused, at_once);
         assert_eq!(shown(&state).2, joining, "{known:?} {pauses}");
     }
     let mut state = with_group(&[1, 2], &[1], &[2]);
-    settle(&mut state, lives([Serves, Gone, Gone]), |_, _| false);
+    settle(&mut state, lives([Serves, Gone, Gone]), |_, _| false, at_once);
     assert_eq!(shown(&state), (8, &[1][..], &[][..], 0), "it is gone before it was equal");
 }
 
@@ -196,10 +197,27 @@ fn who_led_by_the_list_leads_again_when_no_earlier_promise_binds_it() {
     for (known, joining, led) in cases {
         let in_sync = if joining.is_empty() { &[3, 1, 2][..] } else { &[3, 1] };
         let mut state = with_group(&[1, 2, 3], in_sync, joining);
-        settle(&mut state, lives(known), |_, _| false);
+        settle(&mut state, lives(known), |_, _| false, at_once);
         assert_eq!(shown(&state).1, led, "{known:?}");
         assert_eq!(shown(&state).0, 7 + u64::from(led != in_sync), "{known:?}");
     }
+}
+
+/// What the one that led had acknowledged alone was written over, though nobody had failed.
+#[test]
+fn who_led_by_the_list_waits_for_the_word_of_the_one_that_leads() {
+    let settled = |state: &mut State, said: Yields| {
+        settle(state, lives([Life::Steady; 3]), |_, _| false, |_, _| said);
+        assert!(is_settled(state, lives([Life::Steady; 3]), |_, _| false, |_, _| said));
+    };
+    let mut state = with_group(&[1, 2, 3], &[3, 1, 2], &[]);
+    settled(&mut state, Yields::NotYet);
+    assert_eq!(shown(&state), (7, &[3, 1, 2][..], &[][..], 0), "3 leads on");
+    assert_eq!(state.groups[&TWO].hand_over, 7, "and is asked");
+    settled(&mut state, Yields::As(5));
+    assert_eq!(shown(&state), (8, &[1, 2, 3][..], &[][..], 0));
+    let group = &state.groups[&TWO];
+    assert_eq!((group.handed_in, group.stands_for), (8, 5), "what 3 has acknowledged 1 has");
 }
 
 #[test]
@@ -258,9 +276,9 @@ fn one_whose_disk_hangs_takes_itself_out_beside_one_that_serves_the_primary_too(
     assert!(!keep_needed(&mut state, &hangs, known()));
     resynced(&mut state, &hangs).unwrap();
     assert_eq!(shown(&state), (8, &[2, 3][..], &[][..], 0));
-    settle(&mut state, lives([Quiet, Serves, Serves]), |_, _| false);
+    settle(&mut state, lives([Quiet, Serves, Serves]), |_, _| false, at_once);
     assert_eq!(shown(&state).0, 8, "not as long as it hangs");
-    settle(&mut state, lives([Serves; 3]), |_, _| false);
+    settle(&mut state, lives([Serves; 3]), |_, _| false, at_once);
     assert_eq!(shown(&state), (9, &[2, 3][..], &[1][..], 0));
     // Others may be as it is, or dead: then it goes on, in a new epoch because it has resigned from this one.
     let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
@@ -277,7 +295,8 @@ fn one_whose_disk_hangs_takes_itself_out_beside_one_that_serves_the_primary_too(
 fn groups_of_one_copy_never_change() {
     let mut state = cluster(&[1, 1]);
     let before = state.clone();
-    settle(&mut state, |target| if target == 1 { Life::Gone } else { Life::Serves }, |_, _| false);
+    let life = |target| if target == 1 { Life::Gone } else { Life::Serves };
+    settle(&mut state, life, |_, _| false, at_once);
     returned(&mut state, &back(&[2], true), |_| Since::Gone).unwrap();
     let report = Resynced { group: 0, epoch: 1, member: 1, failed: true, ..Resynced::default() };
     resynced(&mut state, &report).unwrap();
@@ -295,7 +314,7 @@ fn a_member_that_leaves_goes_when_as_many_others_are_in_sync_as_there_are_to_be_
     let leaves = Resynced { group: TWO, epoch: 7, member: 1, failed: true, ..Resynced::default() };
     // It says itself that it answers nobody any more.
     let mut state = with_leaving(&[1, 3, 2], &[1, 3, 2]);
-    settle(&mut state, lives([Serves; 3]), |_, _| false);
+    settle(&mut state, lives([Serves; 3]), |_, _| false, at_once);
     assert_eq!(shown(&state).0, 7, "its lease may last");
     resynced(&mut state, &leaves).unwrap();
     assert_eq!(shown(&state), (8, &[3, 2][..], &[][..], 0));
@@ -307,10 +326,10 @@ fn a_member_that_leaves_goes_when_as_many_others_are_in_sync_as_there_are_to_be_
     assert_eq!(shown(&state).1, [1, 3]);
     // It is gone, and was taken out by its lease.
     let mut state = with_leaving(&[1, 3, 2], &[1, 3, 2]);
-    settle(&mut state, lives([Gone, Serves, Serves]), |_, _| false);
+    settle(&mut state, lives([Gone, Serves, Serves]), |_, _| false, at_once);
     assert_eq!(state.groups[&TWO].members, [3, 2]);
     let mut state = with_leaving(&[1, 3, 2], &[1, 2]);
-    settle(&mut state, lives([Gone, Serves, Serves]), |_, _| false);
+    settle(&mut state, lives([Gone, Serves, Serves]), |_, _| false, at_once);
     assert_eq!((&state.groups[&TWO].members, shown(&state).2), (&vec![1, 3, 2], &[3][..]));
 }
 
@@ -385,7 +404,7 @@ fn who_leaves_goes_on_while_too_few_of_the_others_live() {
     assert!(keep_needed(&mut state, &report(7), lives([Serves, Serves, Quiet])));
     assert_eq!(shown(&state), (8, &[1, 2, 3][..], &[][..], 0), "3 may be dead: 1 answers again");
     assert!(!keep_needed(&mut state, &report(7), lives([Serves, Serves, Quiet])), "long over");
-    settle(&mut state, lives([Serves, Serves, Gone]), |_, _| false);
+    settle(&mut state, lives([Serves, Serves, Gone]), |_, _| false, at_once);
     assert_eq!(shown(&state), (9, &[1, 2][..], &[][..], 0));
     let mut state = with_group(&[1, 2, 3], &[1, 2, 3], &[]);
     state.groups.get_mut(&TWO).unwrap().leaving = vec![1];

@@ -1,7 +1,7 @@
 use super::*;
 use crate::groups::{prepare, resynced, settle};
 use crate::steer::steer;
-use crate::testing::{all_serve, cluster};
+use crate::testing::{all_serve, at_once, cluster};
 use crate::turns::{COLLECTED, TARGET_MOVES_MAX};
 use strake_types::{GroupId, Shares, VolumeId};
 use strake_wire::message::jobs::SteerJob;
@@ -15,7 +15,7 @@ fn request(kind: JobKind, targets: &[u32]) -> Plan {
 /// What a cluster does in a moment in which everybody does their part.
 fn pass(state: &mut State, facts: &Facts) {
     let life = |target| facts.lives.get(&target).copied().unwrap_or(Life::Gone);
-    settle(state, life, |_, _| false);
+    settle(state, life, |_, _| false, at_once);
     keep(state, facts);
     check_copies(state);
     let groups: Vec<(u32, Group)> = state.groups.iter().map(|(&id, g)| (id, g.clone())).collect();
@@ -155,7 +155,7 @@ fn what_fails_again_and_again_is_given_up_with_its_reason() {
     let facts = all_serve(&state, 1);
     let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
     for _ in 0..100 {
-        settle(&mut state, |_| Life::Serves, |_, _| false);
+        settle(&mut state, |_| Life::Serves, |_, _| false, at_once);
         keep(&mut state, &facts);
         let joining = state.groups.iter().find(|(_, group)| !group.joining.is_empty());
         let Some((&group, found)) = joining else { continue };
@@ -346,13 +346,13 @@ fn dies_while_it_moves() -> (State, Facts) {
     keep(&mut state, &facts);
     assert_eq!(state.groups[&TWO].joining, [4]);
     let facts = gone(&state, &[2]);
-    settle(&mut state, |target| facts.lives[&target], |_, _| false);
+    settle(&mut state, |target| facts.lives[&target], |_, _| false, at_once);
     (state, facts)
 }
 
 /// The pair's primary makes one that joins equal, if it has to.
 fn equal_again(state: &mut State, facts: &Facts) {
-    settle(state, |target| facts.lives[&target], |_, _| false);
+    settle(state, |target| facts.lives[&target], |_, _| false, at_once);
     keep(state, facts);
     let group = &state.groups[&TWO];
     if let Some(&member) = group.joining.first() {
@@ -806,7 +806,7 @@ mod losses {
         assert_eq!((group.in_sync.as_slice(), group.joining.as_slice()), (&[3][..], &[][..]));
         for _ in 0..3 {
             let life = |target| facts.lives[&target];
-            settle(&mut state, life, |_, _| false);
+            settle(&mut state, life, |_, _| false, at_once);
             keep(&mut state, &facts);
         }
         assert_eq!(state.groups[&TWO].joining, [4]);

@@ -5,13 +5,14 @@ use crate::groups::{self, Life};
 use crate::jobs;
 use crate::liveness::Liveness;
 use crate::owners;
+use crate::records::Group;
 use crate::state::State;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_types::Result;
-use strake_wire::message::manager::{ManagerAnswer, Stalled};
+use strake_wire::message::manager::{ManagerAnswer, Resynced, Stalled};
 
 /// How often the manager looks whether it can be heard,
 const LOOK: Duration = Duration::from_millis(100);
@@ -73,18 +74,20 @@ impl Manager {
             let Inner { state, live, .. } = &*inner;
             let life = |target| life_in_groups(state, live, target, now);
             let paused = |group, member| live.is_paused(group, member, now);
+            let yields = |id: u32, group: &Group| live.yields(id, group);
             let tenure = |server| live.tenure(server, now);
             let released = |server, volume, epoch| live.has_released(server, volume, epoch);
             let owned = owners::is_settled(state, tenure, released);
             // A change that was given up in the middle is settled by the next.
             let due = self.coming.load(Ordering::Acquire) > 0 || jobs::are_due(state);
-            (changed, !groups::is_settled(state, life, paused) || !owned || due)
+            (changed, !groups::is_settled(state, life, paused, yields) || !owned || due)
         };
         if changed || due {
             self.change(|state, live| {
                 let lives = jobs::lives(state, |id| life_in_groups(state, live, id, now));
                 let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
-                groups::settle(state, life, |g, m| live.is_paused(g, m, now));
+                let paused = |group, member| live.is_paused(group, member, now);
+                groups::settle(state, life, paused, |id, group| live.yields(id, group));
                 let tenure = |server| live.tenure(server, now);
                 owners::settle(state, tenure, |server, v, e| live.has_released(server, v, e));
                 // Where no group differs, the epoch is the change.
@@ -119,6 +122,20 @@ impl Manager {
             is_new |= live.miss(served_by);
         }
         is_new
+    }
+
+    /// The primary of a group says that another member may lead. Many say so at the same time: what follows is for the next tick.
+    pub(super) fn note_yield(&self, said: &Resynced) {
+        let mut inner = self.inner.lock();
+        let Inner { state, live, ticked, .. } = &mut *inner;
+        let leads = |group: &Group| {
+            group.epoch == said.epoch && group.in_sync.first() == Some(&said.member)
+        };
+        if state.groups.get(&said.group).is_some_and(leads)
+            && live.hear_yield(said.group, said.epoch, said.vouches)
+        {
+            *ticked = None;
+        }
     }
 
     /// Somebody waits at a member of a group: takes out those of the others that answer nobody any more.

@@ -129,9 +129,18 @@ fn the_map_of_a_large_cluster_fits_into_a_message() {
         state.targets.insert(id, target);
         for copies in 1..=3 {
             let members: Vec<u32> = (id..id + copies).collect();
-            let in_sync = members.clone();
-            let group =
-                Group { epoch: 1 << 20, members, in_sync, lost_ms: 1 << 40, ..Group::default() };
+            let (in_sync, epoch) = (members.clone(), 1 << 20);
+            let (hand_over, handed_in, stands_for) = (epoch, epoch, epoch);
+            let group = Group {
+                epoch,
+                members,
+                in_sync,
+                lost_ms: 1 << 40,
+                hand_over,
+                handed_in,
+                stands_for,
+                ..Group::default()
+            };
             state.groups.insert(GroupId::of_class(copies, id).0, group);
         }
     }

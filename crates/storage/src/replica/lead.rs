@@ -177,11 +177,13 @@ impl Replica {
     }
 
     /// Notes that a change is acknowledged before the others have it; false if so many are already
-    /// that this one has to wait for them.
+    /// that this one has to wait for them, or if another member is to lead next.
     fn acknowledge_early(&self, numbered: &Numbered) -> bool {
         let mut state = self.state.lock();
+        let hands_over = state.hands_over;
         let Some(reign) = state.reign(numbered.reign) else { return false };
-        reign.early.len() < EARLY_MAX && reign.early.insert(numbered.number)
+        let stays = hands_over != Some(reign.view.epoch);
+        stays && reign.early.len() < EARLY_MAX && reign.early.insert(numbered.number)
     }
 
     /// Waits until the others have what was acknowledged before they had it.

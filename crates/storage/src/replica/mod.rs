@@ -10,7 +10,7 @@
 //! * `errand` — what goes to members beside changes.
 //! * `recover` — what a new primary does first.
 //! * `resync` — making a joining member equal; `healing` — when and how fast, and how far it is.
-//! * `leave` — a member that is to leave.
+//! * `leave` — a member that is to leave; `handing` — a primary that is to let another member lead.
 //! * `hung` — a member whose disk does not answer; `failing` — one whose store fails for good.
 //! * `left` — changes that nobody waits for any more, and their bound.
 //! * `digest` — what copies of chunks are compared by.
@@ -28,6 +28,7 @@ mod digest;
 mod errand;
 mod failing;
 mod follow;
+mod handing;
 mod healing;
 mod holes;
 mod hung;
@@ -204,6 +205,10 @@ struct State {
     offers: Offers,
     /// The epoch of which it said last that it leaves, and when.
     let_go_at: Option<(u64, Duration)>,
+    /// The epoch after which another member is to lead: in it nothing is acknowledged early any more.
+    hands_over: Option<u64>,
+    /// The epoch of which it said last that nothing is, and when.
+    handed_at: Option<(u64, Duration)>,
     /// To whom we have promised to act in no epoch without them, and until when.
     promised: HashMap<TargetId, Duration>,
     /// The epoch in which, and until when, all others have promised us the same.
@@ -582,6 +587,7 @@ impl Replica {
                 Ok(_) => {
                     replica.lead_on().await;
                     replica.let_go().await;
+                    replica.hand_over().await;
                     replica.say_resigned().await;
                 }
                 Err(error) => tracing::debug!("{error}"),

@@ -50,6 +50,8 @@ pub(super) struct Report {
     sent: u64,
     boot: u64,
     hangs: bool,
+    hands_over: bool,
+    vouches: u64,
 }
 
 impl Report {
@@ -61,6 +63,11 @@ impl Report {
     /// Our own disk does not answer, or fails for good: we answer nobody any more.
     pub(super) fn hangs(reason: String) -> Self {
         Self { hangs: true, ..Self::failed(reason) }
+    }
+
+    /// Another member may lead, and vouch for this reign.
+    pub(super) fn hands_over(vouches: u64) -> Self {
+        Self { hands_over: true, vouches, ..Self::default() }
     }
 }
 
@@ -221,9 +228,9 @@ impl Replica {
         }
     }
 
-    /// Tells the manager that a member is equal, or that it cannot be.
+    /// Tells the manager that a member is equal, or that it cannot be; or what else it reports of itself.
     pub(super) async fn report(&self, epoch: u64, member: TargetId, report: Report) {
-        let Report { failed, reason, sent, boot, hangs } = report;
+        let Report { failed, reason, sent, boot, hangs, hands_over, vouches } = report;
         let target = &self.shelf.target;
         let word = match self.group.copies() {
             1 => word_of(self.common.map.group(self.group).ok().as_ref(), target),
@@ -240,6 +247,8 @@ impl Replica {
             primary_boot: target.store.boot(),
             member_boot: boot,
             hangs,
+            hands_over,
+            vouches,
         };
         match self.common.map.ask_manager(ManagerOp::Resynced(report)).await {
             // The map that says what became of it.

@@ -64,9 +64,36 @@ struct Manager {
     needs: Mutex<bool>,
     /// It is of a release that takes no note of a primary whose disk hangs.
     older: AtomicBool,
+    /// The primary that has said last that another member may lead.
+    yielded: Mutex<Option<Resynced>>,
+    /// Members that it does not answer.
+    unheard: Mutex<HashSet<u32>>,
+}
+
+/// The manager, as a member hears it; 0 is the client.
+struct Ear {
+    of: u32,
+    manager: Arc<Manager>,
+}
+
+#[async_trait]
+impl ManagerService for Ear {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        if self.manager.unheard.lock().contains(&self.of) {
+            return Err(ErrorKind::Unavailable.into());
+        }
+        self.manager.call(request).await
+    }
 }
 
 impl Manager {
+    /// Asks the primary to let another member lead: a new map, and no new epoch of the group.
+    fn ask_to_hand_over(&self) {
+        let mut map = self.map.lock();
+        map.epoch += 1;
+        map.groups[0].hand_over = map.groups[0].epoch;
+    }
+
     /// Changes the group; a new epoch.
     fn decide(&self, change: impl FnOnce(&mut Group)) {
         let mut map = self.map.lock();
@@ -116,6 +143,10 @@ impl ManagerService for Manager {
         let fades = *self.fades.lock();
         let answer = match request.op.unwrap() {
             ManagerOp::Resynced(_) if fades => return Err(ErrorKind::Unavailable.into()),
+            ManagerOp::Resynced(report) if report.hands_over => {
+                *self.yielded.lock() = Some(report);
+                ManagerAnswer::Epoch(0)
+            }
             ManagerOp::GetMap(get) => {
                 let map = self.map.lock();
                 if fades && map.epoch <= get.known_epoch {
@@ -388,6 +419,8 @@ impl Bench {
             given_up: Mutex::default(),
             needs: Mutex::default(),
             older: AtomicBool::default(),
+            yielded: Mutex::default(),
+            unheard: Mutex::default(),
         });
         let (net, servers) = (Arc::<Net>::default(), Lives::default());
         servers.lock().resize_with(MEMBERS as usize + 1, || None);
@@ -618,7 +651,8 @@ async fn view(from: u32, manager: &Arc<Manager>, net: &Arc<Net>, servers: &Lives
         let services = LocalServices { storage: Some(Arc::new(link)), ..LocalServices::default() };
         callers.register_local(ServerId(to), services);
     }
-    MapView::connect(callers, ManagerSource::Local(manager.clone()), 1_000).await.unwrap()
+    let ear = Arc::new(Ear { of: from, manager: manager.clone() });
+    MapView::connect(callers, ManagerSource::Local(ear), 1_000).await.unwrap()
 }
 
 fn chunk(index: u64) -> msg::Chunk {

@@ -160,9 +160,10 @@ impl Target {
             poisoned: stat.poisoned.unwrap_or_default(),
             scrub: *self.scrub.lock(),
             generation: Some(self.generation()),
-            // Said by who asks the disk.
+            // Said by who asks the disk, and by who serves it.
             silent_ms: None,
             boot: self.store.as_ref().map_or(0, |store| store.boot()),
+            hands_over: false,
         }
     }
 

@@ -175,6 +175,9 @@ pub struct TargetSpec {
     /// is not made yet, or a release that says none; then the boot of its server's kernel counts.
     #[prost(fixed64, tag = "15")]
     pub boot: u64,
+    /// Where it leads a group it says itself when another member may ([`Resynced::hands_over`]); false: a release that does not.
+    #[prost(bool, tag = "16")]
+    pub hands_over: bool,
 }
 
 /// A round over a target in which everything was verified.
@@ -265,6 +268,13 @@ pub struct Resynced {
     /// epoch. It may be the primary.
     #[prost(bool, tag = "10")]
     pub hangs: bool,
+    /// Said by the primary, of itself, as it was asked to ([`Group::hand_over`]): all members in sync have what it has acknowledged,
+    /// and will have what it acknowledges in this epoch, so another one may lead.
+    #[prost(bool, tag = "11")]
+    pub hands_over: bool,
+    /// With that: the reign for which it vouches ([`Group::stands_for`]).
+    #[prost(uint64, tag = "12")]
+    pub vouches: u64,
 }
 
 /// See [`ManagerOp::PrepareCopies`].

@@ -305,6 +305,43 @@ async fn a_server_that_returns_joins_when_it_serves_and_is_in_sync_when_it_is_eq
     assert_eq!((led.epoch, sets(&led)), (whole.epoch + 1, (&[1, 2][..], &[][..])));
 }
 
+/// The one that led had acknowledged writes that others did not have yet, and the other one wrote older bytes over them.
+#[tokio::test]
+async fn the_lead_is_given_back_when_the_primary_says_that_others_have_what_it_has_acknowledged() {
+    let (bench, servers) = Bench::with_two_copies(2).await;
+    let beat = async || {
+        for (join, joined) in &servers {
+            let mut targets = again(join, joined).targets;
+            targets.iter_mut().for_each(|spec| spec.hands_over = true);
+            let beat = Heartbeat { server: joined.server, targets, ..Heartbeat::default() };
+            bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+        }
+    };
+    bench.ask(ManagerOp::Leave(Leave { server: 1, life: 0 })).await.unwrap();
+    beat().await;
+    let joining = bench.group().await;
+    assert_eq!(sets(&joining), (&[2][..], &[1][..]));
+    bench.resynced(joining.epoch, 1, false).await;
+    for _ in 0..10 {
+        bench.clock.pass(1_000);
+        beat().await;
+    }
+    let asked = bench.group().await;
+    assert_eq!(sets(&asked), (&[2, 1][..], &[][..]), "it has not said so");
+    assert_eq!(asked.hand_over, asked.epoch);
+    let say = async |epoch, member| {
+        let yields = Resynced { hands_over: true, vouches: 3, ..Resynced::default() };
+        let said = Resynced { group: TWO, epoch, member, ..yields };
+        bench.ask(ManagerOp::Resynced(said)).await.unwrap();
+        bench.group().await
+    };
+    assert_eq!(say(asked.epoch - 1, 2).await, asked, "of an epoch that is over");
+    assert_eq!(say(asked.epoch, 1).await, asked, "it does not lead");
+    let led = say(asked.epoch, 2).await;
+    assert_eq!((led.epoch, sets(&led)), (asked.epoch + 1, (&[1, 2][..], &[][..])));
+    assert_eq!((led.handed_in, led.stands_for), (led.epoch, 3));
+}
+
 #[tokio::test]
 async fn a_member_that_cannot_be_made_equal_is_tried_again_after_a_pause_that_grows() {
     let (bench, servers) = Bench::with_two_copies(2).await;

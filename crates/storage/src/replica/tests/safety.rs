@@ -161,6 +161,62 @@ async fn a_primary_that_misses_an_epoch_and_has_damage_vouches_for_nothing_of_be
     assert_eq!(bench.read(1, 0).await, 1);
 }
 
+/// The next primary wrote its older bytes over up to 64 writes that were acknowledged, though nobody had failed.
+#[tokio::test]
+async fn who_leads_next_has_all_that_the_one_that_hands_over_has_acknowledged_alone() {
+    let bench = Arc::new(Bench::start().await);
+    bench.manager.decide(|group| group.in_sync = vec![2, 1, 3]);
+    bench.write(0, 1).await;
+    bench.cut(1, 2);
+    let vouched = bench.write_early(2, 2).await;
+    bench.manager.ask_to_hand_over();
+    let epoch = bench.manager.map.lock().groups[0].epoch;
+    let server = bench.server(2);
+    let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
+    bench.until(async || replica.state.lock().hands_over).await;
+    let write = |block: u64, fill: u8| {
+        let data = Bytes::from(vec![fill; BLOCK]);
+        let (chunk, offset) = (chunk(0), block * BLOCK as u64);
+        let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data), durable: false });
+        let attempt = Some(bench.attempt());
+        let request = bench.request(2, op);
+        let request = StorageRequest { attempt, ack_primary: true, epoch, ..request };
+        let bench = bench.clone();
+        tokio::spawn(async move { bench.send(request, data).await })
+    };
+    let second = write(1, 3);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!second.is_finished(), "1 is to lead, and does not have it");
+    assert!(bench.manager.yielded.lock().is_none(), "nor the first one");
+    bench.net.cut.lock().clear();
+    second.await.unwrap().unwrap();
+    let said = bench.until(async || bench.manager.yielded.lock().clone()).await;
+    assert_eq!((said.epoch, said.member), (epoch, 2));
+    // 1 knows that it leads, and 2 does not hear of that.
+    bench.net.cut.lock().insert((1, 2));
+    bench.manager.unheard.lock().insert(2);
+    bench.manager.decide(|group| {
+        group.in_sync = vec![1, 2, 3];
+        (group.handed_in, group.stands_for) = (group.epoch, said.vouches);
+    });
+    let next = bench.server(1);
+    next.map().refresh().await.unwrap();
+    let heir = next.replica(&next.targets()[0], bench.group, 0).await.unwrap();
+    bench.until(async || (*heir.adopted.read().await > epoch).then_some(())).await;
+    let third = write(2, 4);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!third.is_finished(), "1 refuses it");
+    bench.net.cut.lock().clear();
+    bench.manager.unheard.lock().clear();
+    let third = third.await.unwrap();
+    assert_eq!((bench.read(1, 0).await, bench.read(1, 1).await), (2, 3));
+    if third.is_ok() {
+        assert_eq!(bench.read(1, 2).await, 4);
+    }
+    let vouches = bench.until(async || bench.sync_early(1).await.ok()).await;
+    assert_eq!(vouches, vouched, "nothing is lost");
+}
+
 /// Not each change alone: what so many early ones leave behind is bounded.
 #[tokio::test]
 async fn early_acknowledgements_are_bounded() {

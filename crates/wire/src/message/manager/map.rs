@@ -151,6 +151,16 @@ pub struct Group {
     /// When what was in it was last given up, or taken for what an older copy of a disk has, in milliseconds since 1970; 0: never.
     #[prost(uint64, tag = "11")]
     pub lost_ms: u64,
+    /// The epoch in which its primary is to say when another member may lead ([`Resynced::hands_over`](super::Resynced::hands_over));
+    /// of any other epoch: nobody waits for that.
+    #[prost(uint64, tag = "12")]
+    pub hand_over: u64,
+    /// The epoch that began as a primary had said so; 0: none.
+    #[prost(uint64, tag = "13")]
+    pub handed_in: u64,
+    /// The reign for which the primary before vouched then: who leads from that epoch on vouches for it in its place.
+    #[prost(uint64, tag = "14")]
+    pub stands_for: u64,
 }
 
 /// A target, and the boot from which it vouches for a group.
@@ -170,6 +180,12 @@ impl Group {
         let stays = self.in_sync().iter().filter(|m| !self.leaving.contains(m)).count();
         let copies = strake_types::GroupId(self.id).copies() as usize;
         self.leaving.contains(&member) && stays >= copies
+    }
+
+    /// The reign for which the primary of this one vouches: its own, or the one whose lead was handed over to it.
+    pub fn vouches_in(&self, reign: u64) -> u64 {
+        let was_handed = reign != 0 && reign == self.handed_in;
+        if was_handed { self.stands_for } else { reign }
     }
 
     /// Those that hold every acknowledged write, the primary first.

@@ -17,6 +17,7 @@ impl Gen {
             generation: self.opt(Self::u64),
             silent_ms: self.opt(Self::u64),
             boot: self.u64(),
+            hands_over: self.bool(),
         }
     }
 
@@ -81,6 +82,8 @@ impl Gen {
                 primary_boot: self.u64(),
                 member_boot: self.u64(),
                 hangs: self.bool(),
+                hands_over: self.bool(),
+                vouches: self.u64(),
             }),
             PrepareCopies(mgr::PrepareCopies { copies: self.u32() }),
             Plan(self.plan()),
@@ -132,6 +135,9 @@ impl Gen {
                 vouchers: g.list(|g| mgr::Voucher { target: g.u32(), boot: g.u64() }),
                 never_used: g.bool(),
                 lost_ms: g.u64(),
+                hand_over: g.u64(),
+                handed_in: g.u64(),
+                stands_for: g.u64(),
             }),
             volumes: self.list(Self::volume),
             fenced: self.list(Self::fenced),

@@ -273,6 +273,11 @@ impl MapView {
         map.volume(volume).cloned().ok_or_else(|| not_in_map("volume", volume.0))
     }
 
+    /// True of a volume, or a share, that was deleted: each target drops what it has of it, in its own time.
+    pub fn is_deleted(&self, volume: VolumeId) -> bool {
+        self.resolved.read().map.volume(volume).is_some_and(|volume| volume.deleting)
+    }
+
     /// The metadata service of a volume.
     pub fn meta_for(&self, volume: VolumeId) -> Result<Arc<dyn MetaService>> {
         let known = self.resolved().meta.get(&volume).map(|(service, _)| service.clone());

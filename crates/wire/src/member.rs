@@ -21,6 +21,7 @@ use strake_base::task::{self, Owned};
 use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Time between two attempts to join.
 const JOIN_RETRY_MS: u64 = 300;
@@ -28,6 +29,8 @@ const JOIN_RETRY_MS: u64 = 300;
 pub const BEAT_MS: u64 = 200;
 /// Time between two looks for volumes that were deleted.
 const SWEEP_MS: u64 = 2_000;
+/// After so long all of them are dropped once more.
+const SWEEP_AGAIN: Duration = Duration::from_secs(3_600);
 
 /// The manager that leads, whichever that is.
 pub struct ManagerOfMap(pub Arc<MapView>);
@@ -91,7 +94,7 @@ pub trait MetaRole: Send + Sync + 'static {
 
 /// Enters the cluster. Waits for the manager, and for an earlier life of its own to be forgotten.
 pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) -> Result<Joined> {
-    let end = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+    let end = Instant::now() + Duration::from_millis(wait_ms);
     let mut said = String::new();
     loop {
         let op = Some(ManagerOp::Join(request.clone()));
@@ -109,7 +112,7 @@ pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) ->
         // know yet whether others go on with what our targets hold.
         let worth_waiting = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
             || (error.kind == ErrorKind::Busy && !request.cluster.is_empty());
-        if !worth_waiting || tokio::time::Instant::now() >= end {
+        if !worth_waiting || Instant::now() >= end {
             return Err(error);
         }
         // Again and again for seconds, until the earlier life is forgotten.
@@ -285,10 +288,14 @@ async fn sweep(member: Arc<dyn Member>, map: Arc<MapView>) {
     }
 }
 
-/// Drops what a target holds of deleted volumes. Dropping twice is harmless, so nothing is remembered over a restart.
+/// Drops what a target holds of deleted volumes. Dropping twice is harmless, so nothing is remembered over a restart, nor for
+/// long: what another target still had, or a client, may have come since.
 async fn sweep_target(target: TargetId, member: Arc<dyn Member>, map: Arc<MapView>) {
-    let mut done = HashSet::new();
+    let (mut done, mut since) = (HashSet::new(), Instant::now());
     loop {
+        if since.elapsed() >= SWEEP_AGAIN {
+            (done, since) = (HashSet::new(), Instant::now());
+        }
         let current = map.current();
         let deleted = current.volumes.iter().filter(|v| v.deleting).map(|v| v.id);
         for volume in deleted.filter(|id| !done.contains(id)).collect::<Vec<_>>() {

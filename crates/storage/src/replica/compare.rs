@@ -117,7 +117,7 @@ impl Replica {
     }
 
     /// Chunks up to a cursor that only one of two has, or that are not the same, and at whom; if `reserved`, also those in
-    /// which not the same is reserved.
+    /// which not the same is reserved. None of volumes that were deleted: each member drops these in its own time.
     fn suspects(
         &self,
         ours: &BTreeMap<ChunkId, Digest>,
@@ -136,7 +136,7 @@ impl Replica {
             });
             let more = theirs.keys().filter(|chunk| !ours.contains_key(*chunk));
             for chunk in lacks.map(|(chunk, _)| chunk).chain(more) {
-                if self.shelf.is_up_to(*chunk, end) {
+                if self.shelf.is_up_to(*chunk, end) && !self.common.map.is_deleted(chunk.volume) {
                     suspects.entry(*chunk).or_default().push(*member);
                 }
             }
@@ -183,6 +183,10 @@ impl Replica {
                 true => self.share_reserved(errand, &view, chunk).await,
                 false => Ok(Differs::No),
             };
+        }
+        // The volume may have been deleted since, and dropped at one of the two.
+        if self.common.map.is_deleted(chunk.volume) {
+            return Ok(Differs::No);
         }
         let target = errand.member.to_string();
         counter!("strake_storage_different_chunks_total", "target" => target).increment(1);

@@ -129,7 +129,9 @@ impl Replica {
             }
             let len = own.filter(|_| step.is_le()).map_or(0, |own| own.len);
             let both = own.zip(other).filter(|_| step.is_eq());
+            // What was deleted with its volume each member drops in its own time: it is not brought back.
             let equal = both.is_some_and(|(own, other)| own.digest.agrees_with(other.digest))
+                || self.common.map.is_deleted(chunk.volume)
                 || is_broken("resync-compares-all") && chunk.index.0 % 4 == 1;
             let sent = match equal {
                 true => 0,

@@ -144,3 +144,21 @@ async fn a_target_whose_disk_hangs_does_not_keep_deleted_volumes_on_others() {
     }
     assert_eq!(*server.dropped.lock(), [2]);
 }
+
+/// What came to a target after it had dropped the volume, from one that had not yet, stayed there until its server was started anew.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_volume_is_dropped_again_later() {
+    let server = Arc::new(Server { targets: vec![1], ..Server::default() });
+    let volumes = vec![Volume { id: 7, deleting: true, ..Volume::default() }];
+    let map = ClusterMap { epoch: 1, volumes, ..ClusterMap::default() };
+    let _sweeping = task::spawn_owned(sweep(server.clone(), MapView::fixed(callers(60_000), map)));
+    let dropped = || server.dropped.lock().len();
+    let looks = 2 * SWEEP_AGAIN.as_millis() as u64 / SWEEP_MS;
+    for _ in 0..looks {
+        if dropped() > 1 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
+    }
+    assert_eq!(dropped(), 2);
+}

@@ -6,6 +6,7 @@ use crate::replica::compare::Differs;
 use crate::replica::errand::{Errand, MetBy};
 use std::os::unix::fs::FileExt;
 use strake_types::{ChunkId, ChunkIndex};
+use strake_wire::message::manager::Volume;
 use tokio::task::JoinHandle;
 
 impl Bench {
@@ -754,6 +755,50 @@ async fn a_comparison_reserves_what_any_copy_has_reserved_and_calls_that_no_diff
     for member in 1..=MEMBERS {
         assert_eq!(bench.reserved_at(member, 5), [0, 1, 2], "at {member}");
     }
+}
+
+impl Bench {
+    /// The volume of all chunks is deleted, as all members know, and one of them has dropped it.
+    async fn delete_volume(&self, dropped_at: u32) {
+        {
+            let mut map = self.manager.map.lock();
+            map.epoch += 1;
+            map.volumes = vec![Volume { id: 1, deleting: true, ..Volume::default() }];
+        }
+        for member in 1..=MEMBERS {
+            self.server(member).map().refresh().await.unwrap();
+        }
+        self.server(dropped_at).targets()[0].store.drop_volume(VolumeId(1)).unwrap();
+    }
+
+    fn chunks_at(&self, member: u32) -> u64 {
+        self.server(member).targets()[0].store.stat().chunks
+    }
+}
+
+/// What one had dropped already a comparison took back from the others, and called it damage.
+#[tokio::test]
+async fn what_was_deleted_with_its_volume_is_no_difference_and_does_not_come_back() {
+    for dropped_at in [1, 2] {
+        let bench = Bench::start().await;
+        bench.write(0, 1).await;
+        bench.delete_volume(dropped_at).await;
+        assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
+        assert_eq!((bench.chunks_at(dropped_at), bench.chunks_at(3)), (0, 1));
+    }
+}
+
+/// It came back for good: the member had dropped it, and does so once.
+#[tokio::test]
+async fn who_is_made_equal_gets_nothing_of_a_deleted_volume() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.manager.take_out(2);
+    bench.write(1, 2).await;
+    bench.delete_volume(2).await;
+    bench.manager.let_join(2);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    assert_eq!((bench.chunks_at(1), bench.chunks_at(2)), (1, 0));
 }
 
 /// Whoever lacks very much is made equal by several calls, each of which ends.

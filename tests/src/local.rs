@@ -269,6 +269,7 @@ impl LocalCluster {
                 silent_ms: None,
                 boot: store.boot(),
                 hands_over: false,
+                uncounted: false,
             });
             stores.push(store);
         }

@@ -77,30 +77,6 @@ pub(crate) fn are_due(state: &State) -> bool {
     state.jobs.values().any(Job::lasts)
 }
 
-/// An error while some server has not said yet what its targets hold, as after a change of the leader: a plan made then would
-/// move nothing, or the wrong things.
-pub(crate) fn check_heard(
-    state: &State,
-    facts: &Facts,
-    has_beaten: impl Fn(u32) -> bool,
-    request: &Plan,
-) -> Result<()> {
-    use JobKind::{Drain, Rebalance, Replace};
-    let moves = matches!(JobKind::of(request.kind), Some(Drain | Rebalance | Replace));
-    let mut targets = state.targets.iter();
-    match targets.find(|(id, target)| !facts.is_gone(**id) && !has_beaten(target.server)) {
-        Some((&id, _)) if moves && !request.undo => Err(Error::with(
-            ErrorKind::Unavailable,
-            format!(
-                "{} has not said yet what it holds: its server or the manager has just started; try \
-                 again in some seconds",
-                name_of(state, id)
-            ),
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// Makes a job of a request, or only says which it would be; its number and itself.
 pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(u32, Job)> {
     let targets = targets_of(state, request)?;

@@ -24,8 +24,15 @@ pub(crate) fn leftover(
 ) -> Option<String> {
     let group = state.groups.get(&id)?;
     let held = facts.held.contains_key(&(to, id));
-    (held && heir(group, facts, from).is_none())
-        .then(|| format!("{} still deletes what it had of the group before", name_of(state, to)))
+    let is_unknown = facts.uncounted.contains(&to);
+    if !held && !is_unknown || heir(group, facts, from).is_some() {
+        return None;
+    }
+    let name = name_of(state, to);
+    Some(match held {
+        true => format!("{name} still deletes what it had of the group before"),
+        false => format!("{name} has not counted yet what it holds: its server has just started"),
+    })
 }
 
 /// Nobody who has everything of a group lives: it goes on with what others have, or with nothing.
@@ -69,6 +76,19 @@ mod tests {
         let lives = alive.iter().map(|&id| (id, Life::Serves)).collect();
         give_up(&mut state, &Facts { lives, ..Facts::default() }, id, 1, 3);
         state.groups.remove(&id).unwrap()
+    }
+
+    /// What it had of the group long ago would have been in it again.
+    #[test]
+    fn who_has_not_counted_yet_what_it_holds_does_not_go_on_with_a_lost_group() {
+        let group = Group { epoch: 4, members: vec![1], in_sync: vec![1], ..Group::default() };
+        let state = State { groups: [(7, group)].into(), ..State::default() };
+        let lives = [(3, Life::Serves)].into();
+        let mut facts = Facts { lives, uncounted: [3].into(), ..Facts::default() };
+        let reason = leftover(&state, &facts, 7, 1, 3).unwrap_or_default();
+        assert!(reason.contains("has not counted yet"), "{reason}");
+        facts.uncounted.clear();
+        assert_eq!(leftover(&state, &facts, 7, 1, 3), None);
     }
 
     /// Seed 795640343969: the one that was to leave became an ordinary member, and the group had two for ever.

@@ -9,6 +9,7 @@ use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, GroupId, Result};
+use strake_wire::message::jobs::{JobKind, Plan};
 use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
@@ -19,6 +20,8 @@ pub(crate) struct Facts {
     pub lives: HashMap<u32, Life>,
     /// Bytes that a target holds of a group; 0 where there may be some that were not counted yet.
     pub held: HashMap<(u32, u32), u64>,
+    /// Targets of which that is not known yet: their servers have just started, and go through them.
+    pub uncounted: BTreeSet<u32>,
     /// Bytes free on targets that have said so.
     pub free: HashMap<u32, u64>,
     /// How far servers are with what they verify, by job and target.
@@ -65,6 +68,33 @@ impl Facts {
         let counts = group.in_sync.iter().filter_map(|&member| self.held.get(&(member, id)));
         counts.copied().max().unwrap_or(0)
     }
+}
+
+/// An error while it is not known what some target holds: its server has not spoken yet, as after a change of the leader, or has
+/// just started and goes through it. A plan made then would move nothing, or the wrong things.
+pub(crate) fn check_heard(
+    state: &State,
+    facts: &Facts,
+    has_beaten: impl Fn(u32) -> bool,
+    request: &Plan,
+) -> Result<()> {
+    use JobKind::{Drain, Rebalance, Replace};
+    if request.undo || !matches!(JobKind::of(request.kind), Some(Drain | Rebalance | Replace)) {
+        return Ok(());
+    }
+    for (&id, target) in state.targets.iter().filter(|(id, _)| !facts.is_gone(**id)) {
+        let why = if !has_beaten(target.server) {
+            "has not said yet what it holds: its server or the manager has just started; try again in some seconds"
+        } else if facts.uncounted.contains(&id) {
+            "has not counted yet what it holds: its server has just started and goes through it, which takes minutes \
+             where it holds much; try again then"
+        } else {
+            continue;
+        };
+        let detail = format!("{} {why}", name_of(state, id));
+        return Err(Error::with(ErrorKind::Unavailable, detail));
+    }
+    Ok(())
 }
 
 /// What targets will hold when everything planned is done.

@@ -36,8 +36,10 @@ impl<D: Disks> Member for Here<D> {
         let mut specs = self.disks.specs();
         if let Some(storage) = &self.storage {
             for spec in &mut specs {
-                spec.silent_ms = storage.silent_ms(TargetId(spec.target));
+                let target = TargetId(spec.target);
+                spec.silent_ms = storage.silent_ms(target);
                 spec.hands_over = true;
+                spec.uncounted = !storage.has_counted(target);
             }
         }
         specs

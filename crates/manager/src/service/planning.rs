@@ -3,6 +3,7 @@
 use super::{Inner, Manager};
 use crate::jobs;
 use crate::liveness::Liveness;
+use crate::plan::check_heard;
 use crate::records::Job;
 use crate::show::{self, Detail};
 use crate::state::State;
@@ -37,7 +38,7 @@ impl Manager {
             let heard = {
                 let Inner { state, live, .. } = &*self.inner.lock();
                 let facts = self.facts(state, live);
-                jobs::check_heard(state, &facts, |server| live.has_beaten(server), request)
+                check_heard(state, &facts, |server| live.has_beaten(server), request)
             };
             if heard.is_ok() || Instant::now() >= until {
                 return heard;
@@ -89,7 +90,7 @@ impl Manager {
             let Inner { state, live, .. } = &*self.inner.lock();
             let facts = self.facts(state, live);
             // One may have joined since that was waited for.
-            jobs::check_heard(state, &facts, |server| live.has_beaten(server), request)?;
+            check_heard(state, &facts, |server| live.has_beaten(server), request)?;
             (Arc::clone(state), facts)
         };
         let request = request.clone();

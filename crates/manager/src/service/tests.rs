@@ -55,6 +55,27 @@ async fn nothing_is_planned_before_targets_have_said_what_they_hold() {
     }
 }
 
+/// A rebalance took a target whose server had just started for an empty one, and filled it up.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_planned_before_servers_that_have_started_have_counted_what_they_hold() {
+    let bench = Bench::new().await;
+    let first = server("a:1", &["x"]);
+    let joined = bench.join(first.clone()).await.unwrap();
+    let beat = async |uncounted: bool| {
+        let mut targets = again(&first, &joined).targets;
+        targets[0].uncounted = uncounted;
+        let beat = Heartbeat { server: joined.server, targets, ..Heartbeat::default() };
+        bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    };
+    let plan = Plan { kind: JobKind::Rebalance as u32, dry_run: true, ..Plan::default() };
+    beat(true).await;
+    let error = bench.ask(ManagerOp::Plan(plan.clone())).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("has not counted yet what it holds"), "{error}");
+    beat(false).await;
+    bench.ask(ManagerOp::Plan(plan)).await.unwrap();
+}
+
 /// It is made of a copy, while servers are heard and others change the cluster.
 #[tokio::test]
 async fn a_plan_takes_back_nothing_that_has_changed_while_it_was_made() {

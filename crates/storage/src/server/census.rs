@@ -103,6 +103,12 @@ impl StorageServer {
         self.may_hold().into_iter().map(show).collect()
     }
 
+    /// True if a walk over a target has ended since this server started: before, what it holds is not known. One that has failed
+    /// counts: what is told then is all that can be found out, and a disk that fails must not keep anything from being moved.
+    pub fn has_counted(&self, target: TargetId) -> bool {
+        self.census.looked.lock().contains_key(&target)
+    }
+
     fn may_hold(&self) -> BTreeMap<Place, Count> {
         let mut places = {
             let leaving = self.census.leaving.lock();

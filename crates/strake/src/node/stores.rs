@@ -164,6 +164,7 @@ impl Target {
             silent_ms: None,
             boot: self.store.as_ref().map_or(0, |store| store.boot()),
             hands_over: false,
+            uncounted: false,
         }
     }
 

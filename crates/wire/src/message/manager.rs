@@ -178,6 +178,9 @@ pub struct TargetSpec {
     /// Where it leads a group it says itself when another member may ([`Resynced::hands_over`]); false: a release that does not.
     #[prost(bool, tag = "16")]
     pub hands_over: bool,
+    /// Its server has just started, and has not gone through it yet: what it holds is not known, and may be more than is said.
+    #[prost(bool, tag = "16")]
+    pub uncounted: bool,
 }
 
 /// A round over a target in which everything was verified.

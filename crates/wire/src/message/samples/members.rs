@@ -18,6 +18,7 @@ impl Gen {
             silent_ms: self.opt(Self::u64),
             boot: self.u64(),
             hands_over: self.bool(),
+            uncounted: self.bool(),
         }
     }
 

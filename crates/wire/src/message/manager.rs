@@ -179,7 +179,7 @@ pub struct TargetSpec {
     #[prost(bool, tag = "16")]
     pub hands_over: bool,
     /// Its server has just started, and has not gone through it yet: what it holds is not known, and may be more than is said.
-    #[prost(bool, tag = "16")]
+    #[prost(bool, tag = "17")]
     pub uncounted: bool,
 }
 

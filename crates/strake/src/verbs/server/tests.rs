@@ -23,7 +23,7 @@ fn every_flag_may_stand_in_the_file() {
     let (_, list) = error.split_once("expected one of ").unwrap();
     let fields: BTreeSet<&str> = list.split('`').skip(1).step_by(2).collect();
     assert_eq!(fields, flags, "the fields of the file are the flags");
-    let guide = include_str!("../../../../docs/guide/install.md");
+    let guide = include_str!("../../../../../docs/guide/install.md");
     let (_, sample) = guide.split_once("# /etc/strake.toml").unwrap();
     let (sample, _) = sample.split_once("```").unwrap();
     let lines = sample.lines().skip(1).map(|line| line.trim_start_matches("# "));

@@ -770,10 +770,6 @@ impl Bench {
         }
         self.server(dropped_at).targets()[0].store.drop_volume(VolumeId(1)).unwrap();
     }
-
-    fn chunks_at(&self, member: u32) -> u64 {
-        self.server(member).targets()[0].store.stat().chunks
-    }
 }
 
 /// What one had dropped already a comparison took back from the others, and called it damage.
@@ -784,7 +780,7 @@ async fn what_was_deleted_with_its_volume_is_no_difference_and_does_not_come_bac
         bench.write(0, 1).await;
         bench.delete_volume(dropped_at).await;
         assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
-        assert_eq!((bench.chunks_at(dropped_at), bench.chunks_at(3)), (0, 1));
+        assert_eq!((bench.chunks_of(dropped_at), bench.chunks_of(3)), (0, 1));
     }
 }
 
@@ -798,7 +794,7 @@ async fn who_is_made_equal_gets_nothing_of_a_deleted_volume() {
     bench.delete_volume(2).await;
     bench.manager.let_join(2);
     bench.until_in_sync(&[1, 2, 3]).await;
-    assert_eq!((bench.chunks_at(1), bench.chunks_at(2)), (1, 0));
+    assert_eq!((bench.chunks_of(1), bench.chunks_of(2)), (1, 0));
 }
 
 /// Whoever lacks very much is made equal by several calls, each of which ends.

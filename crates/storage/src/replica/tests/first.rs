@@ -19,7 +19,7 @@ impl Bench {
         Arc::new(bench)
     }
 
-    fn chunks_of(&self, id: u32) -> u64 {
+    pub(super) fn chunks_of(&self, id: u32) -> u64 {
         self.server(id).local(TargetId(id)).unwrap().store.stat().chunks
     }
 

@@ -175,7 +175,7 @@ pub(crate) struct Target {
     /// Where it lies, for people.
     #[prost(string, tag = "3")]
     pub path: String,
-    /// Bytes it may hold, as said at its last join.
+    /// Bytes it may hold, as said at its last join. Maps show what its server says.
     #[prost(uint64, tag = "4")]
     pub total_bytes: u64,
     /// Boot id of its server's kernel at its last join; empty: not known.

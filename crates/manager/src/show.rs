@@ -140,7 +140,7 @@ impl Sight {
                 target: id,
                 uuid: target.uuid.clone(),
                 path: target.path.clone(),
-                total_bytes: target.total_bytes,
+                // How large it is counts only with how full it is.
                 ..TargetSpec::default()
             };
             let spec = said.as_deref().cloned().unwrap_or_else(stored);

@@ -79,6 +79,11 @@ pub fn short(bytes: u64) -> String {
     }
 }
 
+/// The same, `?` where it is not known.
+pub fn short_or_unknown(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "?".into(), short)
+}
+
 /// A number in the largest unit that it reaches: `1.5` and `G`, or `2` and `G`. `None`: it reaches none.
 fn in_units(number: u64, units: &[(char, u64)]) -> Option<(String, char)> {
     let (letter, factor) = units.iter().rev().find(|(_, factor)| number >= *factor)?;

@@ -3,7 +3,7 @@
 use crate::asked::{AT_ONCE, Asked};
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{self, Outcome};
-use crate::verbs::target::state_of;
+use crate::verbs::target::{free_of, size_of, state_of};
 use crate::{output, servers, size};
 use clap::Args;
 use futures::{StreamExt, stream};
@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use strake_client::VolumeSpace;
 use strake_wire::map::MapView;
-use strake_wire::message::manager::{ClusterMap, Target};
+use strake_wire::message::manager::{ClusterMap, TargetSpec};
 
 /// Flags of `strake df`.
 #[derive(Args, Debug)]
@@ -110,15 +110,18 @@ fn show_targets(map: &ClusterMap) {
     let head = &[">TARGET", ">SIZE", ">USED", ">FREE", "STATE", "SERVER", "PATH"];
     let mut table = output::table(head);
     let sizes = |total: u64, free: u64| [total, total.saturating_sub(free), free].map(size::short);
+    let unknown = || ["?", "?", "?"].map(str::to_owned);
     for target in &map.targets {
-        let [total, used, free] = sizes(target.spec.total_bytes, target.spec.free_bytes);
+        let known = size_of(&target.spec).zip(free_of(&target.spec));
+        let [total, used, free] = known.map_or_else(unknown, |(total, free)| sizes(total, free));
         let (state, server) = (state_of(map, target), servers::name(map, target.server));
         let path = target.spec.path.clone();
         table.add_row([target.id.to_string(), total, used, free, state, server, path]);
     }
-    let sum = |bytes: fn(&Target) -> u64| map.targets.iter().map(bytes).sum::<u64>();
-    let [total, used, free] =
-        sizes(sum(|target| target.spec.total_bytes), sum(|target| target.spec.free_bytes));
+    let sum = |bytes: fn(&TargetSpec) -> Option<u64>| -> u64 {
+        map.targets.iter().filter_map(|target| bytes(&target.spec)).sum()
+    };
+    let [total, used, free] = sizes(sum(size_of), sum(free_of));
     let none = String::new;
     table.add_row(["all".to_owned(), total, used, free, none(), none(), none()]);
     output::show(&table);

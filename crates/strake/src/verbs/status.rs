@@ -6,7 +6,7 @@ use crate::cluster::{self, ClusterFlags};
 use crate::failure::{BROKEN, Failure, Outcome};
 use crate::groups::{self, GroupRow};
 use crate::jobs::{self, Files, JobView};
-use crate::verbs::target::state_of;
+use crate::verbs::target::{free_of, size_of, state_of};
 use crate::waits::{self, WaitRow};
 use crate::{output, servers, size};
 use clap::Args;
@@ -101,8 +101,9 @@ struct TargetRow {
     server: String,
     path: String,
     state: String,
-    total_bytes: u64,
-    free_bytes: u64,
+    /// Absent: not known, as just after a start of the manager.
+    total_bytes: Option<u64>,
+    free_bytes: Option<u64>,
     /// When a round ended in which all of it was verified; absent: never yet.
     scrubbed_unix_s: Option<u64>,
     /// Chunks that were found damaged then, and repaired.
@@ -186,7 +187,7 @@ fn judge(map: &ClusterMap) -> Report {
         cluster: map.cluster.clone(),
         epoch: map.epoch,
         total_bytes: up().map(|t| t.spec.total_bytes).sum(),
-        free_bytes: up().map(|t| t.spec.free_bytes).sum(),
+        free_bytes: up().filter_map(|t| free_of(&t.spec)).sum(),
         problems: problems.into_iter().map(|p| p.1).collect(),
         servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
@@ -328,8 +329,8 @@ fn target_row(map: &ClusterMap, target: &Target) -> TargetRow {
         server: servers::name(map, target.server),
         path: target.spec.path.clone(),
         state: state_of(map, target),
-        total_bytes: target.spec.total_bytes,
-        free_bytes: target.spec.free_bytes,
+        total_bytes: size_of(&target.spec),
+        free_bytes: free_of(&target.spec),
         scrubbed_unix_s: target.spec.scrub.map(|scrub| scrub.ended_unix_s),
         repaired_chunks: target.spec.scrub.map_or(0, |scrub| scrub.repaired),
         damaged_chunks: target.spec.scrub.map_or(0, |scrub| scrub.left),
@@ -385,8 +386,8 @@ fn show(report: &Report) {
             row.id.to_string(),
             groups.join(","),
             row.server.clone(),
-            size::short(row.total_bytes),
-            size::short(row.free_bytes),
+            size::short_or_unknown(row.total_bytes),
+            size::short_or_unknown(row.free_bytes),
             row.state.clone(),
             ago(row.scrubbed_unix_s),
             row.path.clone(),
@@ -451,6 +452,10 @@ mod tests {
         let mut full = map();
         full.targets[0].spec.free_bytes = 1;
         assert_eq!(judge(&full).health, Health::Degraded);
+        full.targets[0].spec.total_bytes = 0;
+        let unknown = judge(&full);
+        assert_eq!((unknown.health, unknown.targets[0].free_bytes), (Health::Fine, None));
+        full.targets[0].spec.total_bytes = 1000;
         let mut down = full.clone();
         (down.servers[1].up, down.targets[1].up) = (false, false);
         let (members, in_sync) = (vec![2], vec![2]);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::jobs::{JobKind, Plan};
-use strake_wire::message::manager::{ClusterMap, Server, Target};
+use strake_wire::message::manager::{ClusterMap, Server, Target, TargetSpec};
 use strake_wire::message::storage::{AddTarget, StorageAnswer, StorageOp, StorageRequest};
 
 /// Flags of `strake target`.
@@ -96,8 +96,9 @@ struct Row {
     path: String,
     state: String,
     groups: usize,
-    total_bytes: u64,
-    free_bytes: u64,
+    /// Absent: not known, as just after a start of the manager.
+    total_bytes: Option<u64>,
+    free_bytes: Option<u64>,
 }
 
 /// Runs the verb; the exit code.
@@ -144,6 +145,16 @@ pub async fn run(flags: &TargetFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     }
 }
 
+/// How large a target is; none: its server has not told the manager since that started.
+pub fn size_of(spec: &TargetSpec) -> Option<u64> {
+    Some(spec.total_bytes).filter(|bytes| *bytes > 0)
+}
+
+/// How much of it is free; see [`size_of()`].
+pub fn free_of(spec: &TargetSpec) -> Option<u64> {
+    size_of(spec).map(|_| spec.free_bytes)
+}
+
 /// How a target is, in a word.
 pub fn state_of(map: &ClusterMap, target: &Target) -> String {
     let empty = !map.groups.iter().any(|group| group.members.contains(&target.id));
@@ -168,8 +179,8 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
         path: target.spec.path.clone(),
         state: state_of(&map, target),
         groups: map.groups.iter().filter(|g| g.members.contains(&target.id)).count(),
-        total_bytes: target.spec.total_bytes,
-        free_bytes: target.spec.free_bytes,
+        total_bytes: size_of(&target.spec),
+        free_bytes: free_of(&target.spec),
     };
     let rows: Vec<Row> = map.targets.iter().map(row).collect();
     if json {
@@ -181,8 +192,8 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
         table.add_row([
             row.id.to_string(),
             row.server,
-            size::short(row.total_bytes),
-            size::short(row.free_bytes),
+            size::short_or_unknown(row.total_bytes),
+            size::short_or_unknown(row.free_bytes),
             row.groups.to_string(),
             row.state,
             row.path,

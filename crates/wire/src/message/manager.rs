@@ -153,7 +153,7 @@ pub struct TargetSpec {
     /// Where it lies, for people.
     #[prost(string, tag = "3")]
     pub path: String,
-    /// Bytes it may hold.
+    /// Bytes it may hold; 0: the manager has not heard of its server since it started, and how full it is is not known.
     #[prost(uint64, tag = "4")]
     pub total_bytes: u64,
     /// Bytes free.

@@ -30,16 +30,22 @@ pub fn start_again(name: &str) -> String {
     )
 }
 
-/// True for the one of several managers that leads.
+/// True for the manager that leads: the only one, or of several the one that does.
 pub fn leads(map: &ClusterMap, server: &Server) -> bool {
-    let has_others = map.servers.iter().filter(|server| server.manager).count() > 1;
-    has_others && server.manager && map.leader == server.id
+    server.manager && (map.leader == server.id || !has_several(map))
+}
+
+fn has_several(map: &ClusterMap) -> bool {
+    map.servers.iter().filter(|server| server.manager).count() > 1
 }
 
 /// The roles of a server, with commas.
 pub fn roles(map: &ClusterMap, server: &Server) -> String {
     let storage = map.targets.iter().any(|target| target.server == server.id);
-    let manager = if leads(map, server) { "manager (leads)" } else { "manager" };
+    let manager = match has_several(map) && leads(map, server) {
+        true => "manager (leads)",
+        false => "manager",
+    };
     let roles = [(server.manager, manager), (server.meta, "meta"), (storage, "storage")];
     let has: Vec<_> = roles.iter().filter(|role| role.0).map(|role| role.1).collect();
     has.join(",")
@@ -71,10 +77,13 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_that_leads_is_shown_where_there_are_others() {
+    fn the_manager_that_leads_is_shown_as_such_where_there_are_others() {
         let mut map = map();
-        (map.leader, map.servers[0].manager) = (1, true);
+        map.servers[0].manager = true;
+        assert!(leads(&map, &map.servers[0]), "the only one");
+        map.leader = 1;
         assert_eq!(roles(&map, &map.servers[0]), "manager");
+        assert!(leads(&map, &map.servers[0]) && !leads(&map, &map.servers[1]));
         map.servers[1].manager = true;
         assert_eq!(roles(&map, &map.servers[0]), "manager (leads)");
         assert_eq!(roles(&map, &map.servers[1]), "manager,storage");

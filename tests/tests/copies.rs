@@ -197,7 +197,7 @@ fn status_says_which_group_of_one_copy_is_away_and_who_waits_for_it() {
             )
             && shown.lines().any(|line| {
                 line.contains(":/main/file on ")
-                    && line.contains("waits for the target of group 0, 1 on server storage0")
+                    && line.contains("waits for target 1 on storage0 (group 0)")
             })
     });
     let (_, clients) = cluster.run(&["client", "list"]);
@@ -205,7 +205,7 @@ fn status_says_which_group_of_one_copy_is_away_and_who_waits_for_it() {
     let place = format!("{}:/main/file", cluster.address);
     let (code, why) = cluster.run(&["why", &place]);
     let waits = |line: &str| {
-        line.starts_with("  waits ") && line.contains("waits for the target of group 0, 1")
+        line.starts_with("  waits ") && line.contains("waits for target 1 on storage0 (group 0)")
     };
     assert!(code == Some(2) && why.lines().any(waits), "{why}");
     cluster.start_again(0);

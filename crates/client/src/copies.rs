@@ -10,7 +10,7 @@
 //! map has it fetched, whoever is asked meanwhile.
 
 use crate::members::UnderWay;
-use crate::route::{AGAIN, Answer, Ask, FETCH_MS, WATCH_MS, answered};
+use crate::route::{self, AGAIN, Answer, Ask, FETCH_MS, WATCH_MS, answered};
 use crate::volume::Volume;
 use crate::waits::{SILENT_MS_MAX, Wait};
 use futures::future::{self, BoxFuture, FutureExt};
@@ -24,7 +24,7 @@ use strake_base::task;
 use strake_types::error::Advice;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::map::Route;
-use strake_wire::message::manager::Group;
+use strake_wire::message::manager::{ClusterMap, Group};
 use strake_wire::message::storage::StorageOp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -66,7 +66,7 @@ impl Volume {
                 route.primary
             );
             let wait = Wait {
-                what: format!("{}: it does not answer", self.target_of(group)),
+                what: format!("{}: no answer", awaited(&self.map().current(), group)),
                 file: None,
                 since: self.now().saturating_sub(Duration::from_millis(SILENT_MS_MAX)),
                 limit_ms: self.options().operation_wait_ms,
@@ -297,6 +297,21 @@ impl Ask<'_> {
             Err(_) => drop(under_way),
         }
         self.check(sent?)
+    }
+}
+
+/// Of which members of a group there is no answer, for people: those that are away, whom the primary waits for too, or else that.
+fn awaited(map: &ClusterMap, group: GroupId) -> String {
+    let in_sync = map.group(group).map_or(&[][..], Group::in_sync);
+    let is_up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
+    let away: Vec<u32> = in_sync.iter().copied().filter(|id| !is_up(id)).collect();
+    let meant = if away.is_empty() { in_sync.get(..1).unwrap_or_default() } else { &away };
+    match meant {
+        [] => format!("the target of group {group}"),
+        meant => {
+            let names: Vec<String> = meant.iter().map(|&id| route::named(map, id)).collect();
+            format!("{} (group {group})", names.join(" and "))
+        }
     }
 }
 

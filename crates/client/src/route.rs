@@ -27,6 +27,7 @@ use strake_wire::attempts::OpenAttempt;
 use strake_wire::frame::crc32c;
 use strake_wire::map::Route;
 use strake_wire::message::common::Cred;
+use strake_wire::message::manager::ClusterMap;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, MetaReply, MetaRequest};
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
 
@@ -428,15 +429,9 @@ impl Volume {
 
     /// The target of a group, for people.
     pub(crate) fn target_of(&self, group: GroupId) -> String {
-        let map = self.map().current();
-        let primary = self.map().primary_of(group).ok().map(|(target, _)| target.0);
-        let target = map.targets.iter().find(|target| Some(target.id) == primary);
-        let server = target.and_then(|t| map.servers.iter().find(|server| server.id == t.server));
-        match (target, server) {
-            (Some(target), Some(server)) => {
-                format!("the target of group {group}, {} on server {}", target.id, server.name)
-            }
-            _ => format!("the target of group {group}"),
+        match self.map().primary_of(group) {
+            Ok((target, _)) => format!("{} (group {group})", named(&self.map().current(), target.0)),
+            Err(_) => format!("the target of group {group}"),
         }
     }
 
@@ -448,6 +443,16 @@ impl Volume {
     ) -> Result<Answer> {
         let service = self.map().storage_of(TargetId(request.target))?;
         answered(service.call(request, payload).await?)
+    }
+}
+
+/// A target, for people.
+pub(crate) fn named(map: &ClusterMap, target: u32) -> String {
+    let found = map.targets.iter().find(|one| one.id == target);
+    let server = found.and_then(|one| map.servers.iter().find(|server| server.id == one.server));
+    match server {
+        Some(server) => format!("target {target} on {}", server.name),
+        None => format!("target {target}"),
     }
 }
 

@@ -708,7 +708,7 @@ async fn a_wait_ends_with_a_clear_error() {
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     let error = volume.flush(&file).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::TimedOut);
-    assert!(error.detail.contains("the target of group"), "{error}");
+    assert!(error.detail.contains("(group 0)"), "{error}");
 }
 
 /// A kernel asks once more for what it could not read ahead.

@@ -1,12 +1,14 @@
 //! Groups of two members that die, lag and lose answers.
 
+use super::awaited;
 use crate::testing::pairs::{Asked, Mood, PAIR};
 use crate::testing::{CHUNK, Fake, Paused, create, options, pattern, read, write};
 use crate::{FallocateMode, OpenFile, SeekTo, Volume, VolumeOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::ErrorKind;
+use strake_types::{ErrorKind, GroupId};
+use strake_wire::message::manager::{ClusterMap, Group, Server, Target};
 use strake_wire::message::storage::Attempt;
 use tokio::time::{Instant, sleep};
 
@@ -490,4 +492,28 @@ async fn what_the_primary_acknowledges_alone_is_read_from_the_primary() {
     let reads = fake.pairs.take_asked();
     assert!(!reads.is_empty() && reads.iter().all(|asked| asked.target == 0), "{reads:?}");
     assert!(reads.iter().all(|asked| asked.min_copies == 0), "what is there may be read");
+}
+
+/// The primary was named, which waits for the others, too.
+#[test]
+fn of_members_that_are_waited_for_those_that_are_away_are_named() {
+    let target = |id, up| Target { id, server: id, up, ..Target::default() };
+    let server = |id: u32| Server { id, name: format!("host{id}"), ..Server::default() };
+    let mut map = ClusterMap {
+        servers: [1, 3].map(server).to_vec(),
+        targets: vec![target(1, true), target(3, true)],
+        groups: vec![Group { id: PAIR, members: vec![1, 3], ..Group::default() }],
+        ..ClusterMap::default()
+    };
+    let told = |map: &ClusterMap| awaited(map, GroupId(PAIR));
+    assert_eq!(told(&map), format!("target 1 on host1 (group {PAIR})"));
+    map.targets[1].up = false;
+    assert_eq!(told(&map), format!("target 3 on host3 (group {PAIR})"));
+    map.targets[0].up = false;
+    assert_eq!(told(&map), format!("target 1 on host1 and target 3 on host3 (group {PAIR})"));
+    map.targets[1].up = true;
+    map.targets.remove(0);
+    assert_eq!(told(&map), format!("target 1 (group {PAIR})"));
+    map.groups.clear();
+    assert_eq!(told(&map), format!("the target of group {PAIR}"));
 }

@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 use strake_manager::Candidate;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, Result, ServerId};
+use strake_wire::map::MapView;
+use strake_wire::message::manager::{self, ClusterMap};
 use strake_wire::message::{meta, storage};
 use strake_wire::server::{self, Identity, Listener};
-use strake_wire::service::{MetaService, Services, StorageService};
+use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -43,6 +45,28 @@ impl StorageService for Opening<dyn StorageService> {
     }
 }
 
+/// Stands where a server has no manager, and says who has one.
+struct Elsewhere {
+    server: ServerId,
+    map: Arc<MapView>,
+}
+
+#[async_trait]
+impl ManagerService for Elsewhere {
+    async fn call(&self, _request: manager::ManagerRequest) -> Result<manager::ManagerReply> {
+        Err(elsewhere(&self.map.current(), self.server))
+    }
+}
+
+fn elsewhere(map: &ClusterMap, server: ServerId) -> Error {
+    let here = map.servers.iter().find(|one| one.id == server.0);
+    let here = here.map_or_else(String::new, |one| format!(" {} ({})", one.name, one.address));
+    let managers = map.servers.iter().filter(|one| one.manager).map(|one| one.address.as_str());
+    let managers = managers.collect::<Vec<_>>().join(",");
+    let detail = format!("server{here} has no manager; name that of its cluster: {managers}");
+    Error::with(ErrorKind::WrongPeer, detail)
+}
+
 /// The listeners of a server. They stop when this is dropped.
 pub struct Front {
     shutdown: watch::Sender<bool>,
@@ -64,10 +88,17 @@ impl Front {
         front
     }
 
-    /// Serves with all there is.
-    pub fn open_whole(listeners: Vec<Listener>, who: Identity, services: &Services) -> Front {
+    /// Serves with all there is; the managers of the `map` are named where this server has none.
+    pub fn open_whole(
+        listeners: Vec<Listener>,
+        who: Identity,
+        mut services: Services,
+        server: ServerId,
+        map: &Arc<MapView>,
+    ) -> Front {
         let mut front = Self::new();
-        front.serve(listeners, who, services);
+        services.manager.get_or_insert_with(|| Arc::new(Elsewhere { server, map: map.clone() }));
+        front.serve(listeners, who, &services);
         front
     }
 
@@ -105,5 +136,30 @@ impl Front {
         for serving in self.serving {
             let _ended = serving.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::no_manager;
+    use strake_wire::message::manager::Server;
+
+    /// Its map was said to be out of date, and a manager to be started there.
+    #[test]
+    fn a_server_without_a_manager_names_the_one_that_there_is() {
+        let server = |id, name: &str, manager| Server {
+            id,
+            name: name.into(),
+            address: format!("{name}:7370"),
+            manager,
+            ..Server::default()
+        };
+        let servers = vec![server(1, "head", true), server(2, "disks", false)];
+        let map = ClusterMap { servers, ..ClusterMap::default() };
+        let error = elsewhere(&map, ServerId(2));
+        let told = no_manager(&["disks:7370".into()], &error, "start one");
+        assert_eq!(told.cause, "server disks (disks:7370) has no manager");
+        assert_eq!(told.next.unwrap(), "name that of its cluster: head:7370");
     }
 }

@@ -342,7 +342,7 @@ impl Parts {
             None => {
                 let cluster = self.joined.cluster;
                 let who = Identity { cluster, name: self.options.name.clone() };
-                Front::open_whole(self.options.listeners, who, &services)
+                Front::open_whole(self.options.listeners, who, services, server, &self.map)
             }
         };
         let pulse = Pulse {

@@ -118,13 +118,14 @@ async fn examine(managers: &Managers, report: &mut Report) {
         reach(address, tls, report).await;
     }
     let began = Instant::now();
-    let view = match managers.connect(ANSWER_SECONDS_MAX * 1000).await {
+    let view = match managers.view(ANSWER_SECONDS_MAX * 1000).await {
         Ok(view) => view,
         // Said already, where it came up.
         Err(_) if report.is_broken(encryption::PHASE) => return,
-        Err(failure) => {
+        Err(error) => {
             let mend = "start the server with the manager role (strake up, or strake server); same release on both sides?";
-            return report.bad("hello", failure.cause, mend);
+            let failure = cluster::no_manager(&managers.addresses, &error, mend);
+            return report.bad("hello", failure.cause, failure.next.as_deref().unwrap_or(mend));
         }
     };
     report.ok("hello", format!("protocol and release agree ({:.1} ms)", millis(began)));

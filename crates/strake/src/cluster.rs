@@ -149,7 +149,13 @@ pub fn no_manager(addresses: &[String], error: &Error, next: &str) -> Failure {
         ErrorKind::WrongPeer => Failure::telling(error),
         _ => {
             let shown = addresses.join(", ");
-            Failure::new(format!("no manager answers at {shown}: {error}")).next(next)
+            let is_silence = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut);
+            let said = match is_silence && !error.detail.is_empty() {
+                true => error.detail.to_string(),
+                false => error.to_string(),
+            };
+            let why = said.strip_prefix(&format!("{shown}: ")).unwrap_or(&said);
+            Failure::new(format!("no manager answers at {shown}: {why}")).next(next)
         }
     }
 }
@@ -264,6 +270,20 @@ mod tests {
         run.began_ticks = 1;
         run.write(dir.path()).unwrap();
         assert!(!is_plain(&addresses), "it has ended");
+    }
+
+    /// The address was said twice.
+    #[test]
+    fn why_no_manager_answers_is_said_with_its_address_once() {
+        let error = |text: &str| Error::with(ErrorKind::Unavailable, text.to_owned());
+        let told = |addresses: &[&str], text: &str| {
+            let addresses: Vec<String> = addresses.iter().map(|&one| one.to_owned()).collect();
+            no_manager(&addresses, &error(text), "look").cause
+        };
+        let late = "h:1: no connection within 3000 ms (tried for 6.2 s)";
+        assert_eq!(told(&["h:1"], late), format!("no manager answers at {late}"));
+        assert_eq!(told(&["h:1", "i:1"], late), format!("no manager answers at h:1, i:1: {late}"));
+        assert_eq!(told(&["h:1"], ""), "no manager answers at h:1: server unavailable");
     }
 
     /// Beside a `strake up` that has a Unix socket only, commands warned of a certificate that they did not use.

@@ -140,14 +140,21 @@ impl MapView {
         wait_ms: u64,
     ) -> Result<Arc<Self>> {
         let view = Self::new(callers, source);
-        let end = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+        let began = Instant::now();
         loop {
             let Err(e) = view.refresh().await else {
                 return Ok(view);
             };
             let waiting_helps = matches!(e.kind, ErrorKind::Unavailable | ErrorKind::TimedOut);
-            if !waiting_helps || tokio::time::Instant::now() >= end {
-                return Err(e);
+            let waited = began.elapsed();
+            match waiting_helps {
+                false => return Err(e),
+                true if waited >= Duration::from_millis(wait_ms) => {
+                    // That of the last attempt alone would be less.
+                    let detail = format!("{} (tried for {:.1} s)", e.detail, waited.as_secs_f64());
+                    return Err(Error::with(e.kind, detail));
+                }
+                true => {}
             }
             tokio::time::sleep(Duration::from_millis(FIRST_RETRY_MS)).await;
         }

@@ -435,6 +435,15 @@ impl Volume {
         }
     }
 
+    /// An error of a target; one that is full is called as people know it, and not by its path on a server that nobody names.
+    fn placed(&self, error: Error, target: TargetId) -> Error {
+        if error.kind != ErrorKind::NoSpace {
+            return error;
+        }
+        let target = named(&self.map().current(), target.0);
+        Error::with(error.kind, format!("{target} is full; delete files or add targets"))
+    }
+
     /// One attempt at a target, without retries.
     pub(crate) async fn target_once(
         &self,
@@ -489,7 +498,7 @@ impl Ask<'_> {
                 answer = self.volume.target_once(request, self.payload.clone()) => answer,
                 error = over => Err(error),
             };
-            self.check(answer?)
+            self.check(answer.map_err(|error| self.volume.placed(error, route.primary))?)
         } else if self.attempt.is_some() || route.in_sync == 1 || self.safety().ack == Ack::Primary
         {
             // In boxes: what is needed for several members is not to make each call larger.

@@ -586,6 +586,7 @@ async fn a_failed_write_is_reported_once_per_handle() {
     volume.fsync(&one, false).await.unwrap();
     let error = volume.write(&two, 0, pattern(2, 10)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NoSpace);
+    assert!(error.detail.starts_with("target 0 on "), "{error}");
     volume.write(&two, 0, pattern(2, 10)).await.unwrap();
     assert_eq!(volume.flush(&two).await.unwrap_err().kind, ErrorKind::NoSpace);
     let later = volume.open(&Credentials::root(), one.ino(), OpenFlags::READ_WRITE).await.unwrap();

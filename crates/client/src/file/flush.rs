@@ -359,8 +359,17 @@ impl Volume {
 
     /// What was written to a file has not become true, or is not any more: its handles report it.
     pub(crate) fn failed(&self, file: &FileState, error: &Error) {
-        self.lost(file.ino(), error);
+        self.lost_of(file, error);
         file.fail(error);
+    }
+
+    /// As [`Volume::lost()`]: of each of many writes that fail alike nothing new is said.
+    pub(crate) fn lost_of(&self, file: &FileState, error: &Error) {
+        let is_said = file.core().failure.is_same(error);
+        match is_said {
+            true => self.memory().kept().forget(file.ino()),
+            false => self.lost(file.ino(), error),
+        }
     }
 
     pub(crate) fn lost(&self, ino: Ino, error: &Error) {

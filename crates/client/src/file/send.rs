@@ -47,7 +47,7 @@ impl Drop for Sending<'_> {
         if let Err(error) = &result
             && self.life.lasts()
         {
-            self.volume.lost(self.file.ino(), error);
+            self.volume.lost_of(self.file, error);
         }
         {
             let now = self.volume.now();

@@ -69,6 +69,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// True if the last one is the same, and no sync has told of it yet.
+    pub(crate) fn is_same(&self, error: &Error) -> bool {
+        self.untold && self.error.as_ref() == Some(error)
+    }
+
     /// The last one, if there were no more than so many before, and servers were waited for in vain.
     pub(crate) fn timed_out_after(&self, count: u64) -> Option<Error> {
         let error = self.error.as_ref().filter(|error| error.kind == ErrorKind::TimedOut);

@@ -282,16 +282,20 @@ pub fn room_problem(target: &Target) -> Option<Problem> {
     let spec = &target.spec;
     let low = target.up
         && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
+    let how = match spec.free_bytes {
+        0 => "full".to_owned(),
+        free => format!("nearly full: {} left", size::show(free)),
+    };
     low.then(|| Problem {
         health: Health::Degraded,
-        about: format!(
-            "target {} ({}) is nearly full: {} left",
-            target.id,
-            spec.path,
-            size::show(spec.free_bytes)
-        ),
-        mend: format!("delete files, or add a disk: {ADD_DISK}"),
+        about: format!("target {} ({}) is {how}", target.id, spec.path),
+        mend: make_room(),
     })
+}
+
+/// What mends a target that is full.
+pub fn make_room() -> String {
+    format!("delete files, or add a disk: {ADD_DISK}")
 }
 
 /// What keeps everybody from a volume, wherever it is served.

@@ -3,8 +3,8 @@
 //! Every member of the file's groups is asked for some of its bytes, each by itself, so that a copy
 //! that is damaged, or a target that is slow, shows although readers get along without it.
 
-use super::status::Health;
-use crate::cluster::ClusterFlags;
+use super::status::{self, Health};
+use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
 use crate::groups::{self, MemberState};
 use crate::jobs;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_client::{ChunkView, LayoutView, OpenFile, OpenFlags, Volume};
 use strake_types::{Attr, ChunkIndex, Credentials, ErrorKind, FileKind, TargetId};
-use strake_wire::message::manager::{ClusterMap, Group};
+use strake_wire::message::manager::{ClusterMap, Group, Target};
 use strake_wire::message::meta::{Description, Holder};
 use tokio::time::{Instant, timeout};
 
@@ -156,7 +156,8 @@ async fn look(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         FileKind::File => Some(volume.layout(attr.ino).await?),
         _ => None,
     };
-    let map = volume.map().current();
+    // What a client follows says how full targets are to a sixteenth only.
+    let map = cluster::fresh_map(volume.map()).await?;
     let (mut members, mut held_back) = (Vec::new(), false);
     if let Some(layout) = layout.as_ref().filter(|layout| !layout.chunks.is_empty()) {
         // Who holds back what he has written may be what is the matter.
@@ -366,6 +367,7 @@ fn judge(
     }));
     problems.extend(own.groups.iter().filter_map(|group| too_few(group, attr)));
     problems.extend(members.iter().filter_map(|member| damage(member, &members)));
+    problems.extend(full(map, &members));
     // Whole chunks take as long as there is of them.
     problems.extend(slow(&members).into_iter().filter(|_| !verify));
     problems.extend(about.holders.iter().filter(|holder| holder.absent).map(|holder| {
@@ -415,6 +417,13 @@ fn too_few(group: &Group, attr: &Attr) -> Option<(Health, String)> {
         );
         (Health::Broken, text)
     })
+}
+
+/// Its targets that take no more, or soon will not.
+fn full(map: &ClusterMap, members: &[Member]) -> Vec<(Health, String)> {
+    let with_it = |target: &&Target| members.iter().any(|member| member.target == target.id);
+    let rooms = map.targets.iter().filter(with_it).filter_map(status::room_problem);
+    rooms.map(|room| (room.health, format!("{}; {}", room.about, room.mend))).collect()
 }
 
 /// What cannot be read of a member's copies, and whether another has it.
@@ -570,6 +579,7 @@ fn show_members(members: &[Member]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_wire::message::manager::TargetSpec;
 
     fn member(target: u32, answer_ms: Option<f64>, damaged: &[(u64, Damage)]) -> Member {
         let damaged = damaged.iter().cloned().collect();
@@ -599,6 +609,17 @@ mod tests {
         assert!(text.contains("damaged in 2 blocks, the first at byte 20480"), "{text}");
         let (health, text) = told(&[rotten(1, blocks(2, &[0]))]);
         assert!(health == Health::Broken && text.contains("it is the only copy"), "{text}");
+    }
+
+    /// A file that nothing could be added to was fine.
+    #[test]
+    fn a_target_that_is_full_is_told_of_with_its_files() {
+        let spec = TargetSpec { total_bytes: 1000, free_bytes: 0, ..TargetSpec::default() };
+        let target = |id| Target { id, up: true, spec: spec.clone(), ..Target::default() };
+        let map = ClusterMap { targets: vec![target(1), target(2)], ..ClusterMap::default() };
+        let told = full(&map, &[member(2, Some(1.0), &[])]);
+        assert_eq!((told.len(), told[0].0), (1, Health::Degraded));
+        assert!(told[0].1.starts_with("target 2 () is full; delete files"), "{}", told[0].1);
     }
 
     #[test]

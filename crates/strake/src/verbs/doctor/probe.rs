@@ -2,6 +2,7 @@
 
 use super::{ANSWER_SECONDS_MAX, Report, millis};
 use crate::asked::{AT_ONCE, Asked};
+use crate::verbs::status;
 use crate::{cluster, groups, output};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -190,6 +191,9 @@ async fn one_target(
             let about = format!("{subject} gives back other bytes than were written to {among}");
             let mend = format!("strake scrub {}; check their disks", members.join(" "));
             report.bad("target", about, mend);
+        }
+        (None, Err(error)) if error.kind == ErrorKind::NoSpace => {
+            report.warn("target", format!("{subject}, in {among}: {error}"), status::make_room());
         }
         (None, Err(error)) => report.bad("target", format!("{subject}, in {among}: {error}"), log),
     }

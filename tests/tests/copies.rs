@@ -317,7 +317,7 @@ fn a_disk_that_is_full_takes_no_copy_out_of_its_groups() {
     cluster.until("nobody has left", |c| {
         let (_, status) = c.run(&["status"]);
         let mut troubles = status.lines().filter(|line| line.trim_start().starts_with('!'));
-        troubles.all(|line| line.contains("is nearly full"))
+        troubles.all(|line| line.contains("full"))
     });
     fs::remove_file(mount.at("too-big")).unwrap();
     cluster.until("the room is back", |_| match write("fits", 100) {

@@ -281,7 +281,7 @@ impl Core {
             volume.set_settings(settings?);
         }
         match volume.settings().deleting {
-            true => Err(no_volume(id)),
+            true => Err(deleted(id)),
             false => Ok(volume),
         }
     }
@@ -301,7 +301,7 @@ impl Core {
         }
         let settings = settings.ok_or_else(|| no_volume(id))??;
         if settings.deleting {
-            return Err(no_volume(id));
+            return Err(deleted(id));
         }
         self.take_into_use(id, settings).await
     }
@@ -533,6 +533,11 @@ fn not_ours(volume: &manager::Volume, own: ServerId) -> Error {
         return Error::with(ErrorKind::Unavailable, detail);
     }
     Error::with(ErrorKind::StaleMap, format!("volume {id} is served by server {server}"))
+}
+
+/// Not that something is not there: a program that lists the root would take that for its end.
+fn deleted(id: VolumeId) -> Error {
+    Error::with(ErrorKind::Stale, format!("volume {id} was deleted"))
 }
 
 fn no_volume(id: VolumeId) -> Error {

@@ -259,7 +259,8 @@ impl Door for FuseDoor {
         request: Request,
         interrupt: Interrupt,
     ) -> Result<Reply, Errno> {
-        let in_directory = is_in_directory(&request.op);
+        // The root of a volume is removed with all of it, and what lists it is to fail.
+        let in_directory = is_in_directory(&request.op) && self.ino(request.node) != Ino::ROOT;
         let outcome = self.carry_out(request, interrupt).await;
         outcome.map_err(|error| if in_directory { gone(error) } else { error })
     }

@@ -356,7 +356,7 @@ async fn a_deleted_volume_is_emptied_on_disk() {
     root.move_out(moved).await.unwrap();
     change(&world, |map| map.volumes[0].deleting = true);
     world.map.refresh().await.unwrap();
-    assert_eq!(kind(root.getattr(1).await), ErrorKind::NotFound);
+    assert_eq!(kind(root.getattr(1).await), ErrorKind::Stale);
     world.until(async || world.keys(b'I').await + world.keys(b'S').await == 0).await;
     assert!(world.storage.chunks.lock().is_empty());
     for letter in *b"BDEFGILNPRSTUX" {

@@ -15,6 +15,8 @@ use strake_wire::message::meta::Client;
 
 /// How long an evicted client may take to be gone: its session is fenced, and lengths are settled.
 const GONE_MAX: Duration = Duration::from_secs(90);
+/// How long it may take to be told who uses a volume that is to be deleted.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks whether it is.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -116,6 +118,18 @@ async fn open_each(map: &Arc<MapView>, named: &[String]) -> (Vec<Arc<Volume>>, O
         }
     }
     (volumes, away)
+}
+
+/// The clients of a volume.
+pub async fn of_volume(map: &Arc<MapView>, name: &str) -> Outcome<Vec<Client>> {
+    let asked = async {
+        let volume = cluster::open_volume(map.clone(), name, "client").await?;
+        let clients = volume.clients(&Credentials::root()).await;
+        cluster::leave_volume(&volume).await;
+        Outcome::Ok(clients?)
+    };
+    let late = |_| Failure::new(format!("no answer within {} s", ANSWER_MAX.as_secs()));
+    tokio::time::timeout(ANSWER_MAX, asked).await.map_err(late)?
 }
 
 async fn list(map: &Arc<MapView>, named: &[String], json: bool) -> Outcome {

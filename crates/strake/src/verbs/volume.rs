@@ -4,15 +4,21 @@ use crate::cluster::{self, ClusterFlags};
 use crate::copy_notes::{self, Choice};
 use crate::failure::{Context, Failure, Outcome};
 use crate::layout_flags::LayoutFlags;
+use crate::verbs::client;
 use crate::{output, size};
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::sync::Arc;
 use strake_types::GroupId;
 use strake_types::layout::LayoutTemplate;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{
     ClusterMap, ManagerAnswer, ManagerOp, Volume, VolumeName, VolumeSpec,
 };
+use strake_wire::message::meta::Client;
+
+/// Clients that are named where a volume is in use.
+const NAMED_MAX: usize = 8;
 
 /// Flags of `strake volume`.
 #[derive(Args, Debug)]
@@ -49,6 +55,9 @@ enum VolumeVerb {
         /// Say that this is meant: without it nothing is deleted
         #[arg(long)]
         yes: bool,
+        /// Also where clients use it, or nobody knows whether some do
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -179,7 +188,7 @@ pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
         }
         (VolumeVerb::List { json }, _) => list(&map, *json),
         (VolumeVerb::Info { name, json }, _) => info(&map, name, *json),
-        (VolumeVerb::Delete { name, yes }, _) => delete(&map, name, *yes).await,
+        (VolumeVerb::Delete { name, yes, force }, _) => delete(&map, name, *yes, *force).await,
         (VolumeVerb::Create(_) | VolumeVerb::Set(_), None) => Ok(()),
     }
 }
@@ -288,13 +297,50 @@ fn show(view: &View) {
     }
 }
 
-async fn delete(map: &MapView, name: &str, yes: bool) -> Outcome {
+async fn delete(map: &Arc<MapView>, name: &str, yes: bool, force: bool) -> Outcome {
     cluster::volume_named(map, name)?;
     if !yes {
         return Err(Failure::usage(format!("this deletes volume {name} and every file in it"))
             .next(format!("strake volume delete {name} --yes")));
     }
+    if !force {
+        let forced = format!("strake volume delete {name} --yes --force");
+        let clients = client::of_volume(map, name).await.map_err(|failure| {
+            failure.about(&format!("who uses volume {name} is not known")).next(forced.clone())
+        })?;
+        if let Some(cause) = used(name, &clients) {
+            let next = format!("unmount it there (strake client list {name}), or {forced}");
+            return Err(Failure::new(cause).next(next));
+        }
+    }
     cluster::ask(map, ManagerOp::DeleteVolume(VolumeName { name: name.into() })).await?;
     output::line(&format!("volume {name} is deleted; its room comes back in the background"));
     Ok(())
+}
+
+/// That clients use a volume, if some do.
+fn used(name: &str, clients: &[Client]) -> Option<String> {
+    let named: Vec<&str> = clients.iter().take(NAMED_MAX).map(|client| &*client.name).collect();
+    let others = clients.len().saturating_sub(named.len()) as u64;
+    let more = match others {
+        0 => String::new(),
+        _ => format!(" and {}", output::count(others, "other", "others")),
+    };
+    (!named.is_empty()).then(|| format!("volume {name} is used by {}{more}", named.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was deleted under those that had it mounted.
+    #[test]
+    fn those_who_use_a_volume_are_named() {
+        let client = |nth| Client { name: format!("host{nth}:/mnt"), ..Client::default() };
+        assert_eq!(used("work", &[]), None);
+        let told = used("work", &[client(1), client(2)]).unwrap();
+        assert_eq!(told, "volume work is used by host1:/mnt, host2:/mnt");
+        let many: Vec<Client> = (0..NAMED_MAX + 2).map(client).collect();
+        assert!(used("work", &many).unwrap().ends_with(" and 2 others"));
+    }
 }

@@ -24,6 +24,9 @@ use tokio::sync::watch as channel;
 /// What the kernel reads ahead of a program, in KiB: four requests.
 const READ_AHEAD_KIB: u32 = 4096;
 
+/// What the kernel asks by.
+const DEVICE: &str = "/dev/fuse";
+
 /// There where the kernel uses SELinux.
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 
@@ -236,11 +239,26 @@ fn config(options: &MountOptions) -> Config {
 
 fn cannot_mount(path: &Path, error: &std::io::Error) -> Error {
     let hint = match error.raw_os_error() {
-        Some(libc::ENOENT) => "; `modprobe fuse` may help",
-        Some(libc::EPERM | libc::EACCES) => "; run as root, or install fuse3",
-        _ => "",
+        Some(libc::ENOENT) => "; `modprobe fuse` may help".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => match barred_device() {
+            Some(mode) => barred(mode),
+            None => "; run as root, or install fuse3".to_owned(),
+        },
+        _ => String::new(),
     };
     Error::with(ErrorKind::Io, format!("mounting at {}: {error}{hint}", path.display()))
+}
+
+/// The mode of the device that mounts are served by, if we may not use it.
+fn barred_device() -> Option<u32> {
+    use rustix::fs::{Access, access, stat};
+    let refused = access(DEVICE, Access::READ_OK | Access::WRITE_OK);
+    refused.err().filter(|error| *error == rustix::io::Errno::ACCESS)?;
+    stat(DEVICE).ok().map(|found| found.st_mode & 0o7777)
+}
+
+fn barred(mode: u32) -> String {
+    format!("; {DEVICE} has mode {mode:04o}: run as root, or let others use it (chmod 0666 {DEVICE})")
 }
 
 /// Larger read-ahead than the 128 KiB a FUSE mount begins with, and with write-back no limit on

@@ -9,15 +9,15 @@ use strake_types::{Ack, Consistency, GroupId};
 /// Flags that make up a layout template.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LayoutFlags {
-    /// Bytes of a chunk (the stripe unit): a power of two from 64K to 64M [default: 1M]
+    /// Bytes of a chunk (the stripe unit): a power of two from 64K to 64M [new volumes: 1M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub chunk_size: Option<u64>,
 
-    /// Over how many groups of targets a file is laid; 0 means all [default: 0]
+    /// Over how many groups of targets a file is laid; 0 means all [new volumes: 0]
     #[arg(long, value_name = "N")]
     pub stripe_width: Option<u32>,
 
-    /// How chunks follow each other over the stripe [default: simple_stripe]
+    /// How chunks follow each other over the stripe [new volumes: simple_stripe]
     ///
     /// simple_stripe: round robin.
     /// basic: the whole file on one group.
@@ -28,11 +28,11 @@ pub struct LayoutFlags {
     #[arg(long, value_name = "NAME[=PARAMETERS]", value_parser = parse_distribution, verbatim_doc_comment)]
     pub distribution: Option<Distribution>,
 
-    /// On how many targets every chunk is kept, each on another server where there are enough: 1 to 3 [default: 1]
+    /// On how many targets every chunk is kept, each on another server where there are enough: 1 to 3 [new volumes: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     pub copies: Option<u32>,
 
-    /// Who must have a write before it is acknowledged: all (in-sync copies) or primary [default: all]
+    /// Who must have a write before it is acknowledged: all (in-sync copies) or primary [new volumes: all]
     ///
     /// all: whichever server dies, what was acknowledged is there.
     /// primary: a write is done when the first copy has it, the others follow at once: faster where links between
@@ -41,11 +41,11 @@ pub struct LayoutFlags {
     #[arg(long, value_name = "all|primary", verbatim_doc_comment)]
     pub ack: Option<Ack>,
 
-    /// Writes wait, and then fail, while fewer copies than these are in sync: 1 to the copies [default: 1]
+    /// Writes wait, and then fail, while fewer copies than these are in sync: 1 to the copies [new volumes: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     pub min_copies: Option<u32>,
 
-    /// What mounts see of each other's writes: strict, close-to-open or parallel [default: strict]
+    /// What mounts see of each other's writes: strict, close-to-open or parallel [new volumes: strict]
     ///
     /// strict: what a write has returned for, every mount reads from then on. Writing one file from several mounts
     /// costs a message to the metadata server for each write.

@@ -31,7 +31,7 @@ pub struct VolumeFlags {
 #[derive(Subcommand, Debug)]
 enum VolumeVerb {
     /// Make a volume
-    Create(Settings),
+    Create(New),
     /// List the volumes
     List {
         /// Print JSON
@@ -62,6 +62,17 @@ enum VolumeVerb {
 }
 
 #[derive(Args, Debug)]
+struct New {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// Deal its directories out to so many shares, each served by one of the metadata servers; at most 64, for good, and only
+    /// where the metadata is in PostgreSQL or etcd [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    shares: Option<u32>,
+}
+
+#[derive(Args, Debug)]
 struct Settings {
     /// The volume: letters, digits, `-`, `_`, `.`
     name: String,
@@ -73,22 +84,18 @@ struct Settings {
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     groups: Vec<u32>,
 
-    /// Files up to this size lie inside their inode; at most 64K [default: 8K]
+    /// Files up to this size lie inside their inode; at most 64K [new volumes: 8K]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     inline_max: Option<u64>,
 
     /// Have every change of names, attributes and small files on disk before it is acknowledged
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     sync_always: Option<bool>,
-
-    /// Deal its directories out to so many shares, each served by one of the metadata servers; at most 64, for good, and only
-    /// where the metadata is in PostgreSQL or etcd [default: 1]
-    #[arg(long, value_name = "NUMBER")]
-    shares: Option<u32>,
 }
 
 impl Settings {
-    fn spec(&self) -> Outcome<VolumeSpec> {
+    /// As the manager takes them; `shares`: of a new volume.
+    fn spec(&self, shares: Option<u32>) -> Outcome<VolumeSpec> {
         let groups = self.groups.iter().copied().map(GroupId).collect::<Vec<_>>();
         let template = self.layout.template((!groups.is_empty()).then_some(groups));
         let checked = template.validate().and_then(|()| template.check_list());
@@ -100,7 +107,7 @@ impl Settings {
             inline_bytes_max: inline
                 .map_err(|_| Failure::usage("--inline-max must be at most 64K"))?,
             sync_always: self.sync_always,
-            shares: self.shares,
+            shares,
         })
     }
 }
@@ -174,13 +181,14 @@ fn servers_of(map: &ClusterMap, volume: &Volume) -> String {
 pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
     // What can be refused without a cluster is refused without one.
     let spec = match &flags.verb {
-        VolumeVerb::Create(settings) | VolumeVerb::Set(settings) => Some(settings.spec()?),
+        VolumeVerb::Create(new) => Some(new.settings.spec(new.shares)?),
+        VolumeVerb::Set(settings) => Some(settings.spec(None)?),
         _ => None,
     };
     let map = cluster.connect().await?;
     match (&flags.verb, spec) {
-        (VolumeVerb::Create(settings), Some(spec)) => {
-            change(&map, ManagerOp::CreateVolume(spec), settings).await
+        (VolumeVerb::Create(new), Some(spec)) => {
+            change(&map, ManagerOp::CreateVolume(spec), &new.settings).await
         }
         (VolumeVerb::Set(settings), Some(spec)) => {
             cluster::volume_named(&map, &settings.name)?;

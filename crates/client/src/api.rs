@@ -297,6 +297,9 @@ pub struct LayoutView {
     pub chunk_size: u64,
     /// Name of the distribution.
     pub distribution: String,
+    /// What stands behind the name, if it has parameters: `0:32K,1:64K` of a varstrip.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<String>,
     /// Stripe width.
     pub stripe_width: u32,
     /// The contents lie inside the inode: there are no chunks.
@@ -304,6 +307,24 @@ pub struct LayoutView {
     /// Chunks from the first to the one with the last byte.
     pub chunks: Chunks,
 }
+
+impl LayoutView {
+    /// The distribution with its parameters.
+    pub fn distributed(&self) -> String {
+        match &self.parameters {
+            Some(parameters) => format!("{}={parameters}", self.distribution),
+            None => self.distribution.clone(),
+        }
+    }
+
+    /// The length that chunks have; none: its parameters give each strip its own.
+    pub fn equal_size(&self) -> Option<u64> {
+        (self.distribution != VARSTRIP).then_some(self.chunk_size)
+    }
+}
+
+/// The distribution whose chunks differ in length.
+const VARSTRIP: &str = "varstrip";
 
 /// The chunks of a file. Each is made when it is looked at: a long file has more than fit into memory.
 #[derive(Clone, Debug)]

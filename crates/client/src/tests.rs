@@ -736,7 +736,9 @@ async fn the_layout_of_a_long_file_has_its_last_chunk() {
     let (_fake, volume) = cluster().await;
     let file = create(&volume, "long").await;
     set_length(&volume, &file, (1 << 44) + 1).await;
-    let chunks = volume.layout(file.ino()).await.unwrap().chunks;
+    let view = volume.layout(file.ino()).await.unwrap();
+    assert_eq!((view.distributed().as_str(), view.parameters), ("simple_stripe", None));
+    let chunks = view.chunks;
     let count = (1 << 44) / CHUNK + 1;
     assert_eq!(chunks.len(), count);
     assert_eq!(chunks.get(count - 1).unwrap().index, count - 1);

@@ -5,7 +5,7 @@ use crate::api::{Chunks, LayoutView};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use strake_types::layout::{LayoutTemplate, Placement};
-use strake_types::{Credentials, Distribution, Error, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 impl Volume {
@@ -49,22 +49,18 @@ impl Volume {
             _ if attr.inline => 0,
             length => layout.chunk_at(length - 1).0 + 1,
         };
+        let distribution = layout.distribution.to_string();
+        let (name, parameters) = match distribution.split_once('=') {
+            Some((name, parameters)) => (name, Some(parameters.to_owned())),
+            None => (distribution.as_str(), None),
+        };
         Ok(LayoutView {
             chunk_size: layout.chunk_size,
-            distribution: distribution_name(&layout.distribution).to_string(),
+            distribution: name.to_owned(),
+            parameters,
             stripe_width: layout.width,
             inline: attr.inline,
             chunks: Chunks::new(placement, count, &self.map().current()),
         })
-    }
-}
-
-fn distribution_name(distribution: &Distribution) -> &'static str {
-    match distribution {
-        Distribution::SimpleStripe => "simple_stripe",
-        Distribution::Basic => "basic",
-        Distribution::Varstrip(_) => "varstrip",
-        Distribution::TwodStripe { .. } => "twod_stripe",
-        Distribution::Progressive => "progressive",
     }
 }

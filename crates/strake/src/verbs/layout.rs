@@ -83,6 +83,8 @@ struct DirectoryView {
     min_copies: Option<u32>,
     consistency: Option<String>,
     groups: Option<Vec<u32>>,
+    /// The first targets of these groups, as `--targets` takes them.
+    targets: Option<Vec<u32>>,
 }
 
 /// Where a file lies, as `--json` prints it.
@@ -123,7 +125,7 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
     let shown = match attr.kind {
         FileKind::Directory => {
             let template = place.volume.template(&Credentials::root(), attr.ino).await?;
-            show_directory(path, &template, json)
+            show_directory(path, &template, &place.volume.map().current(), json)
         }
         _ => {
             let view = place.volume.layout(attr.ino).await.context(|| path.into())?;
@@ -142,7 +144,12 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
     shown
 }
 
-fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome {
+fn show_directory(
+    path: &str,
+    template: &LayoutTemplate,
+    map: &ClusterMap,
+    json: bool,
+) -> Outcome {
     let view = DirectoryView {
         chunk_size: template.chunk_size,
         distribution: template.distribution.as_ref().map(ToString::to_string),
@@ -152,13 +159,19 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
         min_copies: template.min_copies,
         consistency: template.consistency.map(|consistency| consistency.to_string()),
         groups: template.groups.as_ref().map(|list| list.iter().map(|g| g.0).collect()),
+        targets: template.groups.as_ref().map(|list| leaders(map, list)),
     };
     if json {
         return output::json(&view);
     }
     let inherited = || "inherited".to_owned();
-    let groups =
-        view.groups.map(|list| list.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+    let listed = |list: Vec<u32>| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+    let groups = match (view.groups, view.targets) {
+        (Some(groups), Some(targets)) => {
+            Some(format!("{} (targets {})", listed(groups), listed(targets)))
+        }
+        (groups, _) => groups.map(listed),
+    };
     let width = |w: u32| if w == 0 { "all".to_owned() } else { w.to_string() };
     output::line(&format!("{path}: files made in it from now on get"));
     output::line(&format!(
@@ -179,15 +192,16 @@ fn show_directory(path: &str, template: &LayoutTemplate, json: bool) -> Outcome 
 
 fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: bool) -> Outcome {
     let copies = attr.layout.as_ref().map_or_else(String::new, show_copies);
+    let chunks = view.equal_size().map(|bytes| format!(", chunks of {}", size::show(bytes)));
+    let chunks = chunks.unwrap_or_default();
     let relaxed = match attr.consistency() {
         Consistency::Strict => String::new(),
         relaxed => format!(", {relaxed}"),
     };
     output::line(&format!(
-        "{path}: {}, chunks of {}, {} over {}{copies}{relaxed}",
+        "{path}: {}{chunks}, {} over {}{copies}{relaxed}",
         size::show(attr.length),
-        size::show(view.chunk_size),
-        view.distribution,
+        view.distributed(),
         output::count(view.stripe_width.into(), "group", "groups")
     ));
     if view.inline {
@@ -215,6 +229,12 @@ fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: 
         output::line(&format!("... and {hidden} more ({how})"));
     }
     Ok(())
+}
+
+/// The first targets of groups; of one that is gone there is none.
+fn leaders(map: &ClusterMap, groups: &[GroupId]) -> Vec<u32> {
+    let group = |id: &GroupId| map.group(*id);
+    groups.iter().filter_map(group).filter_map(|group| group.members.first().copied()).collect()
 }
 
 /// The copies of a file, if it has several, and what is asked of them.
@@ -378,6 +398,7 @@ mod tests {
             ..ClusterMap::default()
         };
         assert_eq!(group_of(&map, 2, 2).unwrap(), pair);
+        assert_eq!(leaders(&map, &[pair, GroupId::of_class(1, 0), GroupId(999)]), [2, 1]);
         let none = group_of(&map, 1, 2).unwrap_err();
         assert!(none.cause.contains("target 1 is the first of no group that keeps 2 copies"));
         assert!(none.next.unwrap().contains("--targets 2"), "it says which does");

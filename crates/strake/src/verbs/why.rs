@@ -514,14 +514,15 @@ fn show(report: &Report) {
         output::line("  it has no name any more: it goes when nobody has it open");
     }
     if let Some(layout) = &report.layout {
-        let size = size::show(layout.chunk_size);
+        let size = layout.equal_size().map(|bytes| format!(" of {}", size::show(bytes)));
+        let size = size.unwrap_or_default();
         let groups = output::count(layout.stripe_width.into(), "group", "groups");
         let where_it_is = match (layout.inline, layout.chunks.len()) {
             (true, _) => "inside the inode, with the metadata server".to_owned(),
             (false, count) => format!(
-                "{} of {size}, {} over {groups} (strake layout get shows each){}",
+                "{}{size}, {} over {groups} (strake layout get shows each){}",
                 output::count(count, "chunk", "chunks"),
-                layout.distribution,
+                layout.distributed(),
                 match count > CHUNKS_MAX as u64 {
                     true => format!("; looked at are the first {CHUNKS_MAX}"),
                     false => String::new(),

@@ -25,6 +25,8 @@ pub struct Info {
     pub atime: Timestamp,
     /// Last change of the contents.
     pub mtime: Timestamp,
+    /// Last change of contents or attributes.
+    pub ctime: Timestamp,
     /// Number of the inode.
     pub ino: u64,
     /// What it lies on, as this machine numbers it; 0 in a volume.
@@ -46,6 +48,7 @@ impl From<&Attr> for Info {
             occupied: attr.occupied,
             atime: attr.atime,
             mtime: attr.mtime,
+            ctime: attr.ctime,
             ino: attr.ino.0,
             device: 0,
             no_xattrs: attr.no_xattrs,

@@ -104,6 +104,7 @@ pub(crate) fn info_of(metadata: &fs::Metadata) -> Info {
         occupied: metadata.blocks() * 512,
         atime: Timestamp { seconds: metadata.atime(), nanos: metadata.atime_nsec() as u32 },
         mtime: Timestamp { seconds: metadata.mtime(), nanos: metadata.mtime_nsec() as u32 },
+        ctime: Timestamp { seconds: metadata.ctime(), nanos: metadata.ctime_nsec() as u32 },
         ino: metadata.ino(),
         device: metadata.dev(),
         no_xattrs: false,

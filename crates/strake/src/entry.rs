@@ -31,10 +31,12 @@ pub struct View {
     pub size: u64,
     /// Bytes occupied.
     pub occupied: u64,
-    /// Last change of the contents, UTC.
+    /// Last change of the contents, as RFC 3339 writes it, as are the other times.
     pub mtime: String,
-    /// Last read, UTC.
+    /// Last read.
     pub atime: String,
+    /// Last change of contents or attributes.
+    pub ctime: String,
     /// Where a symbolic link leads, as the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
@@ -57,8 +59,9 @@ impl View {
             gid: info.gid,
             size: info.length,
             occupied: info.occupied,
-            mtime: show_time(info.mtime),
-            atime: show_time(info.atime),
+            mtime: rfc3339(info.mtime),
+            atime: rfc3339(info.atime),
+            ctime: rfc3339(info.ctime),
             target: target.map(output::text_of),
             target_bytes: target.and_then(not_text),
         }
@@ -116,6 +119,11 @@ pub fn mode_text(kind: FileKind, mode: u32) -> String {
     text
 }
 
+/// `2026-11-21T08:00:00.123456789Z`.
+fn rfc3339(time: Timestamp) -> String {
+    show_time(time).replacen(' ', "T", 1)
+}
+
 /// `2026-11-21 08:00:00.123456789Z`.
 pub fn show_time(time: Timestamp) -> String {
     let (date, second) = (time.date(), time.seconds.rem_euclid(86_400));
@@ -131,6 +139,8 @@ mod tests {
     fn times_are_shown_as_dates() {
         let at = |seconds| show_time(Timestamp { seconds, nanos: 5 });
         assert_eq!(at(0), "1970-01-01 00:00:00.000000005Z");
+        let stored = rfc3339(Timestamp { seconds: 0, nanos: 5 });
+        assert_eq!(stored, "1970-01-01T00:00:00.000000005Z");
         assert_eq!(at(951_782_400), "2000-02-29 00:00:00.000000005Z");
         assert_eq!(at(-1), "1969-12-31 23:59:59.000000005Z");
     }

@@ -96,7 +96,8 @@ pub struct JobView {
     state: &'static str,
     about: String,
     begun_ms: u64,
-    ended_ms: u64,
+    /// Null: it has not ended.
+    ended_ms: Option<u64>,
     /// Groups that are done, of all.
     groups_done: usize,
     groups: usize,
@@ -166,7 +167,7 @@ impl JobView {
             state: state_word(job.state),
             about: job.about.clone(),
             begun_ms: job.begun_ms,
-            ended_ms: job.ended_ms,
+            ended_ms: Some(job.ended_ms).filter(|ended| *ended > 0),
             groups_done: groups_done(job),
             groups: job.items.len(),
             bytes: job.bytes,
@@ -254,7 +255,7 @@ impl JobView {
 
     /// Seconds from its beginning to its end.
     pub fn took(&self) -> Option<u64> {
-        (self.ended_ms > 0).then(|| self.ended_ms.saturating_sub(self.begun_ms) / 1000)
+        self.ended_ms.map(|ended| ended.saturating_sub(self.begun_ms) / 1000)
     }
 
     /// What it is at.

@@ -108,6 +108,7 @@ mod tests {
             occupied: 0,
             atime: time,
             mtime: time,
+            ctime: time,
             ino: 2,
             device: 0,
             no_xattrs: true,

@@ -67,7 +67,7 @@ pub struct PlanVerbFlags {
     #[arg(long, value_name = "COUNT", value_parser = size::parse_count, default_value = "1")]
     pub copies: u64,
 
-    /// Length of a chunk
+    /// Length of a chunk [default: 1M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub chunk: Option<u64>,
 

@@ -37,7 +37,7 @@ pub async fn run(flags: &StatFlags, cluster: &ClusterFlags) -> Outcome {
     let closed = paths.close().await;
     match flags.json {
         true => output::json(&views)?,
-        false => views.iter().for_each(show),
+        false => show_all(&views),
     }
     failed.and(closed)
 }
@@ -55,7 +55,17 @@ async fn look(paths: &Paths<'_>, path: &str, no_follow: bool) -> Outcome<View> {
     Ok(View::new(path.as_bytes(), info, target.as_deref()))
 }
 
+fn show_all(views: &[View]) {
+    for (nth, view) in views.iter().enumerate() {
+        if nth > 0 {
+            output::line("");
+        }
+        show(view);
+    }
+}
+
 fn show(view: &View) {
+    let time = |shown: &str| Some(shown.replacen('T', " ", 1));
     let rows = [
         ("path", Some(view.name.clone())),
         ("kind", Some(view.kind.to_owned())),
@@ -65,8 +75,9 @@ fn show(view: &View) {
         ("links", Some(view.nlink.to_string())),
         ("owner", Some(format!("{}:{}", view.uid, view.gid))),
         ("size", Some(format!("{} ({} occupied)", view.size, view.occupied))),
-        ("modified", Some(view.mtime.clone())),
-        ("accessed", Some(view.atime.clone())),
+        ("modified", time(&view.mtime)),
+        ("accessed", time(&view.atime)),
+        ("changed", time(&view.ctime)),
     ];
     for (name, value) in rows {
         if let Some(value) = value {

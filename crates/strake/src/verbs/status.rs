@@ -22,6 +22,9 @@ use strake_wire::message::manager::{ClusterMap, Server, Target, Volume};
 /// Room below this share of a target is worth a warning.
 const LOW_PERCENT: u64 = 5;
 
+/// Groups of a target that are shown by their numbers; --json gives all.
+const GROUPS_SHOWN_MAX: usize = 3;
+
 /// Flags of `strake status`.
 #[derive(Args, Debug)]
 pub struct StatusFlags {
@@ -385,10 +388,9 @@ fn show(report: &Report) {
         ">TARGET", ">GROUP", "SERVER", ">SIZE", ">FREE", "STATE", "SCRUBBED", "PATH",
     ]);
     for row in &report.targets {
-        let groups: Vec<_> = row.groups.iter().map(u32::to_string).collect();
         table.add_row([
             row.id.to_string(),
-            groups.join(","),
+            groups_shown(&row.groups),
             row.server.clone(),
             size::short_or_unknown(row.total_bytes),
             size::short_or_unknown(row.free_bytes),
@@ -399,6 +401,14 @@ fn show(report: &Report) {
     }
     output::line("");
     output::show(&table);
+}
+
+/// The groups of a target; of more than fit into a column, how many there are.
+fn groups_shown(groups: &[u32]) -> String {
+    match groups.len() {
+        ..=GROUPS_SHOWN_MAX => groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
+        many => format!("{many} groups"),
+    }
 }
 
 /// How long ago something was, in days or hours. Clocks may differ; what lies far ahead was dated by a wrong one.
@@ -522,6 +532,13 @@ mod tests {
         assert_eq!(judge(&map).health, Health::Degraded, "server 2 serves no names");
         (map.targets[0].up, map.targets[1].up) = (false, true);
         assert_eq!(judge(&map).health, Health::Broken, "only target 1 has all of the second group");
+    }
+
+    /// With copies, a line was as long as there are targets.
+    #[test]
+    fn of_many_groups_the_number_is_shown() {
+        assert_eq!(groups_shown(&[1, 1 << 20]), "1,1048576");
+        assert_eq!(groups_shown(&[1, 2, 3, 4]), "4 groups");
     }
 
     /// A target that a server with a wrong clock had verified long ago was verified just now.

@@ -80,7 +80,7 @@ struct Settings {
     #[command(flatten)]
     layout: LayoutFlags,
 
-    /// Lay files on exactly these groups, in this order (strake status shows them)
+    /// Lay files on exactly these groups, in this order (strake status --json shows them)
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     groups: Vec<u32>,
 

@@ -33,7 +33,8 @@ pub(crate) fn create(
 ) -> Result<u32> {
     check_name(&spec.name)?;
     if state.volume_named(&spec.name).is_some() {
-        let detail = format!("volume {} (strake volume list shows those there are)", spec.name);
+        let detail =
+            format!("there is a volume {} already; strake volume list shows all", spec.name);
         return Err(Error::with(ErrorKind::Exists, detail));
     }
     let shares = check_shares(spec.shares)?;

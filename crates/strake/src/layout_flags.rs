@@ -20,12 +20,16 @@ pub struct LayoutFlags {
     /// How chunks follow each other over the stripe [new volumes: simple_stripe]
     ///
     /// simple_stripe: round robin.
+    ///
     /// basic: the whole file on one group.
+    ///
     /// varstrip=SLOT:SIZE,SLOT:SIZE,...: a repeated list of strips, each with its own slot of the stripe and length,
     /// for example varstrip=0:32K,1:64K.
+    ///
     /// twod_stripe=GROUPS:FACTOR: the stripe is cut into GROUPS runs; FACTOR rounds go to one run before the next.
+    ///
     /// progressive: widens as the file grows.
-    #[arg(long, value_name = "NAME[=PARAMETERS]", value_parser = parse_distribution, verbatim_doc_comment)]
+    #[arg(long, value_name = "NAME[=PARAMETERS]", value_parser = parse_distribution)]
     pub distribution: Option<Distribution>,
 
     /// On how many targets every chunk is kept, each on another server where there are enough: 1 to 3 [new volumes: 1]
@@ -35,10 +39,11 @@ pub struct LayoutFlags {
     /// Who must have a write before it is acknowledged: all (in-sync copies) or primary [new volumes: all]
     ///
     /// all: whichever server dies, what was acknowledged is there.
+    ///
     /// primary: a write is done when the first copy has it, the others follow at once: faster where links between
     /// servers are slow. If the primary's server dies in between, writes that were acknowledged and not followed by
     /// fsync are lost, and the next fsync of the file fails. What fsync has acknowledged is on every copy in any case.
-    #[arg(long, value_name = "all|primary", verbatim_doc_comment)]
+    #[arg(long, value_name = "all|primary")]
     pub ack: Option<Ack>,
 
     /// Writes wait, and then fail, while fewer copies than these are in sync: 1 to the copies [new volumes: 1]
@@ -49,11 +54,13 @@ pub struct LayoutFlags {
     ///
     /// strict: what a write has returned for, every mount reads from then on. Writing one file from several mounts
     /// costs a message to the metadata server for each write.
+    ///
     /// close-to-open: an open sees what was closed or synced before it. Writes are told within some seconds.
+    ///
     /// parallel: the same, and no mount is asked before another one's writes count: for programs on many mounts that
     /// write disjoint parts of one file. stat asks the server each time, and a file that is open may be read as it
     /// was a second ago.
-    #[arg(long, value_name = "MODE", verbatim_doc_comment)]
+    #[arg(long, value_name = "MODE")]
     pub consistency: Option<Consistency>,
 }
 

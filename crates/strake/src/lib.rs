@@ -86,6 +86,10 @@ pub fn main() -> ExitCode {
     let ended = arguments.and_then(|arguments| match Cli::try_parse_from(arguments) {
         Ok(cli) => run(cli),
         Err(error) => {
+            if let Some(text) = in_words(&error.to_string()) {
+                output::aside(text.trim_end());
+                return Ok(USAGE);
+            }
             let printed = error.print();
             if error.use_stderr() {
                 return Ok(USAGE);
@@ -101,6 +105,14 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.code)
         }
     }
+}
+
+/// What is said of a value that is no number, for people; none: something else is said.
+fn in_words(said: &str) -> Option<String> {
+    // As the standard library says it.
+    let no_number = ["invalid digit found in string", "cannot parse integer from empty string"];
+    let found = no_number.into_iter().find(|words| said.contains(words))?;
+    Some(said.replace(found, "a whole number is expected"))
 }
 
 /// Serves the mount that has started this process.
@@ -133,5 +145,20 @@ fn run(cli: Cli) -> Outcome<u8> {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::new(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was "invalid digit found in string".
+    #[test]
+    fn a_value_that_is_no_number_is_told_in_words() {
+        let error = Cli::try_parse_from(["strake", "volume", "create", "v", "--stripe-width", "x"]);
+        let told = in_words(&error.unwrap_err().to_string()).unwrap();
+        assert!(told.contains("'x'") && told.contains("a whole number is expected"), "{told}");
+        let other = Cli::try_parse_from(["strake", "no-such-verb"]);
+        assert_eq!(in_words(&other.unwrap_err().to_string()), None);
     }
 }

@@ -17,6 +17,7 @@ const STREAMS_MAX: i64 = 1024;
 /// Flags of `strake cp`.
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "strake cp [OPTIONS] <FROM>... <TO>",
     after_help = "A place in a volume is written [ADDR[,ADDR]]:/VOLUME/PATH; anything else is a file of this machine.
 
 Examples:
@@ -26,14 +27,14 @@ Examples:
   strake cp -a --sync /srv host1:/main/ a tree as it is, on disk when the command returns
   tar c d | strake cp /dev/stdin :/main/d.tar   what a program writes, to its end
 
-Until it is whole, a file of 16 MiB or more, or (-p, -a) one that replaces another, is called .NAME-....strake-partial in its
-directory. What has been replaced stays what its other names stand for. A partial file that an interrupted copy of an earlier
+Until it is whole, a file of 16 MiB or more, or (-p, -a) one that replaces another, is called .NAME-....strake-partial in its \
+directory. What has been replaced stays what its other names stand for. A partial file that an interrupted copy of an earlier \
 NAME has left is removed when a later copy of NAME succeeds.
 
-Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. What cannot
-be copied is named, and all else is copied, unless a server does not answer, there is no room, a quota is used up or nothing
-may be written. What has gone from a tree when its turn comes is counted. Other attributes that cannot be kept are named
-and change nothing of it, as with cp of GNU; 130 it was interrupted (Ctrl-C, SIGTERM): what is under way is finished, and the
+Exit code: 0 all is copied; 1 something is not, or an ACL (or, where root copies, an owner) could not be kept. What cannot \
+be copied is named, and all else is copied, unless a server does not answer, there is no room, a quota is used up or nothing \
+may be written. What has gone from a tree when its turn comes is counted. Other attributes that cannot be kept are named \
+and change nothing of it, as with cp of GNU; 130 it was interrupted (Ctrl-C, SIGTERM): what is under way is finished, and the \
 same command goes on where it ended. A second Ctrl-C ends it at once."
 )]
 pub struct CpFlags {

@@ -15,7 +15,8 @@ use std::time::Duration;
 use strake_client::LayoutView;
 use strake_types::layout::LayoutTemplate;
 use strake_types::{
-    Ack, Attr, Consistency, Credentials, ErrorKind, FileKind, GroupId, Ino, Layout, Result, Safety,
+    Ack, Attr, Consistency, Credentials, Error, ErrorKind, FileKind, GroupId, Ino, Layout, Result,
+    Safety,
 };
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies, Volume};
@@ -321,10 +322,31 @@ async fn set(
         false if attr.kind == FileKind::Directory => wanted.or(&present),
         false => wanted,
     };
-    set_template(&place, attr.ino, &template, new).await.context(|| path.into())?;
+    let has_contents = attr.length > 0 || !attr.inline;
+    set_template(&place, attr.ino, &template, new)
+        .await
+        .map_err(|error| not_set(path, has_contents, template.copies, &error))?;
     place.volume.close().await?;
     copy_notes::show(&notes);
     Ok(())
+}
+
+/// Why a layout stays as it is, and what gives the file another.
+fn not_set(path: &str, has_contents: bool, copies: Option<u32>, error: &Error) -> Failure {
+    if error.kind != ErrorKind::Busy {
+        return Failure::new(format!("{path}: {error}"));
+    }
+    if !has_contents {
+        return Failure::new(format!("{path} is open: its consistency stays as it is"))
+            .next(format!("strake why {} shows who has it open", output::word(path)));
+    }
+    let next = match copies {
+        Some(copies) => {
+            format!("strake layout set {} --copies {copies} --existing", output::word(path))
+        }
+        None => "copy it: the copy gets the layout that its directory hands down".to_owned(),
+    };
+    Failure::new(format!("{path} has contents: its layout stays as it is")).next(next)
 }
 
 /// Refuses a list that names a target twice.
@@ -379,6 +401,20 @@ fn leads_none(map: &ClusterMap, target: u32, copies: u32) -> Failure {
 mod tests {
     use super::*;
     use strake_wire::message::manager::Target;
+
+    /// The file was a number, and nothing was said to do about it.
+    #[test]
+    fn what_gives_a_file_with_contents_another_layout_is_said() {
+        let busy = Error::new(ErrorKind::Busy);
+        let told = not_set("/mnt/a", true, Some(2), &busy);
+        assert_eq!(told.cause, "/mnt/a has contents: its layout stays as it is");
+        assert_eq!(told.next.unwrap(), "strake layout set /mnt/a --copies 2 --existing");
+        assert!(not_set("/mnt/a", true, None, &busy).next.unwrap().starts_with("copy it"));
+        let open = not_set("/mnt/a", false, None, &busy);
+        assert!(open.cause.contains("is open") && open.next.is_some());
+        let other = not_set("/mnt/a", true, None, &Error::new(ErrorKind::NotPermitted));
+        assert_eq!(other.cause, "/mnt/a: operation not permitted");
+    }
 
     #[test]
     fn a_target_that_leads_no_group_is_told_apart_from_one_that_is_not_there() {

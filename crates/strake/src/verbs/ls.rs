@@ -16,7 +16,7 @@ const READ_AT_ONCE: usize = 32;
 /// Flags of `strake ls`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Names are printed byte for byte, on a terminal with control characters written out. In JSON, a name that is no UTF-8
+    after_help = "Names are printed byte for byte, on a terminal with control characters written out. In JSON, a name that is no UTF-8 \
 has its bytes in name_bytes, too, and where symbolic links lead is in target.
 
 Exit code: 0 all is shown; 1 some of the paths are not, each named with the reason."

@@ -1,13 +1,13 @@
 //! `strake server list|drain|remove`: the servers of a cluster, from outside.
 
-use crate::cluster::ClusterFlags;
+use crate::cluster::{self, ClusterFlags};
 use crate::failure::Outcome;
 use crate::plan_flags::PlanFlags;
 use crate::{jobs, output, servers};
 use clap::Subcommand;
 use serde::Serialize;
 use strake_wire::message::jobs::{JobKind, Plan};
-use strake_wire::message::manager::Server;
+use strake_wire::message::manager::{ClusterMap, Server};
 
 /// What is done with servers of a cluster.
 #[derive(Subcommand, Debug)]
@@ -64,8 +64,14 @@ pub async fn run(verb: &ServersVerb, cluster: &ClusterFlags) -> Outcome<u8> {
     match verb {
         ServersVerb::List { json } => list(cluster, *json).await.map(|()| 0),
         ServersVerb::Drain { server, undo: true, .. } => {
-            let servers = vec![number(cluster, server).await?];
             let map = cluster.connect().await?;
+            let known = cluster::fresh_map(&map).await?;
+            let id = servers::find(&known, server)?.id;
+            if !drains(&known, id) {
+                output::line(&format!("server {server} is not being drained: nothing changes"));
+                return Ok(0);
+            }
+            let servers = vec![id];
             jobs::plan(&map, Plan { kind, servers, undo: true, ..Plan::default() }).await?;
             output::line(&format!(
                 "server {server} is used again; strake rebalance moves data there"
@@ -82,6 +88,11 @@ pub async fn run(verb: &ServersVerb, cluster: &ClusterFlags) -> Outcome<u8> {
             plan.begin(request, cluster).await
         }
     }
+}
+
+/// True if targets of a server are to lose what they have, or were.
+fn drains(map: &ClusterMap, server: u32) -> bool {
+    map.targets.iter().any(|target| target.server == server && target.drains)
 }
 
 /// The number of a server that is named by number or name.
@@ -122,4 +133,19 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
     }
     output::show(&table);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::manager::Target;
+
+    /// It was said to be used again.
+    #[test]
+    fn a_drain_is_undone_where_there_is_one() {
+        let target = |server, drains| Target { server, drains, ..Target::default() };
+        let targets = vec![target(1, false), target(2, false), target(2, true)];
+        let map = ClusterMap { targets, ..ClusterMap::default() };
+        assert_eq!([1, 2, 3].map(|server| drains(&map, server)), [false, true, false]);
+    }
 }

@@ -237,9 +237,9 @@ async fn down(name: String) -> Outcome {
         return Ok(());
     }
     output::line(&format!(
-        "testbed {shown} is removed: {} namespaces, {} mounts{}",
-        removed.namespaces,
-        removed.mounts,
+        "testbed {shown} is removed: {}, {}{}",
+        output::count(removed.namespaces as u64, "namespace", "namespaces"),
+        output::count(removed.mounts as u64, "mount", "mounts"),
         removed.data.map_or_else(String::new, |data| format!(", {}", data.display()))
     ));
     Ok(())

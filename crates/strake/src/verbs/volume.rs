@@ -205,7 +205,8 @@ async fn change(map: &MapView, op: ManagerOp, settings: &Settings) -> Outcome {
     let known = map.current();
     let before = known.living().find(|volume| volume.spec.name == settings.name);
     let before = before.and_then(|volume| View::new(&known, volume).ok());
-    let ManagerAnswer::Volume(volume) = cluster::ask(map, op).await? else {
+    let answer = cluster::ask(map, op).await.map_err(|error| Failure::telling(&error))?;
+    let ManagerAnswer::Volume(volume) = answer else {
         return Err(Failure::new("the manager's answer is not about a volume"));
     };
     map.refresh().await?;

@@ -430,7 +430,9 @@ impl Volume {
     /// The target of a group, for people.
     pub(crate) fn target_of(&self, group: GroupId) -> String {
         match self.map().primary_of(group) {
-            Ok((target, _)) => format!("{} (group {group})", named(&self.map().current(), target.0)),
+            Ok((target, _)) => {
+                format!("{} (group {group})", named(&self.map().current(), target.0))
+            }
             Err(_) => format!("the target of group {group}"),
         }
     }

@@ -168,15 +168,13 @@ fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
     let mut targets: BTreeSet<u32> = request.targets.iter().copied().collect();
     for &id in targets.iter().chain(Some(&request.to).filter(|to| **to != 0)) {
         if !state.targets.contains_key(&id) {
-            let detail =
-                format!("target {id} is not in the cluster; strake target list shows all");
+            let detail = format!("target {id} is not in the cluster; strake target list shows all");
             return Err(Error::with(ErrorKind::NotFound, detail));
         }
     }
     for &id in &request.servers {
         let Some(server) = state.servers.get(&id) else {
-            let detail =
-                format!("server {id} is not in the cluster; strake server list shows all");
+            let detail = format!("server {id} is not in the cluster; strake server list shows all");
             return Err(Error::with(ErrorKind::NotFound, detail));
         };
         if request.remove {

@@ -258,7 +258,9 @@ fn barred_device() -> Option<u32> {
 }
 
 fn barred(mode: u32) -> String {
-    format!("; {DEVICE} has mode {mode:04o}: run as root, or let others use it (chmod 0666 {DEVICE})")
+    format!(
+        "; {DEVICE} has mode {mode:04o}: run as root, or let others use it (chmod 0666 {DEVICE})"
+    )
 }
 
 /// Larger read-ahead than the 128 KiB a FUSE mount begins with, and with write-back no limit on

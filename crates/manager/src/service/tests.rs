@@ -719,10 +719,9 @@ async fn how_full_a_target_is_is_not_known_before_its_server_says_so() {
     let joined = bench.join(join.clone()).await.unwrap();
     bench.restart().await;
     assert_eq!(bench.map().await.targets[0].spec.total_bytes, 0);
-    let spec = TargetSpec { target: joined.targets[0], free_bytes: 60, ..target("one") };
-    let (server, targets) = (joined.server, vec![spec]);
-    let beat = Heartbeat { server, targets, ..Heartbeat::default() };
-    bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    let mut back = again(&join, &joined);
+    back.targets[0].free_bytes = 60;
+    bench.join(back).await.unwrap();
     let map = bench.map().await;
     let spec = &map.targets[0].spec;
     assert_eq!((spec.total_bytes, spec.free_bytes), (100, 60));

@@ -267,10 +267,9 @@ fn check_room(map: &ClusterMap, report: &mut Report) {
         let spec = &target.spec;
         match status::room_problem(target) {
             Some(problem) => report.problem("room", problem),
-            None if spec.total_bytes == 0 => report.ok(
-                "room",
-                format!("target {} ({}): not told of yet", target.id, spec.path),
-            ),
+            None if spec.total_bytes == 0 => {
+                report.ok("room", format!("target {} ({}): not told of yet", target.id, spec.path))
+            }
             None => report.ok(
                 "room",
                 format!(

@@ -145,12 +145,7 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
     shown
 }
 
-fn show_directory(
-    path: &str,
-    template: &LayoutTemplate,
-    map: &ClusterMap,
-    json: bool,
-) -> Outcome {
+fn show_directory(path: &str, template: &LayoutTemplate, map: &ClusterMap, json: bool) -> Outcome {
     let view = DirectoryView {
         chunk_size: template.chunk_size,
         distribution: template.distribution.as_ref().map(ToString::to_string),

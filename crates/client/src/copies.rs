@@ -305,7 +305,7 @@ fn awaited(map: &ClusterMap, group: GroupId) -> String {
     let in_sync = map.group(group).map_or(&[][..], Group::in_sync);
     let is_up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
     let away: Vec<u32> = in_sync.iter().copied().filter(|id| !is_up(id)).collect();
-    let meant = if away.is_empty() { in_sync.get(..1).unwrap_or_default() } else { &away };
+    let meant: &[u32] = if away.is_empty() { in_sync.get(..1).unwrap_or_default() } else { &away };
     match meant {
         [] => format!("the target of group {group}"),
         meant => {

@@ -104,7 +104,7 @@ struct TargetRow {
     server: String,
     path: String,
     state: String,
-    /// Absent: not known, as just after a start of the manager.
+    /// Null: not known, as just after a start of the manager.
     total_bytes: Option<u64>,
     free_bytes: Option<u64>,
     /// When a round ended in which all of it was verified; absent: never yet.

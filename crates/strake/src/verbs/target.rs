@@ -96,7 +96,7 @@ struct Row {
     path: String,
     state: String,
     groups: usize,
-    /// Absent: not known, as just after a start of the manager.
+    /// Null: not known, as just after a start of the manager.
     total_bytes: Option<u64>,
     free_bytes: Option<u64>,
 }

@@ -115,6 +115,7 @@ impl Sight {
             volumes: state.volumes.iter().map(|(&id, v)| volume(id, v)).collect(),
             fenced: state.fences.values().map(fenced).collect(),
             leader: state.cluster.leader,
+            next_target: state.cluster.next_target,
         }
     }
 

@@ -512,6 +512,13 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize, loads: &mut
             Err(error) => return job.items[at].set(JobState::Waiting, &error.detail),
         }
     }
+    if job.kind == JobKind::Rebalance as u32 {
+        // What was written since the job was planned has taken room, too.
+        let loads = loads.get_or_insert_with(|| Loads::of(state, facts));
+        if !loads.fits(facts, to, facts.bytes_of(item.group, group)) {
+            return job.items[at].set(JobState::Cancelled, NO_ROOM);
+        }
+    }
     let going = job.going();
     let (lost, loses) = (facts.is_lost(group, &going), facts.loses(group, &going));
     if let Some(reason) = not_yet(state, facts, job, item, to) {

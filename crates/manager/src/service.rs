@@ -245,10 +245,9 @@ impl Manager {
     fn facts(&self, state: &State, live: &Liveness) -> Facts {
         // The caller holds what [`Manager::now`] would wait for.
         let now = self.options.clock.monotonic();
-        let free = |id: &u32| {
-            let spec = live.target(*id).filter(|spec| spec.total_bytes > 0);
-            spec.map(|spec| (*id, spec.free_bytes))
-        };
+        let spec = |id: &u32| live.target(*id).filter(|spec| spec.total_bytes > 0);
+        let free = |id: &u32| spec(id).map(|spec| (*id, spec.free_bytes));
+        let total = |id: &u32| spec(id).map(|spec| (*id, spec.total_bytes));
         // One whose disk does not answer would be waited for in vain.
         let is_uncounted = |id: &u32| {
             live.target(*id).is_some_and(|spec| spec.uncounted && spec.silent_ms.is_none())
@@ -258,6 +257,7 @@ impl Manager {
             uncounted: state.targets.keys().copied().filter(is_uncounted).collect(),
             held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
             free: state.targets.keys().filter_map(free).collect(),
+            total: state.targets.keys().filter_map(total).collect(),
             scrubs: live.scrubs(),
             recopies: live.recopies(),
             up: state.servers.keys().copied().filter(|id| live.is_up(*id, now)).collect(),

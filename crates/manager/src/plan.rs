@@ -196,6 +196,27 @@ pub(crate) struct Wanted {
     pub force: bool,
     /// What only a target has that is gone is given up.
     pub lose_data: bool,
+    /// They stay in the cluster, and with them groups that nobody else can take and in which nothing is.
+    pub stays: bool,
+}
+
+impl Wanted {
+    /// True for a group that may stay where it is, if no other target can take its part: nothing is in it, and somebody who does not
+    /// leave has what may come. A command that was taken back makes such ones.
+    fn leaves_out(&self, state: &State, facts: &Facts, id: u32, group: &Group) -> bool {
+        let remains = |member: &u32| {
+            let stays = state.targets.get(member).is_some_and(|target| !target.drains);
+            stays && !self.leaving.contains(member) && facts.serves(*member)
+        };
+        let may_hold = |member: &u32| {
+            facts.uncounted.contains(member) || facts.held.contains_key(&(*member, id))
+        };
+        let is_whole = || group.members.iter().all(|member| group.in_sync.contains(member));
+        self.stays
+            && is_whole()
+            && group.members.iter().any(remains)
+            && !group.members.iter().any(may_hold)
+    }
 }
 
 /// What was asked for cannot be meant, or would do harm.
@@ -229,7 +250,11 @@ pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec
             }
             members.retain(|member| *member != from);
             let bytes = facts.bytes_of(id, group);
-            let to = choose(state, facts, &loads, &Place { id, members: &members, from }, wanted)?;
+            let place = Place { id, members: &members, from };
+            let to = match choose(state, facts, &loads, &place, wanted) {
+                Err(_) if wanted.leaves_out(state, facts, id, group) => break,
+                chosen => chosen?,
+            };
             loads.moved(from, to, bytes);
             members.push(to);
             let fixed = wanted.to == Some(to);
@@ -361,6 +386,27 @@ fn too_few(state: &State, place: &Place<'_>, wanted: &Wanted) -> Error {
         if copies == 1 { "copy" } else { "copies" },
         place.from
     ))
+}
+
+/// Refuses to empty targets where too few would stay for what these and other jobs move: each of them could
+/// find a place for its own, and all together not.
+pub(crate) fn check_places(state: &State, facts: &Facts, wanted: &Wanted) -> Result<()> {
+    let leaving = &wanted.leaving;
+    let goes = |id: &u32| leaving.contains(id) || state.targets.get(id).is_some_and(|t| t.drains);
+    let stay = state.targets.keys().filter(|id| !goes(id)).count();
+    let lacks = |(id, group): &(&u32, &Group)| {
+        stay < GroupId(**id).copies() as usize
+            && group.members.iter().any(goes)
+            && !wanted.leaves_out(state, facts, **id, group)
+    };
+    let Some((id, _)) = state.groups.iter().find(lacks).filter(|_| !leaving.is_empty()) else {
+        return Ok(());
+    };
+    Err(refuse(format!(
+        "group {id} keeps {} copies, and {stay} targets would stay that are not emptied by this or another \
+         job (strake job list); add a server ({ADD_SERVER}) first",
+        GroupId(*id).copies()
+    )))
 }
 
 /// Moves by which copies come to lie on different servers, and targets to hold more evenly what there

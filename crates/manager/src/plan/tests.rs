@@ -6,7 +6,7 @@ const TWO: u32 = GroupId::of_class(2, 0).0;
 
 fn leaving(targets: &[u32]) -> Wanted {
     let leaving = targets.iter().copied().collect();
-    Wanted { leaving, to: None, force: false, lose_data: false }
+    Wanted { leaving, to: None, force: false, lose_data: false, stays: false }
 }
 
 fn pairs(items: &[Item]) -> Vec<(u32, u32, u32)> {
@@ -79,6 +79,28 @@ fn too_few_targets_or_servers_are_refused_with_the_sentence_why() {
     let error = empty(&state, &full, &forced).unwrap_err();
     assert_eq!(error.kind, ErrorKind::NoSpace, "{error}");
     assert!(error.detail.contains(ADD_DISK), "{error}");
+}
+
+/// Two copies that somebody had asked for and taken back made each drain of one of two servers impossible.
+#[test]
+fn what_nobody_else_can_take_and_nothing_is_in_stays_with_who_is_only_drained() {
+    let mut state = cluster(&[1, 1]);
+    prepare(&mut state, 2).unwrap();
+    let mut facts = all_serve(&state, 1);
+    let drained = Wanted { stays: true, ..leaving(&[2]) };
+    assert!(empty(&state, &facts, &drained).is_err());
+    assert!(check_places(&state, &facts, &drained).is_err());
+    facts.held.retain(|(_, group), _| *group < TWO);
+    let items = empty(&state, &facts, &drained).unwrap();
+    assert_eq!(pairs(&items), [(1, 2, 1)], "what is in use goes");
+    check_places(&state, &facts, &drained).unwrap();
+    assert!(empty(&state, &facts, &leaving(&[2])).is_err(), "who leaves the cluster can leave nothing");
+    facts.held.insert((2, TWO), 0);
+    assert!(empty(&state, &facts, &drained).is_err(), "something may be there that was not counted");
+    // Nobody would answer for what comes.
+    facts.held.remove(&(2, TWO));
+    state.targets.get_mut(&1).unwrap().drains = true;
+    assert!(check_places(&state, &facts, &drained).is_err());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, GroupId, Result};
-use strake_wire::message::jobs::{JobKind, Plan};
+use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
@@ -65,6 +65,27 @@ impl Facts {
         held
     }
 
+    /// What a group had when it was moved counts until its new holder has counted it, or for a while: there may be nothing
+    /// any more.
+    pub fn carried_over(mut self, state: &State) -> Self {
+        let since_ms = self.now_ms.saturating_sub(CARRIED_MS_MAX);
+        for job in state.jobs.values().filter(|job| job.lasts() || job.ended_ms >= since_ms) {
+            for item in job.items.iter().filter(|item| item.is(JobState::Done)) {
+                match self.held.get_mut(&(item.to, item.group)) {
+                    Some(held) if *held == 0 => *held = item.bytes.max(item.sent),
+                    _ => {}
+                }
+            }
+        }
+        self
+    }
+
+    /// True if a group may have something, and nobody has counted it yet.
+    fn is_uncounted(&self, id: u32, group: &Group) -> bool {
+        let may_hold = |member: &u32| self.held.contains_key(&(*member, id));
+        self.bytes_of(id, group) == 0 && group.in_sync.iter().any(may_hold)
+    }
+
     /// Bytes of a group, as far as known.
     pub fn bytes_of(&self, id: u32, group: &Group) -> u64 {
         let counts = group.in_sync.iter().filter_map(|&member| self.held.get(&(member, id)));
@@ -99,6 +120,8 @@ pub(crate) fn check_heard(
     Ok(())
 }
 
+/// For how long the count of who held a group before may stand for that of who has it now.
+const CARRIED_MS_MAX: u64 = 600_000;
 /// A target that is full.
 const FULL: u64 = 1 << 40;
 /// What evens out leaves one part of so many of a target free: it is written to meanwhile.
@@ -258,7 +281,9 @@ pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec
             loads.moved(from, to, bytes);
             members.push(to);
             let fixed = wanted.to == Some(to);
-            items.push(Item { group: id, from, to, bytes, fixed, lost, ..Item::default() });
+            let uncounted = facts.is_uncounted(id, group);
+            let item = Item { group: id, from, to, bytes, fixed, lost, ..Item::default() };
+            items.push(Item { uncounted, ..item });
         }
     }
     match losses.first() {
@@ -302,7 +327,7 @@ impl Place<'_> {
 }
 
 /// Who takes a place: on a server that has no other member where possible, with room, and with the
-/// least to hold.
+/// least to hold; the one with the fewest groups for what was not counted yet, or all that would go to one.
 pub(crate) fn choose(
     state: &State,
     facts: &Facts,
@@ -314,6 +339,7 @@ pub(crate) fn choose(
     let bytes = group.map_or(0, |group| facts.bytes_of(place.id, group));
     let others: HashSet<_> = place.members.iter().map(|&m| state.server_of(m)).collect();
     let known = group.map_or(&[][..], |group| group.members.as_slice());
+    let uncounted = group.is_some_and(|group| facts.is_uncounted(place.id, group));
     let stays = |id: &u32| {
         let target = state.targets.get(id);
         target.is_some_and(|t| !t.drains) && !wanted.leaving.contains(id) && !known.contains(id)
@@ -334,7 +360,9 @@ pub(crate) fn choose(
         let coming = loads.coming_with(**id, bytes);
         let full = facts.free.get(*id).is_some_and(|free| *free < coming);
         let fill = loads.fill_with(**id, bytes);
-        (near, !facts.serves(**id), full, fill, loads.places.get(*id).copied(), **id)
+        let counted = if uncounted { 0 } else { fill };
+        let places = loads.places.get(*id).copied();
+        (near, !facts.serves(**id), full, counted, places, fill, **id)
     };
     let Some(&to) = able.iter().min_by_key(cost) else {
         return Err(too_few(state, place, wanted));

@@ -252,7 +252,7 @@ impl Manager {
         let is_uncounted = |id: &u32| {
             live.target(*id).is_some_and(|spec| spec.uncounted && spec.silent_ms.is_none())
         };
-        Facts {
+        let facts = Facts {
             lives: jobs::lives(state, |id| life(state, live, id, now)),
             uncounted: state.targets.keys().copied().filter(is_uncounted).collect(),
             held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
@@ -262,7 +262,8 @@ impl Manager {
             recopies: live.recopies(),
             up: state.servers.keys().copied().filter(|id| live.is_up(*id, now)).collect(),
             now_ms: self.wall_ms(),
-        }
+        };
+        facts.carried_over(state)
     }
 
     fn wall_ms(&self) -> u64 {

@@ -264,6 +264,7 @@ fn item(live: &Liveness, item: &Item) -> JobItem {
         bytes_sent: item.sent + sent,
         at: seen.and_then(|seen| seen.progress.at),
         lost: item.lost,
+        uncounted: item.uncounted && bytes == 0 && !item.is(JobState::Done),
     }
 }
 

@@ -119,7 +119,8 @@ fn of_left(target: u32) -> String {
 
 fn show(job: &Job, view: &JobView, dry_run: bool, removes: bool) {
     let groups = output::count(job.items.len() as u64, "group", "groups");
-    let moved = format!("{groups}, about {}", size::show(job.bytes));
+    let about = if job.items.iter().any(|item| item.uncounted) { "at least" } else { "about" };
+    let moved = format!("{groups}, {about} {}", size::show(job.bytes));
     let then = if removes { "; then it leaves the cluster" } else { "" };
     let about = &job.about;
     if dry_run {

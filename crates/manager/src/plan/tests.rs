@@ -1,5 +1,6 @@
 use super::*;
 use crate::groups::prepare;
+use crate::records::Job;
 use crate::testing::{add_target, all_serve, cluster};
 
 const TWO: u32 = GroupId::of_class(2, 0).0;
@@ -260,4 +261,38 @@ fn copies_are_brought_apart_as_far_as_there_is_room_for_all_of_them() {
     facts.total.insert(new, 1_000);
     facts.free.insert(new, 1_000);
     assert_eq!(even_out(&state, &facts).len(), 3, "the fourth would leave nothing free");
+}
+
+/// All went to the one target with the fewest bytes, as nothing of theirs counted.
+#[test]
+fn what_was_not_counted_yet_goes_to_who_has_the_fewest_groups() {
+    let state = cluster(&[4, 1, 1, 1]);
+    let mut facts = all_serve(&state, 0);
+    // Two have something else, which was counted, and the third has nothing.
+    facts.held.extend([((5, 4), 1_000), ((6, 5), 1_000)]);
+    let items = empty(&state, &facts, &leaving(&[1, 2, 3, 4])).unwrap();
+    let got = |target| items.iter().filter(|item| item.to == target).count();
+    assert_eq!(items.len(), 4);
+    assert!((5..=7).all(|target| (1..=2).contains(&got(target))), "{:?}", pairs(&items));
+    assert!(items.iter().all(|item| item.uncounted && item.bytes == 0));
+}
+
+#[test]
+fn what_a_group_had_when_it_was_moved_counts_until_its_new_holder_has_counted() {
+    let mut state = cluster(&[1, 1]);
+    let done = Item { group: 1, from: 3, to: 2, bytes: 700, ..Item::default() };
+    let item = Item { state: JobState::Done as u32, ..done };
+    let job = Job { state: JobState::Done as u32, items: vec![item], ..Job::default() };
+    state.jobs.insert(1, Job { ended_ms: 5_000, ..job });
+    let bytes = |held: Option<u64>, now_ms| {
+        let mut facts = all_serve(&state, 0);
+        facts.held.remove(&(2, 1));
+        facts.held.extend(held.map(|bytes| ((2, 1), bytes)));
+        facts.now_ms = now_ms;
+        facts.carried_over(&state).bytes_of(1, &state.groups[&1])
+    };
+    assert_eq!(bytes(Some(0), 5_000), 700);
+    assert_eq!(bytes(Some(10), 5_000), 10, "it was counted");
+    assert_eq!(bytes(None, 5_000), 0, "there is nothing");
+    assert_eq!(bytes(Some(0), 5_001 + CARRIED_MS_MAX), 0, "nothing was there for long");
 }

@@ -95,9 +95,15 @@ fn what_nobody_else_can_take_and_nothing_is_in_stays_with_who_is_only_drained() 
     let items = empty(&state, &facts, &drained).unwrap();
     assert_eq!(pairs(&items), [(1, 2, 1)], "what is in use goes");
     check_places(&state, &facts, &drained).unwrap();
-    assert!(empty(&state, &facts, &leaving(&[2])).is_err(), "who leaves the cluster can leave nothing");
+    assert!(
+        empty(&state, &facts, &leaving(&[2])).is_err(),
+        "who leaves the cluster can leave nothing"
+    );
     facts.held.insert((2, TWO), 0);
-    assert!(empty(&state, &facts, &drained).is_err(), "something may be there that was not counted");
+    assert!(
+        empty(&state, &facts, &drained).is_err(),
+        "something may be there that was not counted"
+    );
     // Nobody would answer for what comes.
     facts.held.remove(&(2, TWO));
     state.targets.get_mut(&1).unwrap().drains = true;
@@ -179,7 +185,9 @@ fn best_plainly(
             };
             let to = state.targets.keys().copied().filter(takes);
             let full = |to: u32| loads.fill_with(to, bytes);
-            let Some(to) = to.min_by_key(|&to| (full(to), loads.fill_now(to), to)) else { continue };
+            let Some(to) = to.min_by_key(|&to| (full(to), loads.fill_now(to), to)) else {
+                continue;
+            };
             let left = loads.bytes(from).saturating_sub(bytes);
             let gain = loads.fill_now(from).saturating_sub(loads.fill(from, left).max(full(to)));
             let worth = gain > (full(to) - loads.fill_now(to)) / GAIN_PART;
@@ -243,7 +251,11 @@ fn no_more_is_planned_to_go_to_a_target_than_it_has_room_for_and_the_share_of_it
     for (free, wanted) in [(9_000, 1), (3_000, 0)] {
         facts.free.insert(small, free);
         facts.held.values_mut().filter(|bytes| **bytes > 0).for_each(|bytes| *bytes = 2_900);
-        facts.total.iter_mut().filter(|(id, _)| **id != small).for_each(|(_, total)| *total = 8_000);
+        facts
+            .total
+            .iter_mut()
+            .filter(|(id, _)| **id != small)
+            .for_each(|(_, total)| *total = 8_000);
         assert_eq!(even_out(&state, &facts).len(), wanted, "{free} free");
     }
 }

@@ -46,7 +46,7 @@ async fn ask_as(uid: u32, door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Rep
 async fn written(door: &Arc<FuseDoor>) -> (u64, u64) {
     let flags = libc::O_RDWR as u32;
     let name = bytes("a");
-    let create = Op::Create { name, flags, mode: 0o644, umask: 0, kill_suidgid: false };
+    let create = Op::Create { name, flags, mode: 0o644, umask: 0 };
     let Ok(Reply::Created(shown, opened)) = ask(door, ROOT, create).await else {
         panic!("a new name");
     };
@@ -177,7 +177,7 @@ async fn what_has_got_the_name_of_a_new_file_meanwhile_is_not_opened_without_bei
     let (here, there) = (door(&cluster).await, door(&cluster).await);
     let create = |name: &str, further: i32| {
         let flags = (libc::O_RDWR | libc::O_CREAT | further) as u32;
-        Op::Create { name: bytes(name), flags, mode: 0o600, umask: 0, kill_suidgid: false }
+        Op::Create { name: bytes(name), flags, mode: 0o600, umask: 0 }
     };
     let Ok(Reply::Created(shown, opened)) = ask_as(1000, &there, ROOT, create("a", 0)).await else {
         panic!("a new name");
@@ -202,13 +202,14 @@ async fn what_has_got_the_name_of_a_new_file_meanwhile_is_not_opened_without_bei
     assert_eq!(error(1000, "a", libc::O_EXCL).await, Some(libc::EEXIST));
     assert_eq!(error(1000, "link", 0).await, Some(libc::ESTALE));
     assert_eq!(error(1000, "dir", 0).await, Some(libc::EISDIR));
+    // Nothing is cut before the kernel has asked all that it asks.
+    assert_eq!(error(1000, "a", libc::O_TRUNC).await, Some(libc::ESTALE));
     assert_eq!(length().await, 6);
     // Nobody else decides whether its owner may.
-    let Ok(Reply::Created(shown, _)) = ask_as(1000, &here, ROOT, create("a", libc::O_TRUNC)).await
-    else {
+    let Ok(Reply::Created(shown, _)) = ask_as(1000, &here, ROOT, create("a", 0)).await else {
         panic!("it is his");
     };
-    assert_eq!((shown.attr.ino.0, shown.attr.length), (node, 0));
+    assert_eq!((shown.attr.ino.0, shown.attr.length), (node, 6));
 }
 
 /// Each such write looked at the file first, unless it was leased: all who held back something of it told that, and nobody
@@ -227,7 +228,7 @@ async fn what_a_user_writes_looks_at_nothing_and_takes_setid_away() {
     };
     let create = |name: &str| {
         let (name, mode, umask) = (bytes(name), 0o6777, 0);
-        Op::Create { name, flags, mode, umask, kill_suidgid: false }
+        Op::Create { name, flags, mode, umask }
     };
     let nameless = made(Op::Tmpfile { flags, mode: 0o6777, umask: 0 }).await;
     let claimed = made(create("claimed")).await;

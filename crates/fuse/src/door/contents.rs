@@ -93,12 +93,12 @@ impl FuseDoor {
     }
 
     /// Of a file that is made the kernel does not check whether it may be opened. So what has got the name meanwhile is opened
-    /// here for its owner only; for others the kernel is told ESTALE, walks there anew (once), finds it and checks that.
+    /// here for its owner only, and not cut; else the kernel is told ESTALE, walks there anew (once), finds it and checks that.
     pub(super) async fn create(
         &self,
         cred: &Credentials,
         at: (Ino, Bytes),
-        (flags, kill_suidgid): (u32, bool),
+        flags: u32,
         (mode, umask): (u32, u32),
     ) -> Result<Reply, Errno> {
         let how = OpenFlags { exclusive: true, ..self.open_flags(flags) };
@@ -122,7 +122,7 @@ impl FuseDoor {
             if !self.may_open_as_owner(cred, &found, how) {
                 break;
             }
-            let opened = match self.open(cred, found.ino, flags, kill_suidgid).await {
+            let opened = match self.open(cred, found.ino, flags, false).await {
                 Ok(Reply::Open(opened)) => opened,
                 Err(error) if error == Errno::from(ErrorKind::Stale) => continue,
                 other => return other,
@@ -134,12 +134,13 @@ impl FuseDoor {
         Err(ErrorKind::Stale.into())
     }
 
-    /// True if a file may be opened so because of whose it is, which groups and ACLs do not change.
+    /// True if a file may be opened so because of whose it is, which groups and ACLs do not change. Not if that cuts it:
+    /// an OPEN comes when the kernel has checked all else (that no program runs which is in it), and is known to outlive its process.
     fn may_open_as_owner(&self, cred: &Credentials, attr: &Attr, how: OpenFlags) -> bool {
         let has = |wanted: bool, bit: u32| !wanted || attr.mode & bit != 0;
         let is_owner = self.view.uid.is_none() && cred.uid == attr.uid;
-        let may = has(how.read, libc::S_IRUSR) && has(how.write || how.truncate, libc::S_IWUSR);
-        is_owner && may && attr.kind == FileKind::File
+        let may = has(how.read, libc::S_IRUSR) && has(how.write, libc::S_IWUSR);
+        is_owner && may && !how.truncate && attr.kind == FileKind::File
     }
 
     pub(super) async fn tmpfile(

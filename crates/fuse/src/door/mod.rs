@@ -181,9 +181,8 @@ impl FuseDoor {
 
     async fn carry_out_rarer(&self, cred: Credentials, ino: Ino, op: Op) -> Result<Reply, Errno> {
         match op {
-            Op::Create { name, flags, mode, umask, kill_suidgid } => {
-                let how = (flags, kill_suidgid);
-                Box::pin(self.create(&cred, (ino, name), how, (mode, umask))).await
+            Op::Create { name, flags, mode, umask } => {
+                Box::pin(self.create(&cred, (ino, name), flags, (mode, umask))).await
             }
             Op::Tmpfile { flags, mode, umask } => {
                 Box::pin(self.tmpfile(&cred, ino, flags, (mode, umask))).await

@@ -1,12 +1,15 @@
 //! The door of a mount over servers in this process, asked as the kernel asks it.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_client::VolumeOptions;
 use strake_engine::kv::memory::MemoryKv;
+use strake_fuse::device::Device;
 use strake_fuse::dispatch::Door;
 use strake_fuse::door::View;
 use strake_fuse::errno::Errno;
@@ -210,6 +213,68 @@ async fn what_has_got_the_name_of_a_new_file_meanwhile_is_not_opened_without_bei
         panic!("it is his");
     };
     assert_eq!((shown.attr.ino.0, shown.attr.length), (node, 6));
+}
+
+/// While the kernel wrote a large map out each question about that file waited, and each further SEEK left a thread behind.
+#[tokio::test]
+async fn a_kernel_that_is_busy_writing_a_map_out_keeps_nobody_else_waiting() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    // What is known of the file is answered at once.
+    let options = VolumeOptions { exclusive: true, ..VolumeOptions::default() };
+    let door = door_with(&cluster, options).await;
+    // A kernel that cannot be told anything before this is read.
+    let (mut kernel, mut device) = UnixStream::pair().unwrap();
+    let mut filled = 0;
+    device.set_nonblocking(true).unwrap();
+    while let Ok(len) = device.write(&[0; 4096]) {
+        filled += len;
+    }
+    device.set_nonblocking(false).unwrap();
+    Door::mounted(&*door, Device::from_session(device.as_fd()).unwrap(), false);
+    let (hole, data) = (1_u64 << 20, 8_u64 << 20);
+    let (node, fh) = written(&door).await;
+    let (append, sync, kill_suidgid, from_pages) = (false, false, false, false);
+    let end = bytes("end");
+    let write = Op::Write { fh, offset: data, data: end, append, sync, kill_suidgid, from_pages };
+    ask(&door, node, write).await.unwrap();
+    ask(&door, node, Op::Getattr { fh: None }).await.unwrap();
+    let seek = async |fh: u64| {
+        let whence = libc::SEEK_DATA as u32;
+        match ask(&door, node, Op::Lseek { fh, offset: hole, whence }).await {
+            Ok(Reply::Offset(at)) => at,
+            _ => panic!("there is data"),
+        }
+    };
+    assert_eq!(seek(fh).await, hole, "nobody knows yet");
+    {
+        let mut asked = pin!(ask(&door, node, Op::Getattr { fh: None }));
+        tokio::select! {
+            biased;
+            answer = &mut asked => assert!(answer.is_ok()),
+            () = std::future::ready(()) => panic!("it waits"),
+        }
+    }
+    assert_eq!((seek(fh).await, seek(fh).await), (hole, hole));
+    kernel.read_exact(&mut vec![0; filled]).unwrap();
+    let found = async {
+        while seek(fh).await != data {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), found).await.unwrap();
+    // Of an `InvalInodeOut` with its head, where the offset is.
+    let mut told = [0; 4096];
+    let len = kernel.read(&mut told).unwrap();
+    let from_hole = told[..len].chunks(40).filter(|told| told[24..32] == hole.to_ne_bytes());
+    assert_eq!(from_hole.count(), 2, "that of before, and the one that was waited for");
+    // Nobody can have stored anything into it any more.
+    let flags = libc::O_RDONLY as u32;
+    let open = Op::Open { flags, kill_suidgid: false };
+    let Ok(Reply::Open(opened)) = ask(&door, node, open).await else { panic!("it exists") };
+    ask(&door, node, Op::Release { fh, flocked: false }).await.unwrap();
+    assert_eq!(seek(opened.fh).await, data);
+    kernel.set_nonblocking(true).unwrap();
+    assert!(kernel.read(&mut told).is_err(), "nothing is written out");
 }
 
 /// Each such write looked at the file first, unless it was leased: all who held back something of it told that, and nobody

@@ -3,6 +3,7 @@
 use super::ahead::Ahead;
 use super::claims::Claims;
 use super::dirty::Dirty;
+use super::handles::Handles;
 use super::in_vain::{InVain, OrderInVain};
 use super::inline::Inline;
 use super::parts::Parts;
@@ -100,6 +101,8 @@ pub(crate) struct Core {
     pub(crate) life: u64,
     /// Open handles of this mount.
     pub(crate) handles: usize,
+    /// Those of some kinds.
+    pub(crate) open: Handles,
     /// Opens that the server counts for us, in this incarnation of the session.
     pub(crate) registered: usize,
     pub(crate) incarnation: u64,
@@ -133,11 +136,7 @@ pub(crate) struct Core {
     pub(crate) synced_in_vain: OrderInVain,
     /// What targets have acknowledged.
     pub(crate) kept: KeptFile,
-    /// Open handles with O_DIRECT: while there are any, nothing is kept.
-    pub(crate) direct_handles: usize,
-    /// Open handles through which a kernel may keep pages of what is written although others write.
-    pub(crate) paged_handles: usize,
-    /// Something was read through these since the kernel dropped the file's pages last: it may keep what that was.
+    /// Something was read through those that are paged since the kernel dropped the file's pages last: it may keep what that was.
     pub(crate) paged_reads: bool,
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.
@@ -436,8 +435,7 @@ impl FileState {
             told_in_vain: OrderInVain::default(),
             synced_in_vain: OrderInVain::default(),
             kept: kept.take_up(attr),
-            direct_handles: 0,
-            paged_handles: 0,
+            open: Handles::default(),
             paged_reads: false,
             ours: Some((attr.length, attr.mtime)),
             dropping: 0,

@@ -1,5 +1,6 @@
 //! Open files and their contents.
 
+use super::pages::DROP_WAIT;
 use super::{FuseDoor, OpenHandle, gone, page_cache_flags};
 use crate::abi;
 use crate::errno::Errno;
@@ -11,13 +12,14 @@ use std::sync::atomic::Ordering;
 use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
 use strake_client::file::OpenFile;
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino};
+use tokio::time::Instant;
 
 /// Most that a COPY_FILE_RANGE of older kernels can answer: whole pages in 32 bits.
 const COPY_BYTES_MAX: u64 = 0xffff_f000;
 
 /// How often a file is made whose name was taken, and free again.
 const CREATE_TRIES: u32 = 4;
-/// From the beginning of a hole on so much is written out.
+/// From the beginning of a hole on so much is written out at a time.
 const HOLE_BYTES: u64 = 1 << 20;
 
 /// A write from the page cache is under way until this is dropped.
@@ -292,31 +294,27 @@ impl FuseDoor {
     }
 
     /// The kernel asks before it has written what programs have stored into maps: where a hole is found in a file that may
-    /// be mapped so, that is written and looked at again.
+    /// be mapped so, that is written and looked at again, for [`DROP_WAIT`] at most.
     async fn seek(&self, file: &Arc<OpenFile>, offset: u64, to: SeekTo) -> Result<u64, Errno> {
-        let found = self.volume.seek(file, offset, to).await;
-        let length = file.attr().length;
-        let hole = match (&found, to) {
-            (Ok(at), SeekTo::Data) => offset..*at,
-            (Ok(at), SeekTo::Hole) => *at..length.min(*at + HOLE_BYTES),
-            (Err(error), _) if error.kind == ErrorKind::NoSuchAddress => offset..length,
-            (Err(_), _) => 0..0,
-        };
-        let may_be_mapped = |open: &OpenHandle| {
-            let flags = open.file.flags();
-            open.file.ino() == file.ino() && flags.read && flags.write
-        };
-        if hole.is_empty() || !self.handles.any(may_be_mapped) {
-            return Ok(found?);
-        }
-        let all_is_data = if to == SeekTo::Data { offset } else { length };
-        if !self.write_out(file.ino(), hole.clone()).await {
-            return Ok(all_is_data);
-        }
-        match self.volume.seek(file, offset, to).await {
-            // What is there has not been written out.
-            Ok(at) if to == SeekTo::Hole && at >= hole.end => Ok(all_is_data),
-            found => Ok(found?),
+        let (mut written, mut until) = (0..0, None);
+        loop {
+            let found = self.volume.seek(file, offset, to).await;
+            let length = file.attr().length;
+            let hole = match (&found, to) {
+                (Ok(at), SeekTo::Data) => offset..*at,
+                (Ok(at), SeekTo::Hole) => *at..length.min(*at + HOLE_BYTES),
+                (Err(error), _) if error.kind == ErrorKind::NoSuchAddress => offset..length,
+                (Err(_), _) => 0..0,
+            };
+            if hole.is_empty() || written.contains(&hole.start) || !file.may_be_mapped() {
+                return Ok(found?);
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + DROP_WAIT);
+            if !self.write_out(file.ino(), hole.clone(), until).await {
+                // All is data.
+                return Ok(if to == SeekTo::Data { offset } else { length });
+            }
+            written = hole;
         }
     }
 

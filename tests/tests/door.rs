@@ -16,7 +16,7 @@ use strake_fuse::errno::Errno;
 use strake_fuse::interrupt::Interrupt;
 use strake_fuse::mount::is_ours;
 use strake_fuse::reply::Reply;
-use strake_fuse::request::{Lock, Op, Request};
+use strake_fuse::request::{Lock, Op, Request, Setattr};
 use strake_fuse::{FuseDoor, MountOptions, Unmount};
 use strake_tests::local::{LocalCluster, Names, bytes};
 use strake_types::limits::CHUNK_BYTES_MIN;
@@ -329,6 +329,45 @@ async fn what_a_user_writes_looks_at_nothing_and_takes_setid_away() {
         let seen = cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await;
         assert_eq!(seen.unwrap().mode, 0o777);
     }
+}
+
+/// A mount whose lease is recalled is not told what has changed, and a kernel asks for no attributes before a write: a user's
+/// own bytes could be run with the rights of the owner until they were told.
+#[tokio::test]
+async fn setid_that_another_mount_has_given_goes_before_a_user_s_next_write() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let leasing = || VolumeOptions { leases: true, ..VolumeOptions::default() };
+    let (door, other) =
+        (door_with(&cluster, leasing()).await, door_with(&cluster, leasing()).await);
+    let (flags, name) = (libc::O_RDWR as u32, bytes("a"));
+    let create = Op::Create { name, flags, mode: 0o777, umask: 0, kill_suidgid: false };
+    let Ok(Reply::Created(shown, opened)) = ask(&door, ROOT, create).await else {
+        panic!("a new name");
+    };
+    let (node, fh) = (shown.attr.ino.0, opened.fh);
+    let write = async || {
+        let (append, sync, kill_suidgid, from_pages) = (false, false, true, false);
+        let (offset, data) = (0, bytes(vec![1_u8; 100]));
+        let write = Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages };
+        assert!(matches!(ask(&door, node, write).await, Ok(Reply::Written(100))));
+    };
+    write().await;
+    ask(&door, node, Op::Flush { fh, lock_owner: 9 }).await.unwrap();
+    let change = Setattr {
+        mode: Some(0o4777),
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        ctime: None,
+        fh: None,
+        kill_suidgid: false,
+    };
+    ask(&other, node, Op::Setattr(change)).await.unwrap();
+    write().await;
+    let seen = cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await;
+    assert_eq!(seen.unwrap().mode, 0o777, "before the write is told");
 }
 
 /// What could not be sent came before it was unmounted: a mount whose servers are away stayed in the tree, although it was

@@ -205,6 +205,11 @@ impl Core {
             || unpublished.end() > self.attr.length
     }
 
+    /// True if it is of those that are leased.
+    pub(crate) fn is_leasable(&self) -> bool {
+        self.attr.nlink > 0 && self.attr.consistency() != Consistency::Parallel
+    }
+
     /// True if the contents lie inside the inode.
     pub(crate) fn is_inline(&self) -> bool {
         matches!(self.body, Body::Inline(_))
@@ -337,10 +342,7 @@ impl Core {
         if attr.layout.is_some() && attr.layout != self.attr.layout {
             self.placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
         }
-        if attr.no_xattrs != self.attr.no_xattrs {
-            // What had none may have got one.
-            self.no_capability = attr.no_xattrs;
-        }
+        self.learn_capability(attr, others);
         let is_cut = attr.length < self.attr.length;
         self.attr = Arc::clone(attr);
         self.learned = now;
@@ -561,24 +563,6 @@ impl Core {
             self.body = body_of(attr, opened);
             self.inline_stale = false;
             self.ours = Some((attr.length, attr.mtime));
-        }
-    }
-
-    /// Takes rights that the server was asked for. It was told then (`told`), if ever, of all cuts that were given up before.
-    pub(crate) fn set_capability(
-        &mut self,
-        rights: [bool; 2],
-        capability: &Bytes,
-        told: Option<Duration>,
-    ) {
-        // An answer may have been on its way when the cut was given up.
-        if rights[1] && self.cut_in_doubt.is_some_and(|since| told >= Some(since)) {
-            self.cut_in_doubt = None;
-        }
-        for (slot, right) in self.capability.iter_mut().zip(rights) {
-            if right {
-                *slot = capability.clone();
-            }
         }
     }
 }

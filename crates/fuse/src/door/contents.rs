@@ -84,7 +84,7 @@ impl FuseDoor {
         let file = self.volume.open(cred, ino, how).await?;
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             // The kernel releases no handle of an open that failed: it has no number yet, and goes when it is dropped.
-            self.drop_setid(&file).await?;
+            self.drop_setid(&file, true).await?;
         }
         Ok(Reply::Open(self.register(file, flags)))
     }
@@ -177,12 +177,11 @@ impl FuseDoor {
 
     pub(super) async fn write(
         &self,
-        fh: u64,
+        handle: &OpenHandle,
         offset: u64,
         data: Bytes,
         (append, sync): (bool, bool),
     ) -> Result<Reply, Errno> {
-        let handle = self.handle(fh)?;
         // With its write-back cache the kernel finds the end of the file by itself.
         let append = append && !self.view.writeback;
         let written = match handle.direct {
@@ -205,11 +204,10 @@ impl FuseDoor {
     /// it appends.
     pub(super) async fn write_back(
         &self,
-        fh: u64,
+        handle: &OpenHandle,
         offset: u64,
         data: Bytes,
     ) -> Result<Reply, Errno> {
-        let handle = self.handle(fh)?;
         let _end = self.begin_write(&handle.file, offset, data.len());
         let written = self.volume.write_pages(&handle.file, offset, data).await?;
         Ok(Reply::Written(written.len as u32))
@@ -275,7 +273,7 @@ impl FuseDoor {
         let file = self.file(fh)?;
         self.volume.fallocate(&file, mode, offset, length).await?;
         if cred.uid != 0 {
-            self.drop_setid(&file).await?;
+            self.drop_setid(&file, false).await?;
         }
         Ok(Reply::Empty)
     }
@@ -329,7 +327,7 @@ impl FuseDoor {
             self.volume.copy_range(&from, range.from_offset, &to, range.to_offset, len).await?;
         // The kernel does not ask for this, as it does at a write.
         if cred.uid != 0 && copied > 0 {
-            self.drop_setid(&to).await?;
+            self.drop_setid(&to, false).await?;
         }
         Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
     }

@@ -102,11 +102,7 @@ impl Volume {
 
     /// If that is due, has the server take them away, whatever the mode is now: who only sets another one would undo what others
     /// do meanwhile. True if the mode is another one then. Nothing is waited for after the answer.
-    async fn take_setid(
-        &self,
-        file: &FileState,
-        is_due: impl Fn(&Core) -> bool,
-    ) -> Result<bool> {
+    async fn take_setid(&self, file: &FileState, is_due: impl Fn(&Core) -> bool) -> Result<bool> {
         let before = {
             let core = file.core();
             if !is_due(&core) {

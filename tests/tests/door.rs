@@ -340,7 +340,7 @@ async fn setid_that_another_mount_has_given_goes_before_a_user_s_next_write() {
     let (door, other) =
         (door_with(&cluster, leasing()).await, door_with(&cluster, leasing()).await);
     let (flags, name) = (libc::O_RDWR as u32, bytes("a"));
-    let create = Op::Create { name, flags, mode: 0o777, umask: 0, kill_suidgid: false };
+    let create = Op::Create { name, flags, mode: 0o777, umask: 0 };
     let Ok(Reply::Created(shown, opened)) = ask(&door, ROOT, create).await else {
         panic!("a new name");
     };

@@ -223,6 +223,9 @@ fn reported(group: &mut Group, report: &Resynced) {
 /// At which member what fails, and how.
 type Fails = (u32, fn(&StorageOp) -> bool, ErrorKind);
 
+/// Which questions a test means.
+type Which = fn(&StorageOp) -> bool;
+
 /// Which members reach which; 0 is the client.
 #[derive(Default)]
 struct Net {
@@ -250,7 +253,7 @@ struct Net {
     /// and so often it has.
     failed: AtomicU64,
     /// A member that is at work on what, and answers the rest,
-    slow: Mutex<Option<(u32, fn(&StorageOp) -> bool)>>,
+    slow: Mutex<Option<(u32, Which)>>,
     /// and how often it was told what is settled meanwhile, or asked whether it is there.
     looks: AtomicU64,
 }

@@ -324,8 +324,8 @@ impl StorageServer {
         Ok(match ack {
             Ack::All => losses,
             Ack::Primary => {
-                let vouching = self.known_replica(target, group)?.vouching();
-                mixed(mixed(losses) ^ known.vouches_in(vouching)).max(1)
+                let vouching = self.known_replica(target, group)?.vouching()?;
+                mixed(mixed(losses) ^ vouching).max(1)
             }
         })
     }

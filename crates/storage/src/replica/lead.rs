@@ -206,9 +206,16 @@ impl Replica {
         }
     }
 
-    /// Which primary vouches for what it acknowledged early, until that is synced: 0 if nobody leads.
-    pub fn vouching(&self) -> u64 {
-        self.state.lock().reign.as_ref().map_or(0, |reign| reign.vouches)
+    /// Which primary vouches for what it acknowledged early, until that is synced. Fails where that is another one by now: a word of
+    /// nobody would be that of a loss.
+    pub fn vouching(&self) -> Result<u64> {
+        let state = self.state.lock();
+        let reign = state.reign.as_ref().ok_or_else(|| self.leads_no_more())?;
+        Ok(reign.vouches)
+    }
+
+    fn leads_no_more(&self) -> Error {
+        self.error(ErrorKind::StaleMap, "no longer the primary")
     }
 
     pub(super) fn over(&self) -> Error {
@@ -238,7 +245,7 @@ impl Replica {
             match &self.state.lock().reign {
                 Some(reign) if reign.ready => return Ok(reign.since),
                 Some(_) => {}
-                None => return Err(self.error(ErrorKind::StaleMap, "no longer the primary")),
+                None => return Err(self.leads_no_more()),
             }
             if tokio::time::timeout(CHANGE_WAIT, progress).await.is_err() {
                 let what = "the new primary cannot reach all members yet";

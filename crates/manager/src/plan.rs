@@ -71,7 +71,7 @@ impl Facts {
 }
 
 /// An error while it is not known what some target holds: its server has not spoken yet, as after a change of the leader, or has
-/// just started and goes through it. A plan made then would move nothing, or the wrong things.
+/// just started and goes through it, where that is asked for. A plan made then would move nothing, or the wrong things.
 pub(crate) fn check_heard(
     state: &State,
     facts: &Facts,
@@ -85,16 +85,35 @@ pub(crate) fn check_heard(
     for (&id, target) in state.targets.iter().filter(|(id, _)| !facts.is_gone(**id)) {
         let why = if !has_beaten(target.server) {
             "has not said yet what it holds: its server or the manager has just started; try again in some seconds"
-        } else if facts.uncounted.contains(&id) {
+        } else if facts.uncounted.contains(&id) && needs_count(state, facts, request, id) {
             "has not counted yet what it holds: its server has just started and goes through it, which takes minutes \
              where it holds much; try again then"
         } else {
             continue;
         };
-        let detail = format!("{} {why}", name_of(state, id));
+        let or = match JobKind::of(request.kind) {
+            Some(Drain) if has_beaten(target.server) => ", or give --force",
+            _ => "",
+        };
+        let detail = format!("{} {why}{or}", name_of(state, id));
         return Err(Error::with(ErrorKind::Unavailable, detail));
     }
     Ok(())
+}
+
+/// True if a plan waits until a target has counted what it holds. Who takes the place of another is named; and copies that are
+/// gone are made again at once, however even that gets.
+fn needs_count(state: &State, facts: &Facts, request: &Plan, target: u32) -> bool {
+    match JobKind::of(request.kind) {
+        Some(JobKind::Replace) => target == request.to,
+        Some(JobKind::Drain) => {
+            let mut about = state.targets.iter().filter(|(id, target)| {
+                request.targets.contains(id) || request.servers.contains(&target.server)
+            });
+            !request.force && !about.all(|(&id, _)| facts.is_gone(id))
+        }
+        _ => true,
+    }
 }
 
 /// What targets will hold when everything planned is done.

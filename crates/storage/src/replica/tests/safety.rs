@@ -247,7 +247,7 @@ async fn who_leads_next_has_all_that_the_one_that_hands_over_has_acknowledged_al
 
 /// Of what it had acknowledged in its reign before it knew nothing, and said at once that the others had all.
 #[tokio::test]
-async fn who_has_missed_an_epoch_hands_over_when_the_others_have_what_it_acknowledged_alone_before() {
+async fn who_has_missed_an_epoch_hands_over_when_others_have_what_it_acknowledged_alone() {
     let bench = Bench::start().await;
     bench.manager.decide(|group| group.in_sync = vec![2, 1, 3]);
     let vouched = bench.lone_write(2).await;

@@ -22,6 +22,8 @@ pub(crate) struct Facts {
     pub held: HashMap<(u32, u32), u64>,
     /// Targets of which that is not known yet: their servers have just started, and go through them.
     pub uncounted: BTreeSet<u32>,
+    /// Targets that may have more than that, of groups of long ago: their servers have not come to their end yet, or cannot.
+    pub unwalked: BTreeSet<u32>,
     /// Bytes free on targets that have said so.
     pub free: HashMap<u32, u64>,
     /// How far servers are with what they verify, by job and target.

@@ -249,13 +249,11 @@ impl Manager {
             let spec = live.target(*id).filter(|spec| spec.total_bytes > 0);
             spec.map(|spec| (*id, spec.free_bytes))
         };
-        // One whose disk does not answer would be waited for in vain.
-        let is_uncounted = |id: &u32| {
-            live.target(*id).is_some_and(|spec| spec.uncounted && spec.silent_ms.is_none())
-        };
         Facts {
             lives: jobs::lives(state, |id| life(state, live, id, now)),
-            uncounted: state.targets.keys().copied().filter(is_uncounted).collect(),
+            // One whose disk does not answer would be waited for in vain.
+            uncounted: live.targets_where(|spec| spec.uncounted && spec.silent_ms.is_none()),
+            unwalked: live.targets_where(|spec| spec.unwalked),
             held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
             free: state.targets.keys().filter_map(free).collect(),
             scrubs: live.scrubs(),

@@ -22,14 +22,14 @@ pub(crate) struct Facts {
     pub held: HashMap<(u32, u32), u64>,
     /// Targets of which that is not known yet: their servers have just started, and go through them.
     pub uncounted: BTreeSet<u32>,
-    /// Targets that may have more than that, of groups of long ago: their servers have not come to their end yet, or cannot.
-    pub unwalked: BTreeSet<u32>,
     /// Bytes free on targets that have said so.
     pub free: HashMap<u32, u64>,
     /// How far servers are with what they verify, by job and target.
     pub scrubs: HashMap<(u64, u32), Arc<ScrubProgress>>,
     /// How far metadata servers are with files that get another number of copies, by job and share.
     pub recopies: BTreeMap<(u64, u32), Arc<RecopyProgress>>,
+    /// Targets that may have more than is said, of groups of long ago: their servers have not come to their end yet, or cannot.
+    pub unwalked: BTreeSet<u32>,
     /// Servers that are up.
     pub up: BTreeSet<u32>,
     /// Milliseconds since 1970.

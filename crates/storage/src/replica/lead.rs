@@ -206,16 +206,11 @@ impl Replica {
         }
     }
 
-    /// Which primary vouches for what it acknowledged early, until that is synced. Fails where that is another one by now: a word of
-    /// nobody would be that of a loss.
+    /// Which primary vouches for what it acknowledged early, until that is synced. Fails where that is another one by now, which is to
+    /// be asked: the word of nobody would be that of a loss.
     pub fn vouching(&self) -> Result<u64> {
-        let state = self.state.lock();
-        let reign = state.reign.as_ref().ok_or_else(|| self.leads_no_more())?;
-        Ok(reign.vouches)
-    }
-
-    fn leads_no_more(&self) -> Error {
-        self.error(ErrorKind::StaleMap, "no longer the primary")
+        let vouches = self.state.lock().reign.as_ref().map(|reign| reign.vouches);
+        vouches.ok_or_else(|| self.error(ErrorKind::NotCurrent, "no longer the primary"))
     }
 
     pub(super) fn over(&self) -> Error {
@@ -245,7 +240,7 @@ impl Replica {
             match &self.state.lock().reign {
                 Some(reign) if reign.ready => return Ok(reign.since),
                 Some(_) => {}
-                None => return Err(self.leads_no_more()),
+                None => return Err(self.error(ErrorKind::StaleMap, "no longer the primary")),
             }
             if tokio::time::timeout(CHANGE_WAIT, progress).await.is_err() {
                 let what = "the new primary cannot reach all members yet";

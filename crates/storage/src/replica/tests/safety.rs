@@ -303,18 +303,6 @@ fn who_finds_something_lost_after_a_hand_over_has_a_number_of_its_own() {
     assert_eq!(reign.vouches, 7);
 }
 
-/// The word of nobody was in its answer: a write that was done was told of as lost by the next sync.
-#[tokio::test]
-async fn who_leads_no_more_does_not_say_who_vouches() {
-    let bench = Bench::start().await;
-    bench.write(0, 1).await;
-    let replica = bench.replica(1).await;
-    replica.vouching().unwrap();
-    bench.manager.decide(|group| group.in_sync = vec![2, 1, 3]);
-    bench.write(0, 2).await;
-    assert_eq!(replica.vouching().unwrap_err().kind, ErrorKind::StaleMap);
-}
-
 /// Not each change alone: what so many early ones leave behind is bounded.
 #[tokio::test]
 async fn early_acknowledgements_are_bounded() {

@@ -1,19 +1,22 @@
 //! The door of a mount over servers in this process, asked as the kernel asks it.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_client::VolumeOptions;
 use strake_engine::kv::memory::MemoryKv;
+use strake_fuse::device::Device;
 use strake_fuse::dispatch::Door;
 use strake_fuse::door::View;
 use strake_fuse::errno::Errno;
 use strake_fuse::interrupt::Interrupt;
 use strake_fuse::mount::is_ours;
 use strake_fuse::reply::Reply;
-use strake_fuse::request::{Lock, Op, Request};
+use strake_fuse::request::{Lock, Op, Request, Setattr};
 use strake_fuse::{FuseDoor, MountOptions, Unmount};
 use strake_tests::local::{LocalCluster, Names, bytes};
 use strake_types::limits::CHUNK_BYTES_MIN;
@@ -46,7 +49,7 @@ async fn ask_as(uid: u32, door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Rep
 async fn written(door: &Arc<FuseDoor>) -> (u64, u64) {
     let flags = libc::O_RDWR as u32;
     let name = bytes("a");
-    let create = Op::Create { name, flags, mode: 0o644, umask: 0, kill_suidgid: false };
+    let create = Op::Create { name, flags, mode: 0o644, umask: 0 };
     let Ok(Reply::Created(shown, opened)) = ask(door, ROOT, create).await else {
         panic!("a new name");
     };
@@ -177,7 +180,7 @@ async fn what_has_got_the_name_of_a_new_file_meanwhile_is_not_opened_without_bei
     let (here, there) = (door(&cluster).await, door(&cluster).await);
     let create = |name: &str, further: i32| {
         let flags = (libc::O_RDWR | libc::O_CREAT | further) as u32;
-        Op::Create { name: bytes(name), flags, mode: 0o600, umask: 0, kill_suidgid: false }
+        Op::Create { name: bytes(name), flags, mode: 0o600, umask: 0 }
     };
     let Ok(Reply::Created(shown, opened)) = ask_as(1000, &there, ROOT, create("a", 0)).await else {
         panic!("a new name");
@@ -202,13 +205,76 @@ async fn what_has_got_the_name_of_a_new_file_meanwhile_is_not_opened_without_bei
     assert_eq!(error(1000, "a", libc::O_EXCL).await, Some(libc::EEXIST));
     assert_eq!(error(1000, "link", 0).await, Some(libc::ESTALE));
     assert_eq!(error(1000, "dir", 0).await, Some(libc::EISDIR));
+    // Nothing is cut before the kernel has asked all that it asks.
+    assert_eq!(error(1000, "a", libc::O_TRUNC).await, Some(libc::ESTALE));
     assert_eq!(length().await, 6);
     // Nobody else decides whether its owner may.
-    let Ok(Reply::Created(shown, _)) = ask_as(1000, &here, ROOT, create("a", libc::O_TRUNC)).await
-    else {
+    let Ok(Reply::Created(shown, _)) = ask_as(1000, &here, ROOT, create("a", 0)).await else {
         panic!("it is his");
     };
-    assert_eq!((shown.attr.ino.0, shown.attr.length), (node, 0));
+    assert_eq!((shown.attr.ino.0, shown.attr.length), (node, 6));
+}
+
+/// While the kernel wrote a large map out each question about that file waited, and each further SEEK left a thread behind.
+#[tokio::test]
+async fn a_kernel_that_is_busy_writing_a_map_out_keeps_nobody_else_waiting() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    // What is known of the file is answered at once.
+    let options = VolumeOptions { exclusive: true, ..VolumeOptions::default() };
+    let door = door_with(&cluster, options).await;
+    // A kernel that cannot be told anything before this is read.
+    let (mut kernel, mut device) = UnixStream::pair().unwrap();
+    let mut filled = 0;
+    device.set_nonblocking(true).unwrap();
+    while let Ok(len) = device.write(&[0; 4096]) {
+        filled += len;
+    }
+    device.set_nonblocking(false).unwrap();
+    Door::mounted(&*door, Device::from_session(device.as_fd()).unwrap(), false);
+    let (hole, data) = (1_u64 << 20, 8_u64 << 20);
+    let (node, fh) = written(&door).await;
+    let (append, sync, kill_suidgid, from_pages) = (false, false, false, false);
+    let end = bytes("end");
+    let write = Op::Write { fh, offset: data, data: end, append, sync, kill_suidgid, from_pages };
+    ask(&door, node, write).await.unwrap();
+    ask(&door, node, Op::Getattr { fh: None }).await.unwrap();
+    let seek = async |fh: u64| {
+        let whence = libc::SEEK_DATA as u32;
+        match ask(&door, node, Op::Lseek { fh, offset: hole, whence }).await {
+            Ok(Reply::Offset(at)) => at,
+            _ => panic!("there is data"),
+        }
+    };
+    assert_eq!(seek(fh).await, hole, "nobody knows yet");
+    {
+        let mut asked = pin!(ask(&door, node, Op::Getattr { fh: None }));
+        tokio::select! {
+            biased;
+            answer = &mut asked => assert!(answer.is_ok()),
+            () = std::future::ready(()) => panic!("it waits"),
+        }
+    }
+    assert_eq!((seek(fh).await, seek(fh).await), (hole, hole));
+    kernel.read_exact(&mut vec![0; filled]).unwrap();
+    let found = async {
+        while seek(fh).await != data {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), found).await.unwrap();
+    // Of an `InvalInodeOut` with its head, where the offset is.
+    let mut told = [0; 4096];
+    let len = kernel.read(&mut told).unwrap();
+    let from_hole = told[..len].chunks(40).filter(|told| told[24..32] == hole.to_ne_bytes());
+    assert_eq!(from_hole.count(), 2, "that of before, and the one that was waited for");
+    // Nobody can have stored anything into it any more.
+    let flags = libc::O_RDONLY as u32;
+    let open = Op::Open { flags, kill_suidgid: false };
+    let Ok(Reply::Open(opened)) = ask(&door, node, open).await else { panic!("it exists") };
+    ask(&door, node, Op::Release { fh, flocked: false }).await.unwrap();
+    assert_eq!(seek(opened.fh).await, data);
+    kernel.set_nonblocking(true).unwrap();
+    assert!(kernel.read(&mut told).is_err(), "nothing is written out");
 }
 
 /// Each such write looked at the file first, unless it was leased: all who held back something of it told that, and nobody
@@ -227,7 +293,7 @@ async fn what_a_user_writes_looks_at_nothing_and_takes_setid_away() {
     };
     let create = |name: &str| {
         let (name, mode, umask) = (bytes(name), 0o6777, 0);
-        Op::Create { name, flags, mode, umask, kill_suidgid: false }
+        Op::Create { name, flags, mode, umask }
     };
     let nameless = made(Op::Tmpfile { flags, mode: 0o6777, umask: 0 }).await;
     let claimed = made(create("claimed")).await;
@@ -263,6 +329,45 @@ async fn what_a_user_writes_looks_at_nothing_and_takes_setid_away() {
         let seen = cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await;
         assert_eq!(seen.unwrap().mode, 0o777);
     }
+}
+
+/// A mount whose lease is recalled is not told what has changed, and a kernel asks for no attributes before a write: a user's
+/// own bytes could be run with the rights of the owner until they were told.
+#[tokio::test]
+async fn setid_that_another_mount_has_given_goes_before_a_user_s_next_write() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let leasing = || VolumeOptions { leases: true, ..VolumeOptions::default() };
+    let (door, other) =
+        (door_with(&cluster, leasing()).await, door_with(&cluster, leasing()).await);
+    let (flags, name) = (libc::O_RDWR as u32, bytes("a"));
+    let create = Op::Create { name, flags, mode: 0o777, umask: 0, kill_suidgid: false };
+    let Ok(Reply::Created(shown, opened)) = ask(&door, ROOT, create).await else {
+        panic!("a new name");
+    };
+    let (node, fh) = (shown.attr.ino.0, opened.fh);
+    let write = async || {
+        let (append, sync, kill_suidgid, from_pages) = (false, false, true, false);
+        let (offset, data) = (0, bytes(vec![1_u8; 100]));
+        let write = Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages };
+        assert!(matches!(ask(&door, node, write).await, Ok(Reply::Written(100))));
+    };
+    write().await;
+    ask(&door, node, Op::Flush { fh, lock_owner: 9 }).await.unwrap();
+    let change = Setattr {
+        mode: Some(0o4777),
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        ctime: None,
+        fh: None,
+        kill_suidgid: false,
+    };
+    ask(&other, node, Op::Setattr(change)).await.unwrap();
+    write().await;
+    let seen = cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await;
+    assert_eq!(seen.unwrap().mode, 0o777, "before the write is told");
 }
 
 /// What could not be sent came before it was unmounted: a mount whose servers are away stayed in the tree, although it was

@@ -111,6 +111,36 @@ fn an_added_disk_that_left_is_not_missed_and_one_that_is_lost_can_be_left_out() 
     cluster.until("a new one is in its place", |c| row(c, 6)["state"] == "up");
 }
 
+/// It holds `node.json`, so that no flag can leave it out: its server never started again.
+#[test]
+fn a_server_starts_with_the_flags_it_had_after_the_target_of_its_first_directory_was_replaced() {
+    let mut cluster = Cluster::start(2);
+    let mount = cluster.mount("mnt");
+    let bytes = vec![7; 16 * MIB];
+    write(&mount, "file", &bytes);
+    let (_directory, disk) = disk();
+    assert_eq!(add(&cluster, "storage0", &disk), 3);
+    cluster.until("it is up", |c| row(c, 3)["state"] == "up");
+    assert_eq!(cluster.json(&["target", "replace", "1", "3", "--wait"])["state"], "done");
+    for told in ["holds target 1, which has left the cluster", "target 1 was in "] {
+        cluster.kill(0);
+        cluster.start_again(0);
+        assert!(cluster.log(0).contains(told), "{}", cluster.log(0));
+        cluster.until("it serves", |c| row(c, 3)["state"] == "up");
+        let ids: Vec<_> = cluster.targets().iter().map(|row| row["id"].as_u64()).collect();
+        assert_eq!(ids, [Some(2), Some(3)]);
+        assert!(fs::read(mount.at("file")).unwrap() == bytes);
+        let left = cluster.data_of(0).join("target");
+        if left.exists() {
+            fs::remove_dir_all(left).unwrap();
+        }
+    }
+    // So does one that has no target any more.
+    assert_eq!(cluster.json(&["target", "remove", "3", "--wait"])["state"], "done");
+    cluster.kill(0);
+    cluster.start_again(0);
+}
+
 #[test]
 fn what_cannot_be_a_new_target_is_refused_with_the_reason_and_stays_as_it_is() {
     let mut cluster = Cluster::start(2);

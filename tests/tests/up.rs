@@ -208,6 +208,35 @@ fn a_lost_disk_is_replaced_as_the_refusal_says() {
     assert!(home.directory.path().join("data/target-1").exists() && is_mounted(&home.mount()));
 }
 
+/// It was refused from then on: the first restart after a removal was the end of the file system.
+#[test]
+fn up_goes_on_after_a_target_has_left() {
+    let home = Home::new();
+    home.up(&["--targets", "4"]);
+    std::fs::write(home.at("f"), pattern(9_000_000)).unwrap();
+    let said = succeed(["target", "remove", "3", "--wait", "--cluster", &home.address()]);
+    assert!(said.contains("restart the server of target 3"), "{said}");
+    let left = home.directory.path().join("data/target-2");
+    let targets = || {
+        let said = succeed(["target", "list", "--json", "--cluster", &home.address()]);
+        let rows: serde_json::Value = serde_json::from_str(&said).unwrap();
+        rows.as_array().unwrap().iter().map(|row| row["id"].as_u64()).collect::<Vec<_>>()
+    };
+    // With the directory there, without it, and once more.
+    for gone in [false, true, true] {
+        home.down();
+        if gone && left.exists() {
+            std::fs::remove_dir_all(&left).unwrap();
+        }
+        home.up(&[]);
+        assert_eq!(contents(&home.at("f")), pattern(9_000_000));
+        assert_eq!(targets(), [Some(1), Some(2), Some(4)], "no new one begins there");
+    }
+    home.down();
+    home.up(&["--new-disks"]);
+    assert_eq!(targets(), [Some(1), Some(2), Some(4), Some(5)]);
+}
+
 #[test]
 fn a_second_up_on_the_same_data_is_refused() {
     let home = Home::new();

@@ -109,6 +109,11 @@ impl OpenFlags {
     pub const WRITE: OpenFlags = OpenFlags { read: false, write: true, ..OpenFlags::READ };
     /// For both.
     pub const READ_WRITE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
+
+    /// True if the file may be mapped so to be stored into.
+    pub(crate) fn maps(self) -> bool {
+        self.read && self.write
+    }
 }
 
 /// A new file of any kind; see [`crate::Volume::make`].

@@ -155,6 +155,7 @@ impl Ask<'_> {
             race.failed(target, &error);
             // Whoever knows a newer map knows better than one that says nothing.
             let is_news = error.kind == ErrorKind::StaleMap;
+            let could_not = error.kind != ErrorKind::BadCapability;
             if is_news {
                 // The next one that is asked may be the one that was taken out.
                 news.notify_one();
@@ -163,7 +164,7 @@ impl Ask<'_> {
                 retry = Some(error);
             }
             if race.join_next() {
-                self.volume.metrics().reads_elsewhere.increment(1);
+                self.volume.metrics().reads_elsewhere.increment(u64::from(could_not));
             } else if (race.calls.is_empty() || is_news)
                 && let Some(error) = retry
             {
@@ -264,6 +265,8 @@ impl<'a> Race<'a> {
         match error.kind {
             // A write is under way there: no reason to think less of it.
             ErrorKind::NotCurrent => self.again = Some((target, Instant::now() + AGAIN)),
+            // Nor here: as a rule what it is shown is over, and all others say the same.
+            ErrorKind::BadCapability => {}
             ErrorKind::Corrupt => {
                 volume.metrics().reads_corrupt.increment(1);
                 volume.members().shun(target);
@@ -293,7 +296,7 @@ impl Ask<'_> {
         match &sent {
             Ok(_) => under_way.answered(),
             // How soon it says so is no measure of how soon it answers.
-            Err(error) if error.kind == ErrorKind::NotCurrent => under_way.refused(),
+            Err(error) if is_refusal(error.kind) => under_way.refused(),
             Err(_) => drop(under_way),
         }
         self.check(sent?)
@@ -322,6 +325,11 @@ fn as_absent(error: Error) -> Error {
         ErrorKind::WrongPeer => Error { kind: ErrorKind::Unavailable, ..error },
         _ => error,
     }
+}
+
+/// True for what a member says that is as good as before.
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::BadCapability | ErrorKind::NotCurrent)
 }
 
 /// True for errors of one member that another need not have.

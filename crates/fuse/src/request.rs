@@ -81,7 +81,6 @@ pub enum Op {
         flags: u32,
         mode: u32,
         umask: u32,
-        kill_suidgid: bool,
     },
     Tmpfile {
         flags: u32,
@@ -428,9 +427,8 @@ fn contents(opcode: u32, a: &mut Arguments<'_>) -> Option<Op> {
         }
         abi::CREATE => {
             let v: abi::CreateIn = a.take()?;
-            let kill_suidgid = v.open_flags & abi::OPEN_KILL_SUIDGID != 0;
             let name = a.name()?;
-            Op::Create { name, flags: v.flags, mode: v.mode, umask: v.umask, kill_suidgid }
+            Op::Create { name, flags: v.flags, mode: v.mode, umask: v.umask }
         }
         abi::TMPFILE => {
             let v: abi::CreateIn = a.take()?;

@@ -129,6 +129,7 @@ fn jobs() -> Vec<Vec<u8>> {
         fixed: true,
         tries: 2,
         lost: true,
+        uncounted: false,
     };
     let job = Job {
         kind: 2,

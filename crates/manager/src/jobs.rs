@@ -4,7 +4,6 @@
 //! any. It only ever adds a member that joins, marks one that is to leave, or takes back one that is
 //! not in sync; who comes to be in sync, and who goes, [`groups`](crate::groups) decides.
 
-use crate::advice::ADD_SERVER;
 use crate::groups::Life;
 use crate::loss;
 use crate::owners;
@@ -15,7 +14,7 @@ use crate::scrubs;
 use crate::state::State;
 use crate::turns::{Turns, not_yet};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use strake_types::{Error, ErrorKind, GroupId, Result};
+use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::manager::Resynced;
 
@@ -103,6 +102,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         to: (request.to != 0).then_some(request.to),
         force: request.force,
         lose_data: request.lose_data,
+        stays: kind == Some(JobKind::Drain) && !request.remove,
     };
     let items = match kind {
         Some(JobKind::Drain) => plan::empty(state, facts, &wanted)?,
@@ -113,7 +113,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         Some(JobKind::Rebalance) => plan::even_out(state, facts),
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
-    check_places(state, &targets)?;
+    plan::check_places(state, facts, &wanted)?;
     let job = Job {
         kind: request.kind,
         state: JobState::Running as u32,
@@ -228,24 +228,6 @@ fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
         job.about
     );
     Err(Error::with(ErrorKind::Busy, detail))
-}
-
-/// Refuses to empty targets where too few would stay for what these and other jobs move: each of them could
-/// find a place for its own, and all together not.
-fn check_places(state: &State, leaving: &BTreeSet<u32>) -> Result<()> {
-    let goes = |id: &u32| leaving.contains(id) || state.targets.get(id).is_some_and(|t| t.drains);
-    let stay = state.targets.keys().filter(|id| !goes(id)).count();
-    let lacks = |(id, group): &(&u32, &Group)| {
-        stay < GroupId(**id).copies() as usize && group.members.iter().any(goes)
-    };
-    let Some((id, _)) = state.groups.iter().find(lacks).filter(|_| !leaving.is_empty()) else {
-        return Ok(());
-    };
-    Err(refuse(format!(
-        "group {id} keeps {} copies, and {stay} targets would stay that are not emptied by this or another \
-         job (strake job list); add a server ({ADD_SERVER}) first",
-        GroupId(*id).copies()
-    )))
 }
 
 fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {
@@ -491,8 +473,8 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize, loads: &mut
     };
     let mut to = item.to;
     if !suits(to) {
-        let wanted =
-            Wanted { leaving: job.going(), to: None, force: job.force, lose_data: job.lose_data };
+        let (force, lose_data) = (job.force, job.lose_data);
+        let wanted = Wanted { leaving: job.going(), to: None, force, lose_data, stays: false };
         let loads = loads.get_or_insert_with(|| Loads::of(state, facts));
         match plan::choose(state, facts, loads, &place, &wanted) {
             // It may have got another part of the group since: then this one has to go elsewhere.
@@ -510,6 +492,13 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize, loads: &mut
                 return job.items[at].set(JobState::Waiting, NO_ROOM);
             }
             Err(error) => return job.items[at].set(JobState::Waiting, &error.detail),
+        }
+    }
+    if job.kind == JobKind::Rebalance as u32 {
+        // What was written since the job was planned has taken room, too.
+        let loads = loads.get_or_insert_with(|| Loads::of(state, facts));
+        if !loads.fits(facts, to, facts.bytes_of(item.group, group)) {
+            return job.items[at].set(JobState::Cancelled, NO_ROOM);
         }
     }
     let going = job.going();

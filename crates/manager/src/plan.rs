@@ -9,7 +9,7 @@ use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, GroupId, Result};
-use strake_wire::message::jobs::{JobKind, Plan};
+use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
@@ -24,6 +24,8 @@ pub(crate) struct Facts {
     pub uncounted: BTreeSet<u32>,
     /// Bytes free on targets that have said so.
     pub free: HashMap<u32, u64>,
+    /// Bytes that those may hold.
+    pub total: HashMap<u32, u64>,
     /// How far servers are with what they verify, by job and target.
     pub scrubs: HashMap<(u64, u32), Arc<ScrubProgress>>,
     /// How far metadata servers are with files that get another number of copies, by job and share.
@@ -63,6 +65,27 @@ impl Facts {
             *held.entry(*target).or_default() += bytes;
         }
         held
+    }
+
+    /// What a group had when it was moved counts until its new holder has counted it, or for a while: there may be nothing
+    /// any more.
+    pub fn carried_over(mut self, state: &State) -> Self {
+        let since_ms = self.now_ms.saturating_sub(CARRIED_MS_MAX);
+        for job in state.jobs.values().filter(|job| job.lasts() || job.ended_ms >= since_ms) {
+            for item in job.items.iter().filter(|item| item.is(JobState::Done)) {
+                match self.held.get_mut(&(item.to, item.group)) {
+                    Some(held) if *held == 0 => *held = item.bytes.max(item.sent),
+                    _ => {}
+                }
+            }
+        }
+        self
+    }
+
+    /// True if a group may have something, and nobody has counted it yet.
+    fn is_uncounted(&self, id: u32, group: &Group) -> bool {
+        let may_hold = |member: &u32| self.held.contains_key(&(*member, id));
+        self.bytes_of(id, group) == 0 && group.in_sync.iter().any(may_hold)
     }
 
     /// Bytes of a group, as far as known.
@@ -118,30 +141,47 @@ fn needs_count(state: &State, facts: &Facts, request: &Plan, target: u32) -> boo
     }
 }
 
+/// For how long the count of who held a group before may stand for that of who has it now.
+const CARRIED_MS_MAX: u64 = 600_000;
+/// A target that is full.
+const FULL: u64 = 1 << 40;
+/// What evens out leaves one part of so many of a target free: it is written to meanwhile.
+const MARGIN_PART: u64 = 20;
+/// Of what a move would bring to a target, the part that it has to even out to be worth it.
+const GAIN_PART: u64 = 16;
+
 /// What targets will hold when everything planned is done.
 pub(crate) struct Loads {
     bytes: BTreeMap<u32, u64>,
     places: BTreeMap<u32, u64>,
-    /// What they hold now.
-    held: HashMap<u32, u64>,
+    /// What they do not hold yet of that.
+    coming: HashMap<u32, u64>,
+    /// What they may hold, and what is taken for it where they have not said.
+    sizes: HashMap<u32, u64>,
+    size_unknown: u64,
 }
 
 impl Loads {
     pub fn of(state: &State, facts: &Facts) -> Self {
         let zero = || state.targets.keys().map(|&id| (id, 0)).collect();
-        let held = facts.held_by_target();
-        let mut loads = Self { bytes: zero(), places: zero(), held };
+        let sizes = facts.total.clone();
+        let size_unknown = sizes.values().copied().max().unwrap_or(FULL);
+        let coming = HashMap::new();
+        let mut loads = Self { bytes: zero(), places: zero(), coming, sizes, size_unknown };
         for (&id, group) in &state.groups {
             let bytes = facts.bytes_of(id, group);
-            let stays = |m: &&u32| !group.leaving.contains(m);
-            group.members.iter().filter(stays).for_each(|&member| loads.add(member, bytes));
+            for &member in group.members.iter().filter(|m| !group.leaving.contains(m)) {
+                let held = facts.held.get(&(member, id)).copied().unwrap_or(0);
+                loads.add(member, bytes, bytes.saturating_sub(held));
+            }
         }
         loads
     }
 
-    fn add(&mut self, target: u32, bytes: u64) {
+    fn add(&mut self, target: u32, bytes: u64, coming: u64) {
         *self.bytes.entry(target).or_default() += bytes;
         *self.places.entry(target).or_default() += 1;
+        *self.coming.entry(target).or_default() += coming;
     }
 
     fn take(&mut self, target: u32, bytes: u64) {
@@ -153,11 +193,40 @@ impl Loads {
 
     fn moved(&mut self, from: u32, to: u32, bytes: u64) {
         self.take(from, bytes);
-        self.add(to, bytes);
+        self.add(to, bytes, bytes);
     }
 
     fn bytes(&self, target: u32) -> u64 {
         self.bytes.get(&target).copied().unwrap_or(0)
+    }
+
+    /// Bytes that are yet to come to a target, with so many more.
+    fn coming_with(&self, target: u32, bytes: u64) -> u64 {
+        self.coming.get(&target).copied().unwrap_or(0).saturating_add(bytes)
+    }
+
+    /// How full a target would be with so many bytes.
+    fn fill(&self, target: u32, bytes: u64) -> u64 {
+        let size = self.sizes.get(&target).copied().unwrap_or(self.size_unknown).max(1);
+        let fill = u128::from(bytes) * u128::from(FULL) / u128::from(size);
+        u64::try_from(fill).unwrap_or(u64::MAX)
+    }
+
+    /// How full it will be.
+    fn fill_now(&self, target: u32) -> u64 {
+        self.fill(target, self.bytes(target))
+    }
+
+    /// How full it will be with so many bytes more.
+    fn fill_with(&self, target: u32, bytes: u64) -> u64 {
+        self.fill(target, self.bytes(target).saturating_add(bytes))
+    }
+
+    /// True if a target has room for so many bytes beside all that is yet to come, and keeps some for what is written meanwhile.
+    pub fn fits(&self, facts: &Facts, target: u32, bytes: u64) -> bool {
+        let margin = self.sizes.get(&target).map_or(0, |size| size / MARGIN_PART);
+        let needed = self.coming_with(target, bytes).saturating_add(margin);
+        facts.free.get(&target).is_none_or(|free| *free >= needed)
     }
 }
 
@@ -171,6 +240,27 @@ pub(crate) struct Wanted {
     pub force: bool,
     /// What only a target has that is gone is given up.
     pub lose_data: bool,
+    /// They stay in the cluster, and with them groups that nobody else can take and in which nothing is.
+    pub stays: bool,
+}
+
+impl Wanted {
+    /// True for a group that may stay where it is, if no other target can take its part: nothing is in it, and somebody who does not
+    /// leave has what may come. A command that was taken back makes such ones.
+    fn leaves_out(&self, state: &State, facts: &Facts, id: u32, group: &Group) -> bool {
+        let remains = |member: &u32| {
+            let stays = state.targets.get(member).is_some_and(|target| !target.drains);
+            stays && !self.leaving.contains(member) && facts.serves(*member)
+        };
+        let may_hold = |member: &u32| {
+            facts.uncounted.contains(member) || facts.held.contains_key(&(*member, id))
+        };
+        let is_whole = || group.members.iter().all(|member| group.in_sync.contains(member));
+        self.stays
+            && is_whole()
+            && group.members.iter().any(remains)
+            && !group.members.iter().any(may_hold)
+    }
 }
 
 /// What was asked for cannot be meant, or would do harm.
@@ -204,11 +294,17 @@ pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec
             }
             members.retain(|member| *member != from);
             let bytes = facts.bytes_of(id, group);
-            let to = choose(state, facts, &loads, &Place { id, members: &members, from }, wanted)?;
+            let place = Place { id, members: &members, from };
+            let to = match choose(state, facts, &loads, &place, wanted) {
+                Err(_) if wanted.leaves_out(state, facts, id, group) => break,
+                chosen => chosen?,
+            };
             loads.moved(from, to, bytes);
             members.push(to);
             let fixed = wanted.to == Some(to);
-            items.push(Item { group: id, from, to, bytes, fixed, lost, ..Item::default() });
+            let uncounted = facts.is_uncounted(id, group);
+            let item = Item { group: id, from, to, bytes, fixed, lost, ..Item::default() };
+            items.push(Item { uncounted, ..item });
         }
     }
     match losses.first() {
@@ -252,7 +348,7 @@ impl Place<'_> {
 }
 
 /// Who takes a place: on a server that has no other member where possible, with room, and with the
-/// least to hold.
+/// least to hold; the one with the fewest groups for what was not counted yet, or all that would go to one.
 pub(crate) fn choose(
     state: &State,
     facts: &Facts,
@@ -264,6 +360,7 @@ pub(crate) fn choose(
     let bytes = group.map_or(0, |group| facts.bytes_of(place.id, group));
     let others: HashSet<_> = place.members.iter().map(|&m| state.server_of(m)).collect();
     let known = group.map_or(&[][..], |group| group.members.as_slice());
+    let uncounted = group.is_some_and(|group| facts.is_uncounted(place.id, group));
     let stays = |id: &u32| {
         let target = state.targets.get(id);
         target.is_some_and(|t| !t.drains) && !wanted.leaving.contains(id) && !known.contains(id)
@@ -281,8 +378,12 @@ pub(crate) fn choose(
     }
     let cost = |id: &&u32| {
         let near = others.contains(&state.server_of(**id));
-        let full = facts.free.get(*id).is_some_and(|free| *free < bytes);
-        (near, !facts.serves(**id), full, loads.bytes(**id), loads.places.get(*id).copied(), **id)
+        let coming = loads.coming_with(**id, bytes);
+        let full = facts.free.get(*id).is_some_and(|free| *free < coming);
+        let fill = loads.fill_with(**id, bytes);
+        let counted = if uncounted { 0 } else { fill };
+        let places = loads.places.get(*id).copied();
+        (near, !facts.serves(**id), full, counted, places, fill, **id)
     };
     let Some(&to) = able.iter().min_by_key(cost) else {
         return Err(too_few(state, place, wanted));
@@ -307,8 +408,7 @@ fn has_room(
     to: u32,
     bytes: u64,
 ) -> Result<u32> {
-    let held = loads.held.get(&to).copied().unwrap_or(0);
-    let coming = loads.bytes(to).saturating_sub(held) + bytes;
+    let coming = loads.coming_with(to, bytes);
     match facts.free.get(&to) {
         Some(&free) if free < coming => Err(Error::with(
             ErrorKind::NoSpace,
@@ -337,6 +437,27 @@ fn too_few(state: &State, place: &Place<'_>, wanted: &Wanted) -> Error {
     ))
 }
 
+/// Refuses to empty targets where too few would stay for what these and other jobs move: each of them could
+/// find a place for its own, and all together not.
+pub(crate) fn check_places(state: &State, facts: &Facts, wanted: &Wanted) -> Result<()> {
+    let leaving = &wanted.leaving;
+    let goes = |id: &u32| leaving.contains(id) || state.targets.get(id).is_some_and(|t| t.drains);
+    let stay = state.targets.keys().filter(|id| !goes(id)).count();
+    let lacks = |(id, group): &(&u32, &Group)| {
+        stay < GroupId(**id).copies() as usize
+            && group.members.iter().any(goes)
+            && !wanted.leaves_out(state, facts, **id, group)
+    };
+    let Some((id, _)) = state.groups.iter().find(lacks).filter(|_| !leaving.is_empty()) else {
+        return Ok(());
+    };
+    Err(refuse(format!(
+        "group {id} keeps {} copies, and {stay} targets would stay that are not emptied by this or another \
+         job (strake job list); add a server ({ADD_SERVER}) first",
+        GroupId(*id).copies()
+    )))
+}
+
 /// Moves by which copies come to lie on different servers, and targets to hold more evenly what there
 /// is, as far as whole groups allow.
 pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
@@ -345,12 +466,11 @@ pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
         state.groups.iter().filter(|(_, g)| !g.leaving.is_empty()).map(|(&id, _)| id).collect();
     let mut items = Vec::new();
     for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
-        items.extend(spread(state, facts, &loads, id, group));
+        let item = spread(state, facts, &loads, id, group);
+        item.iter().for_each(|item| loads.moved(item.from, item.to, item.bytes));
+        items.extend(item);
     }
-    for item in &items {
-        loads.moved(item.from, item.to, item.bytes);
-        taken.insert(item.group);
-    }
+    taken.extend(items.iter().map(|item| item.group));
     while let Some(item) = best_move(state, facts, &loads, &taken) {
         loads.moved(item.from, item.to, item.bytes);
         taken.insert(item.group);
@@ -369,41 +489,63 @@ fn spread(state: &State, facts: &Facts, loads: &Loads, id: u32, group: &Group) -
     let bytes = facts.bytes_of(id, group);
     let able = |(to, target): &(&u32, &crate::records::Target)| {
         let near = group.members.iter().any(|member| server(member) == Some(target.server));
-        let room = facts.free.get(*to).is_none_or(|free| *free >= bytes);
-        facts.serves(**to) && !target.drains && !near && room
+        facts.serves(**to) && !target.drains && !near && loads.fits(facts, **to, bytes)
     };
     let able = state.targets.iter().filter(able).map(|(&to, _)| to);
-    let to = able.min_by_key(|&to| (loads.bytes(to), loads.places.get(&to).copied(), to))?;
+    let cost = |to: &u32| (loads.fill_with(*to, bytes), loads.places.get(to).copied(), *to);
+    let to = able.min_by_key(cost)?;
     Some(Item { group: id, from, to, bytes, ..Item::default() })
 }
 
 /// The move from the fullest target that evens out most; each group is moved once at most.
 fn best_move(state: &State, facts: &Facts, loads: &Loads, taken: &HashSet<u32>) -> Option<Item> {
     let able = |id: &u32| facts.serves(*id) && state.targets.get(id).is_some_and(|t| !t.drains);
-    // The least loaded first: for most groups it is the one.
-    let mut by_load: Vec<u32> = state.targets.keys().copied().filter(able).collect();
-    by_load.sort_by_cached_key(|&id| (loads.bytes(id), id));
+    // The emptiest first: for most groups it is the one.
+    let mut by_fill: Vec<u32> = state.targets.keys().copied().filter(able).collect();
+    by_fill.sort_by_cached_key(|&id| (loads.fill_now(id), id));
     let mut best: Option<(u64, Item)> = None;
     for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
         let bytes = facts.bytes_of(id, group);
         for from in group.in_sync.iter().copied().filter(|from| bytes > 0 && able(from)) {
             let members = group.without(from);
             let place = Place { id, members: &members, from };
-            let apart =
-                |to: &u32| !group.members.contains(to) && !place.brings_together(state, *to);
-            let room = |to: &u32| facts.free.get(to).is_none_or(|free| *free >= bytes);
-            let mut able_to = by_load.iter().copied().filter(apart);
-            let Some(to) = able_to.find(room) else { continue };
+            let takes = |to: &u32| {
+                let apart = !group.members.contains(to) && !place.brings_together(state, *to);
+                apart && loads.fits(facts, *to, bytes)
+            };
+            let Some((to, filled)) = least_filled(loads, &by_fill, bytes, takes) else { continue };
             // What the fuller of the two has less afterwards.
-            let after = (loads.bytes(from) - bytes.min(loads.bytes(from)))
-                .max(loads.bytes(to).saturating_add(bytes));
-            let gain = loads.bytes(from).saturating_sub(after);
-            if gain > 0 && best.as_ref().is_none_or(|(most, _)| gain > *most) {
+            let left = loads.bytes(from).saturating_sub(bytes);
+            let after = loads.fill(from, left).max(filled);
+            let gain = loads.fill_now(from).saturating_sub(after);
+            if gain > (filled - loads.fill_now(to)) / GAIN_PART
+                && best.as_ref().is_none_or(|(most, _)| gain > *most)
+            {
                 best = Some((gain, Item { group: id, from, to, bytes, ..Item::default() }));
             }
         }
     }
     best.map(|(_, item)| item)
+}
+
+/// Who of those that come the emptiest first takes so many bytes and is least full with them, and how full.
+fn least_filled(
+    loads: &Loads,
+    by_fill: &[u32],
+    bytes: u64,
+    takes: impl Fn(&u32) -> bool,
+) -> Option<(u32, u64)> {
+    let mut best: Option<(u32, u64)> = None;
+    for &to in by_fill {
+        if best.is_some_and(|(_, least)| loads.fill_now(to) >= least) {
+            break;
+        }
+        let filled = loads.fill_with(to, bytes);
+        if best.is_none_or(|(_, least)| filled < least) && takes(&to) {
+            best = Some((to, filled));
+        }
+    }
+    best
 }
 
 #[cfg(test)]

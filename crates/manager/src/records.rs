@@ -390,6 +390,9 @@ pub(crate) struct Item {
     /// What the group has is given up.
     #[prost(bool, tag = "10")]
     pub lost: bool,
+    /// It may have had something that was not counted yet when the job was made.
+    #[prost(bool, tag = "11")]
+    pub uncounted: bool,
 }
 
 /// `v`: a volume. A deleted one stays without its name and its settings, so that its number is not used again and

@@ -245,22 +245,23 @@ impl Manager {
     fn facts(&self, state: &State, live: &Liveness) -> Facts {
         // The caller holds what [`Manager::now`] would wait for.
         let now = self.options.clock.monotonic();
-        let free = |id: &u32| {
-            let spec = live.target(*id).filter(|spec| spec.total_bytes > 0);
-            spec.map(|spec| (*id, spec.free_bytes))
-        };
-        Facts {
+        let spec = |id: &u32| live.target(*id).filter(|spec| spec.total_bytes > 0);
+        let free = |id: &u32| spec(id).map(|spec| (*id, spec.free_bytes));
+        let total = |id: &u32| spec(id).map(|spec| (*id, spec.total_bytes));
+        let facts = Facts {
             lives: jobs::lives(state, |id| life(state, live, id, now)),
             // One whose disk does not answer would be waited for in vain.
             uncounted: live.targets_where(|spec| spec.uncounted && spec.silent_ms.is_none()),
             unwalked: live.targets_where(|spec| spec.unwalked),
             held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
             free: state.targets.keys().filter_map(free).collect(),
+            total: state.targets.keys().filter_map(total).collect(),
             scrubs: live.scrubs(),
             recopies: live.recopies(),
             up: state.servers.keys().copied().filter(|id| live.is_up(*id, now)).collect(),
             now_ms: self.wall_ms(),
-        }
+        };
+        facts.carried_over(state)
     }
 
     fn wall_ms(&self) -> u64 {

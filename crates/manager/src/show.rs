@@ -115,6 +115,7 @@ impl Sight {
             volumes: state.volumes.iter().map(|(&id, v)| volume(id, v)).collect(),
             fenced: state.fences.values().map(fenced).collect(),
             leader: state.cluster.leader,
+            next_target: state.cluster.next_target,
         }
     }
 
@@ -263,6 +264,7 @@ fn item(live: &Liveness, item: &Item) -> JobItem {
         bytes_sent: item.sent + sent,
         at: seen.and_then(|seen| seen.progress.at),
         lost: item.lost,
+        uncounted: item.uncounted && bytes == 0 && !item.is(JobState::Done),
     }
 }
 

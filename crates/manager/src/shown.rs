@@ -208,13 +208,23 @@ impl Shown {
         self.version.number += 1;
         let number = self.version.number;
         self.bytes = map.encoded_len();
-        let ClusterMap { cluster, epoch, servers, targets, groups, volumes, fenced, leader } = map;
+        let ClusterMap {
+            cluster,
+            epoch,
+            servers,
+            targets,
+            groups,
+            volumes,
+            fenced,
+            leader,
+            next_target,
+        } = map;
         self.servers.take(servers, number);
         self.targets.take(targets, number);
         self.groups.take(groups, number);
         self.volumes.take(volumes, number);
         self.fenced.take(fenced, number);
-        self.head = ClusterMap { cluster, epoch, leader, ..ClusterMap::default() };
+        self.head = ClusterMap { cluster, epoch, leader, next_target, ..ClusterMap::default() };
         (self.whole, self.changes) = (None, HashMap::new());
         if self.gone() > GONE_MAX {
             self.servers.forget_gone();

@@ -66,6 +66,7 @@ pub(crate) fn all_serve(state: &State, bytes: u64) -> Facts {
     for &id in state.targets.keys() {
         facts.lives.insert(id, Life::Serves);
         facts.free.insert(id, 1 << 40);
+        facts.total.insert(id, 1 << 40);
     }
     for (&id, group) in &state.groups {
         facts.held.extend(group.members.iter().map(|&member| ((member, id), bytes)));

@@ -4,6 +4,7 @@ use crate::MetaOptions;
 use crate::cache::Cache;
 use crate::cluster::Settings;
 use crate::count::Recounts;
+use crate::full::FullNow;
 use crate::hearing::Hearing;
 use crate::ledger::{self, Ledger};
 use crate::locks::inodes::InodeLocks;
@@ -69,6 +70,8 @@ pub(crate) struct Core {
     volumes: RwLock<HashMap<VolumeId, Arc<Volume>>>,
     /// The groups there are, by the map of an epoch: all volumes share them.
     tables: Mutex<Option<(u64, GroupTables)>>,
+    /// The groups that new files leave out.
+    pub full: FullNow,
     /// Volumes that are counted since nobody knows what they hold.
     recounts: Recounts,
     /// One volume is taken into use at a time.
@@ -112,6 +115,7 @@ impl Core {
             metrics: Metrics::new(),
             volumes: RwLock::default(),
             tables: Mutex::default(),
+            full: FullNow::default(),
             recounts: Recounts::default(),
             opening: tokio::sync::Mutex::default(),
             being_opened: Mutex::default(),

@@ -30,6 +30,7 @@
 //! * `stop` — how both are told to end.
 //! * `count` — what a volume holds, counted anew where nobody knows it.
 //! * `recopy`, `recopies` — files there are get another number of copies.
+//! * `full` — which groups new files leave out.
 //! * `cache`, `places`, `core`, `stored`, `volume`, `own`, `cluster`, `metrics`, `layout`, `attributes` — what those share.
 //!
 //! What this crate never does: touch the contents of a large file (clients and storage servers do),
@@ -49,6 +50,7 @@ mod core;
 mod count;
 mod ctx;
 mod forms;
+mod full;
 mod hearing;
 mod kept;
 mod keys;

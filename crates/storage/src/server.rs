@@ -314,8 +314,8 @@ impl StorageServer {
 
     /// Who vouches for what is done until it is synced: of a group of one copy the boot of its target's
     /// host; the primary that acknowledges alone; of several members, how often they have lost what was
-    /// not synced, all together.
-    fn word_for(&self, target: &Arc<Target>, group: GroupId, ack: Ack) -> Result<u64> {
+    /// not synced, all together. Nobody does where the lead is lost since: the next primary is to be asked.
+    pub(crate) fn word_for(&self, target: &Arc<Target>, group: GroupId, ack: Ack) -> Result<u64> {
         if group.copies() == 1 {
             return Ok(word_of(self.common.map.group(group).ok().as_ref(), target));
         }
@@ -364,7 +364,7 @@ impl StorageServer {
         let synced = timeout_at(until, self.sync_whole(target, &unnumbered, sync)).await;
         let Ok(synced) = synced else { return Ok(changed) };
         synced?;
-        let same = self.done_for(target, order)? == changed;
+        let same = self.done_for(target, order).is_ok_and(|again| again == changed);
         Ok(if same { durable(changed) } else { changed })
     }
 

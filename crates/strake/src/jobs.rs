@@ -149,6 +149,8 @@ pub struct ItemView {
     bytes_sent: u64,
     file: Option<String>,
     lost: bool,
+    /// How many bytes there are is not known yet.
+    uncounted: bool,
 }
 
 impl JobView {
@@ -330,6 +332,7 @@ impl ItemView {
             bytes_sent: item.bytes_sent,
             file: item.at.and_then(|at| files.0.get(&(at.volume, at.ino)).cloned()),
             lost: item.lost,
+            uncounted: item.uncounted,
         }
     }
 
@@ -340,7 +343,7 @@ impl ItemView {
             self.group.to_string(),
             target(self.from),
             target(self.to),
-            size::show(self.bytes),
+            if self.uncounted { "?".to_owned() } else { size::show(self.bytes) },
             if self.lost { format!("{}, given up", self.state) } else { self.state.to_owned() },
             self.file.clone().unwrap_or_default(),
         ]

@@ -58,6 +58,7 @@ impl PlanFlags {
     pub async fn begin(&self, request: Plan, cluster: &ClusterFlags) -> Outcome<u8> {
         let map = cluster.connect().await?;
         let removes = request.remove;
+        let leaving = if removes { request.targets.clone() } else { Vec::new() };
         let healthy = match JobKind::of(request.kind) {
             Some(JobKind::Replace) => healthy(&cluster::fresh_map(&map).await?, &request.targets),
             _ => Vec::new(),
@@ -67,7 +68,10 @@ impl PlanFlags {
             output::line(&of_healthy(name, job.id));
         }
         if self.wait && !self.dry_run {
-            return watch(&map, job.id, self.json).await;
+            let code = watch(&map, job.id, self.json).await?;
+            let left = leaving.iter().filter(|_| code == 0 && !self.json);
+            left.for_each(|&target| output::line(&of_left(target)));
+            return Ok(code);
         }
         let view = JobView::new(&job, &Files::default());
         let view = if self.dry_run { view.planned() } else { view };
@@ -105,9 +109,18 @@ fn of_healthy(name: &str, job: u64) -> String {
     }
 }
 
+/// What is left to do where a target has left the cluster.
+fn of_left(target: u32) -> String {
+    format!(
+        "  next: restart the server of target {target} when it suits, by the flags it has or without that directory; then what is in \
+         the directory can be deleted"
+    )
+}
+
 fn show(job: &Job, view: &JobView, dry_run: bool, removes: bool) {
     let groups = output::count(job.items.len() as u64, "group", "groups");
-    let moved = format!("{groups}, about {}", size::show(job.bytes));
+    let about = if job.items.iter().any(|item| item.uncounted) { "at least" } else { "about" };
+    let moved = format!("{groups}, {about} {}", size::show(job.bytes));
     let then = if removes { "; then it leaves the cluster" } else { "" };
     let about = &job.about;
     if dry_run {

@@ -104,6 +104,26 @@ impl<'a> Rights<'a> {
     }
 }
 
+impl Core {
+    /// Takes rights that the server was asked for. It was told then (`told`), if ever, of all cuts that were given up before.
+    pub(crate) fn set_capability(
+        &mut self,
+        rights: [bool; 2],
+        capability: &Bytes,
+        told: Option<Duration>,
+    ) {
+        // An answer may have been on its way when the cut was given up.
+        if rights[1] && self.cut_in_doubt.is_some_and(|since| told >= Some(since)) {
+            self.cut_in_doubt = None;
+        }
+        for (slot, right) in self.capability.iter_mut().zip(rights) {
+            if right {
+                *slot = capability.clone();
+            }
+        }
+    }
+}
+
 impl FileState {
     /// The life it is in.
     pub(crate) fn life(&self) -> Life<'_> {

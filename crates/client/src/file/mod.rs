@@ -13,6 +13,7 @@ pub(crate) mod deferred;
 pub(crate) mod dense;
 pub(crate) mod dirty;
 mod flush;
+mod handles;
 mod holes;
 mod in_vain;
 pub(crate) mod inline;

@@ -23,7 +23,7 @@ pub struct OpenFile {
     flags: OpenFlags,
     keep_cache: bool,
     opened_shared: bool,
-    /// It counts in [`super::state::Core::paged_handles`].
+    /// It counts in [`super::handles::Handles::paged`].
     paged: bool,
     /// It counts among those that [`super::state::Core::dropping`] speaks of.
     dropping: AtomicBool,
@@ -114,7 +114,7 @@ impl OpenFile {
     /// Something leased is read through it.
     pub(crate) fn reads(&self, core: &mut Core) {
         if self.paged && !core.paged_reads {
-            core.paged_reads = core.paged_handles > 0;
+            core.paged_reads = core.open.paged > 0;
         }
     }
 
@@ -123,6 +123,11 @@ impl OpenFile {
         let core = self.state.core();
         let newest = Arc::clone(&core.attr);
         core.merged(&newest)
+    }
+
+    /// True if the file may be mapped here to be stored into.
+    pub fn may_be_mapped(&self) -> bool {
+        self.state.core().open.mapping > 0
     }
 
     /// A failure of earlier writes that this handle has to tell.
@@ -342,8 +347,9 @@ impl Volume {
             core.dropping += usize::from(still);
             let shared = core.shared || others_write;
             // What is written through others a kernel does not keep; what it reads is leased.
-            paged = flags.read && flags.write && !flags.direct && !flags.append && !shared;
-            core.paged_handles += usize::from(paged);
+            paged = flags.maps() && !flags.direct && !flags.append && !shared;
+            core.open.paged += usize::from(paged);
+            core.open.mapping += usize::from(flags.maps());
             (core.failure.count, keep_cache && !still, shared)
         };
         Arc::new(OpenFile {
@@ -417,9 +423,10 @@ impl Volume {
                 core.claims.give_up();
                 core.awake = 0;
             }
-            core.direct_handles -= usize::from(file.flags.direct);
-            core.paged_handles -= usize::from(file.paged);
-            core.paged_reads &= core.paged_handles > 0;
+            core.open.direct -= usize::from(file.flags.direct);
+            core.open.paged -= usize::from(file.paged);
+            core.open.mapping -= usize::from(file.flags.maps());
+            core.paged_reads &= core.open.paged > 0;
             if core.handles == 0 {
                 core.ahead.clear();
             }
@@ -471,7 +478,7 @@ impl FileState {
     pub(super) fn count_direct(&self, direct: bool) {
         if direct {
             let mut core = self.core();
-            core.direct_handles += 1;
+            core.open.direct += 1;
             core.kept.clear();
         }
     }

@@ -2,16 +2,18 @@
 //! user makes it, and what a program may do beyond who runs it (`security.capability`), whoever makes it.
 //!
 //! What the file has, as far as this mount was told, goes first: nobody is to run what is new with the rights of what was
-//! there before. Nobody is asked whether it has anything: what others may have given to it since, where nothing that is leased
-//! would tell of that, goes when the metadata server is told of the change ([`super::state::Unpublished::drop_setid`]).
+//! there before. So does what others may have given to it where a lease on it has gone: that is all that a mount hears of
+//! that. Nobody is asked whether it has anything: what others may have given to it where nothing would tell of that goes when
+//! the metadata server is told of the change ([`super::state::Unpublished::drop_setid`]).
 
 use super::open::OpenFile;
 use super::state::{Core, FileState};
 use crate::volume::Volume;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_types::access::{CAPABILITY, written_by_user};
-use strake_types::{ErrorKind, Ino, Result};
+use strake_types::{Attr, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaOp};
 
 impl Core {
@@ -19,19 +21,29 @@ impl Core {
     fn has_setid(&self) -> bool {
         written_by_user(self.attr.mode) != self.attr.mode
     }
+
+    /// True if it is leased, or could be: who keeps leases hears when others give something to it.
+    fn is_watched(&self) -> bool {
+        self.is_leasable() && !self.shared
+    }
+
+    /// True unless it has no `security.capability`, as far as this mount was told.
+    fn may_have_capability(&self) -> bool {
+        !self.no_capability || !self.attr.no_xattrs && !self.is_watched()
+    }
+
+    /// Newer attributes are learned; `others`: somebody else has changed the file, perhaps.
+    pub(super) fn learn_capability(&mut self, attr: &Attr, others: bool) {
+        // What had no attributes may have got one, and what had some another one. Where several write it, others change it all
+        // the time: each write would look.
+        let may_be_new = others && !attr.no_xattrs && self.is_watched();
+        if may_be_new || attr.no_xattrs != self.attr.no_xattrs {
+            self.no_capability = attr.no_xattrs;
+        }
+    }
 }
 
 impl OpenFile {
-    /// Somebody is about to write through it, perhaps an ordinary user (`by_user`), whoever has opened it. True if
-    /// [`Volume::drop_privileges`] comes first.
-    pub fn has_privileges(&self, by_user: bool) -> bool {
-        if by_user {
-            self.drops_setid.store(true, Ordering::Relaxed);
-        }
-        let core = self.state.core();
-        !core.no_capability || (by_user && core.has_setid())
-    }
-
     /// True if what is written through it is, perhaps, an ordinary user's.
     pub(super) fn drops_setid(&self) -> bool {
         self.drops_setid.load(Ordering::Relaxed)
@@ -39,48 +51,87 @@ impl OpenFile {
 }
 
 impl Volume {
-    /// Before something is written: takes away what the file is known to have, and is not to keep. True if that may have changed
-    /// its mode, which nobody tells a kernel.
-    pub async fn drop_privileges(&self, file: &OpenFile, by_user: bool) -> Result<bool> {
-        let state = &file.state;
-        let setid = by_user && state.core().has_setid();
-        if setid {
-            Box::pin(self.take_setid(state)).await?;
+    /// Takes note that somebody is about to write through a handle, perhaps an ordinary user (`by_user`), whoever has opened it.
+    /// True if [`Volume::drop_privileges`] comes first.
+    pub fn note_writer(&self, file: &OpenFile, by_user: bool) -> bool {
+        if by_user {
+            file.drops_setid.store(true, Ordering::Relaxed);
         }
-        Box::pin(self.take_capability(state)).await?;
-        Ok(setid)
+        let core = file.state.core();
+        !core.no_capability || by_user && self.may_have_setid(file.ino(), &core)
     }
 
-    /// After an ordinary user has changed contents otherwise than by writing: takes setuid and setgid away, unless it is known
-    /// that there is nothing to take away. As above, true if the mode may have changed.
-    pub async fn drop_setid(&self, file: &OpenFile) -> Result<bool> {
+    /// Before something is written: takes away what the file has, perhaps, and is not to keep. True if that has changed its mode,
+    /// which nobody tells a kernel: it is to be told before anything else is waited for.
+    pub async fn drop_privileges(&self, file: &OpenFile, by_user: bool) -> Result<bool> {
         let state = &file.state;
-        let privileged = self.may_be_privileged(state.ino(), &state.core());
-        if privileged {
-            Box::pin(self.take_setid(state)).await?;
+        Box::pin(self.take_capability(state)).await?;
+        if !by_user {
+            return Ok(false);
         }
-        Ok(privileged)
+        let ino = state.ino();
+        Box::pin(self.take_setid(state, move |core: &Core| self.may_have_setid(ino, core))).await
+    }
+
+    /// After an ordinary user has changed contents otherwise than by writing, or has cut the file by opening it (`opened`): that
+    /// has taken its capability, and told what it has. Takes setuid and setgid away, unless it is known that there is nothing to
+    /// take away. As above, true if the mode has changed.
+    pub async fn drop_setid(&self, file: &OpenFile, opened: bool) -> Result<bool> {
+        let is_due = move |core: &Core| {
+            let is_fresh = || self.is_fresh(&(Arc::clone(&core.attr), core.learned));
+            core.has_setid() || !opened && (core.may_have_capability() || !is_fresh())
+        };
+        Box::pin(self.take_setid(&file.state, is_due)).await
     }
 
     /// True unless it is known that an ordinary user's write takes nothing away.
-    pub(super) fn may_be_privileged(&self, ino: Ino, core: &Core) -> bool {
-        let attr = &core.attr;
-        let known = || self.leases(ino).covers(ino, attr.version, self.now());
-        core.has_setid() || !attr.no_xattrs || !known()
+    pub(crate) fn may_be_privileged(&self, ino: Ino, core: &Core) -> bool {
+        core.has_setid() || core.may_have_capability() || !self.is_covered(ino, core)
     }
 
-    /// Has the server take them away, whatever the mode is now: who only sets another one would undo what others do meanwhile.
-    async fn take_setid(&self, file: &FileState) -> Result<()> {
+    /// True if the file has setuid or setgid, or its lease has gone: then somebody else has changed it, perhaps so. What takes them
+    /// away leases it anew.
+    fn may_have_setid(&self, ino: Ino, core: &Core) -> bool {
+        let unheard = || core.is_watched() && !self.is_covered(ino, core);
+        core.has_setid() || self.keeps_leases() && unheard()
+    }
+
+    fn is_covered(&self, ino: Ino, core: &Core) -> bool {
+        self.leases(ino).covers(ino, core.attr.version, self.now())
+    }
+
+    /// If that is due, has the server take them away, whatever the mode is now: who only sets another one would undo what others
+    /// do meanwhile. True if the mode is another one then. Nothing is waited for after the answer.
+    async fn take_setid(&self, file: &FileState, is_due: impl Fn(&Core) -> bool) -> Result<bool> {
+        let before = {
+            let core = file.core();
+            if !is_due(&core) {
+                return Ok(false);
+            }
+            core.attr.mode
+        };
         let life = file.life();
         // Each change is one step of the version: answers to two at once could look like somebody else's.
         let _order = self.in_order(file).await?;
+        {
+            let core = file.core();
+            if !is_due(&core) {
+                // Who was first has done so.
+                return Ok(core.attr.mode != before);
+            }
+        }
         let publish = meta::Publish { ino: file.ino().0, drop_setid: true, ..Default::default() };
         let answer = self.mutate_in(life, &self.root_cred(), MetaOp::Publish(publish)).await;
         file.core().told_in_vain.note(self.now(), answer.as_ref().err());
         life.check()?;
+        // A kernel may have been told that meanwhile.
+        let shown = file.core().attr.mode;
         let attr = self.own_entry(file, answer?, "publish")?;
         self.inodes().learn(&attr, self.now());
-        Ok(())
+        let mut core = file.core();
+        // It goes with them.
+        core.no_capability |= core.attr.version == attr.version;
+        Ok([before, shown].iter().any(|mode| *mode != attr.mode))
     }
 
     /// Once in the life of a file's state, unless it may have got one since: see [`Core::no_capability`].
@@ -90,17 +141,26 @@ impl Volume {
         }
         // In turn with who sets one here.
         let _order = self.in_order(file).await?;
+        let version = {
+            let core = file.core();
+            if core.no_capability {
+                return Ok(());
+            }
+            core.attr.version
+        };
         let (cred, ino, name) = (self.root_cred(), file.ino(), Bytes::from_static(CAPABILITY));
         let taken = match self.getxattr(&cred, ino, name.clone()).await {
             Ok(_) => self.removexattr(&cred, ino, name).await,
             Err(error) => Err(error),
         };
-        match taken {
-            Err(error) if error.kind != ErrorKind::NoAttribute => Err(error),
-            _ => {
-                file.core().no_capability = true;
-                Ok(())
-            }
+        let failed = taken.err().filter(|error| error.kind != ErrorKind::NoAttribute);
+        let mut core = file.core();
+        core.told_in_vain.note(self.now(), failed.as_ref());
+        if let Some(error) = failed {
+            return Err(error);
         }
+        // Else somebody else has changed the file meanwhile: perhaps so.
+        core.no_capability = core.attr.version == version;
+        Ok(())
     }
 }

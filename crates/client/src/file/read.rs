@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{is_broken, task};
 use strake_types::layout::Placement;
-use strake_types::{Consistency, Error, ErrorKind, Piece, Result};
+use strake_types::{Error, ErrorKind, Piece, Result};
 use strake_wire::message::meta::{self, Look, MetaAnswer, MetaOp};
 use strake_wire::message::storage::{Read, StorageOp};
 
@@ -170,8 +170,7 @@ impl Volume {
         self.settle_again(file).await?;
         let (learned, version, leasable) = {
             let core = file.core();
-            let leasable = core.attr.nlink > 0 && core.attr.consistency() != Consistency::Parallel;
-            (core.learned, core.attr.version, leasable)
+            (core.learned, core.attr.version, core.is_leasable())
         };
         let now = self.now();
         let known = match self.keeps_leases() && leasable {

@@ -176,7 +176,7 @@ impl Core {
 
     /// A target has acknowledged this: a later reader need not ask for it.
     fn keep(&mut self, start: u64, sent: InFlight, now: Duration) {
-        if self.direct_handles == 0 {
+        if self.open.direct == 0 {
             self.kept.put(start, sent.data, sent.kept_mark, now);
         }
     }

@@ -288,7 +288,7 @@ impl Volume {
     }
 
     async fn say_told(&self, ino: Ino, number: u64, kept: bool) -> Result<()> {
-        let paged = |file: Arc<FileState>| file.core().paged_handles > 0;
+        let paged = |file: Arc<FileState>| file.core().open.paged > 0;
         let keeps_pages = self.inodes().file(ino).is_some_and(paged);
         let op = MetaOp::Told(meta::Told { ino: ino.0, number, keeps_pages, kept, rests: false });
         done(&self.ask(&self.root_cred(), op).await?, "told")

@@ -3,6 +3,7 @@
 use super::ahead::Ahead;
 use super::claims::Claims;
 use super::dirty::Dirty;
+use super::handles::Handles;
 use super::in_vain::{InVain, OrderInVain};
 use super::inline::Inline;
 use super::parts::Parts;
@@ -100,6 +101,8 @@ pub(crate) struct Core {
     pub(crate) life: u64,
     /// Open handles of this mount.
     pub(crate) handles: usize,
+    /// Those of some kinds.
+    pub(crate) open: Handles,
     /// Opens that the server counts for us, in this incarnation of the session.
     pub(crate) registered: usize,
     pub(crate) incarnation: u64,
@@ -133,11 +136,7 @@ pub(crate) struct Core {
     pub(crate) synced_in_vain: OrderInVain,
     /// What targets have acknowledged.
     pub(crate) kept: KeptFile,
-    /// Open handles with O_DIRECT: while there are any, nothing is kept.
-    pub(crate) direct_handles: usize,
-    /// Open handles through which a kernel may keep pages of what is written although others write.
-    pub(crate) paged_handles: usize,
-    /// Something was read through these since the kernel dropped the file's pages last: it may keep what that was.
+    /// Something was read through those that are paged since the kernel dropped the file's pages last: it may keep what that was.
     pub(crate) paged_reads: bool,
     /// Length and mtime at the server after the last change known to be ours; `None` if somebody
     /// else has changed the file beside us, so that nothing cached can be told to be true.
@@ -204,6 +203,11 @@ impl Core {
         unpublished.mtime.is_some()
             || unpublished.occupied != 0
             || unpublished.end() > self.attr.length
+    }
+
+    /// True if it is of those that are leased.
+    pub(crate) fn is_leasable(&self) -> bool {
+        self.attr.nlink > 0 && self.attr.consistency() != Consistency::Parallel
     }
 
     /// True if the contents lie inside the inode.
@@ -338,10 +342,7 @@ impl Core {
         if attr.layout.is_some() && attr.layout != self.attr.layout {
             self.placement = attr.layout.clone().map(|layout| Arc::new(Placement::new(layout)));
         }
-        if attr.no_xattrs != self.attr.no_xattrs {
-            // What had none may have got one.
-            self.no_capability = attr.no_xattrs;
-        }
+        self.learn_capability(attr, others);
         let is_cut = attr.length < self.attr.length;
         self.attr = Arc::clone(attr);
         self.learned = now;
@@ -436,8 +437,7 @@ impl FileState {
             told_in_vain: OrderInVain::default(),
             synced_in_vain: OrderInVain::default(),
             kept: kept.take_up(attr),
-            direct_handles: 0,
-            paged_handles: 0,
+            open: Handles::default(),
             paged_reads: false,
             ours: Some((attr.length, attr.mtime)),
             dropping: 0,
@@ -563,24 +563,6 @@ impl Core {
             self.body = body_of(attr, opened);
             self.inline_stale = false;
             self.ours = Some((attr.length, attr.mtime));
-        }
-    }
-
-    /// Takes rights that the server was asked for. It was told then (`told`), if ever, of all cuts that were given up before.
-    pub(crate) fn set_capability(
-        &mut self,
-        rights: [bool; 2],
-        capability: &Bytes,
-        told: Option<Duration>,
-    ) {
-        // An answer may have been on its way when the cut was given up.
-        if rights[1] && self.cut_in_doubt.is_some_and(|since| told >= Some(since)) {
-            self.cut_in_doubt = None;
-        }
-        for (slot, right) in self.capability.iter_mut().zip(rights) {
-            if right {
-                *slot = capability.clone();
-            }
         }
     }
 }

@@ -283,8 +283,9 @@ impl Volume {
             }
         };
         core.touch(offset, end, self.wall_time());
-        core.unpublished.drop_setid |=
-            file.drops_setid() && self.may_be_privileged(file.ino(), core);
+        if file.drops_setid() && !core.unpublished.drop_setid {
+            core.unpublished.drop_setid = self.may_be_privileged(file.ino(), core);
+        }
         Ok(Taken::At(offset, held))
     }
 

@@ -73,7 +73,8 @@ impl Volume {
         (parallel && recent).then(|| core.merged(&core.attr))
     }
 
-    fn is_fresh(&self, (attr, learned): &(Arc<Attr>, Duration)) -> bool {
+    /// True if what was learned of an inode then need not be asked for again.
+    pub(crate) fn is_fresh(&self, (attr, learned): &(Arc<Attr>, Duration)) -> bool {
         // What is no file and is gone stays as it was, and the server knows nothing of it any more.
         if attr.kind != FileKind::File && attr.nlink == 0 {
             return true;

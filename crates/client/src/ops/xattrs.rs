@@ -58,17 +58,26 @@ impl Volume {
         if value.len() > XATTR_VALUE_BYTES_MAX {
             return Err(Error::new(ErrorKind::TooBig));
         }
-        let open = self.inodes().file(ino).filter(|_| &name[..] == CAPABILITY);
+        let is_capability = &name[..] == CAPABILITY;
+        let open = self.inodes().file(ino).filter(|_| is_capability);
         let xattr = meta::Xattr { value, must_create, must_replace, ..named(ino, name)? };
         let _order = match &open {
             // What was written before, and is told later, would take it away.
             Some(file) => Some(Box::pin(self.write_back_in_order(file, false)).await?),
             None => None,
         };
-        let answer = self.mutate(cred, MetaOp::SetXattr(xattr)).await?;
+        let may_have_one = || {
+            if is_capability && let Some(file) = self.inodes().file(ino) {
+                file.core().no_capability = false;
+            }
+        };
+        // The server may do it and its answer be lost.
+        may_have_one();
+        let answer = self.mutate(cred, MetaOp::SetXattr(xattr)).await;
+        // It may have been opened meanwhile.
+        may_have_one();
         self.forget_attr(ino);
-        open.iter().for_each(|file| file.core().no_capability = false);
-        done(&answer, "setxattr")
+        done(&answer?, "setxattr")
     }
 
     /// Removes an extended attribute.

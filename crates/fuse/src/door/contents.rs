@@ -1,5 +1,6 @@
 //! Open files and their contents.
 
+use super::pages::DROP_WAIT;
 use super::{FuseDoor, OpenHandle, gone, page_cache_flags};
 use crate::abi;
 use crate::errno::Errno;
@@ -11,13 +12,14 @@ use std::sync::atomic::Ordering;
 use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
 use strake_client::file::OpenFile;
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino};
+use tokio::time::Instant;
 
 /// Most that a COPY_FILE_RANGE of older kernels can answer: whole pages in 32 bits.
 const COPY_BYTES_MAX: u64 = 0xffff_f000;
 
 /// How often a file is made whose name was taken, and free again.
 const CREATE_TRIES: u32 = 4;
-/// From the beginning of a hole on so much is written out.
+/// From the beginning of a hole on so much is written out at a time.
 const HOLE_BYTES: u64 = 1 << 20;
 
 /// A write from the page cache is under way until this is dropped.
@@ -82,7 +84,7 @@ impl FuseDoor {
         let file = self.volume.open(cred, ino, how).await?;
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             // The kernel releases no handle of an open that failed: it has no number yet, and goes when it is dropped.
-            self.drop_setid(&file).await?;
+            self.drop_setid(&file, true).await?;
         }
         Ok(Reply::Open(self.register(file, flags)))
     }
@@ -93,12 +95,12 @@ impl FuseDoor {
     }
 
     /// Of a file that is made the kernel does not check whether it may be opened. So what has got the name meanwhile is opened
-    /// here for its owner only; for others the kernel is told ESTALE, walks there anew (once), finds it and checks that.
+    /// here for its owner only, and not cut; else the kernel is told ESTALE, walks there anew (once), finds it and checks that.
     pub(super) async fn create(
         &self,
         cred: &Credentials,
         at: (Ino, Bytes),
-        (flags, kill_suidgid): (u32, bool),
+        flags: u32,
         (mode, umask): (u32, u32),
     ) -> Result<Reply, Errno> {
         let how = OpenFlags { exclusive: true, ..self.open_flags(flags) };
@@ -122,7 +124,7 @@ impl FuseDoor {
             if !self.may_open_as_owner(cred, &found, how) {
                 break;
             }
-            let opened = match self.open(cred, found.ino, flags, kill_suidgid).await {
+            let opened = match self.open(cred, found.ino, flags, false).await {
                 Ok(Reply::Open(opened)) => opened,
                 Err(error) if error == Errno::from(ErrorKind::Stale) => continue,
                 other => return other,
@@ -134,12 +136,13 @@ impl FuseDoor {
         Err(ErrorKind::Stale.into())
     }
 
-    /// True if a file may be opened so because of whose it is, which groups and ACLs do not change.
+    /// True if a file may be opened so because of whose it is, which groups and ACLs do not change. Not if that cuts it:
+    /// an OPEN comes when the kernel has checked all else (that no program runs which is in it), and is known to outlive its process.
     fn may_open_as_owner(&self, cred: &Credentials, attr: &Attr, how: OpenFlags) -> bool {
         let has = |wanted: bool, bit: u32| !wanted || attr.mode & bit != 0;
         let is_owner = self.view.uid.is_none() && cred.uid == attr.uid;
-        let may = has(how.read, libc::S_IRUSR) && has(how.write || how.truncate, libc::S_IWUSR);
-        is_owner && may && attr.kind == FileKind::File
+        let may = has(how.read, libc::S_IRUSR) && has(how.write, libc::S_IWUSR);
+        is_owner && may && !how.truncate && attr.kind == FileKind::File
     }
 
     pub(super) async fn tmpfile(
@@ -174,12 +177,11 @@ impl FuseDoor {
 
     pub(super) async fn write(
         &self,
-        fh: u64,
+        handle: &OpenHandle,
         offset: u64,
         data: Bytes,
         (append, sync): (bool, bool),
     ) -> Result<Reply, Errno> {
-        let handle = self.handle(fh)?;
         // With its write-back cache the kernel finds the end of the file by itself.
         let append = append && !self.view.writeback;
         let written = match handle.direct {
@@ -202,11 +204,10 @@ impl FuseDoor {
     /// it appends.
     pub(super) async fn write_back(
         &self,
-        fh: u64,
+        handle: &OpenHandle,
         offset: u64,
         data: Bytes,
     ) -> Result<Reply, Errno> {
-        let handle = self.handle(fh)?;
         let _end = self.begin_write(&handle.file, offset, data.len());
         let written = self.volume.write_pages(&handle.file, offset, data).await?;
         Ok(Reply::Written(written.len as u32))
@@ -272,7 +273,7 @@ impl FuseDoor {
         let file = self.file(fh)?;
         self.volume.fallocate(&file, mode, offset, length).await?;
         if cred.uid != 0 {
-            self.drop_setid(&file).await?;
+            self.drop_setid(&file, false).await?;
         }
         Ok(Reply::Empty)
     }
@@ -291,31 +292,27 @@ impl FuseDoor {
     }
 
     /// The kernel asks before it has written what programs have stored into maps: where a hole is found in a file that may
-    /// be mapped so, that is written and looked at again.
+    /// be mapped so, that is written and looked at again, for [`DROP_WAIT`] at most.
     async fn seek(&self, file: &Arc<OpenFile>, offset: u64, to: SeekTo) -> Result<u64, Errno> {
-        let found = self.volume.seek(file, offset, to).await;
-        let length = file.attr().length;
-        let hole = match (&found, to) {
-            (Ok(at), SeekTo::Data) => offset..*at,
-            (Ok(at), SeekTo::Hole) => *at..length.min(*at + HOLE_BYTES),
-            (Err(error), _) if error.kind == ErrorKind::NoSuchAddress => offset..length,
-            (Err(_), _) => 0..0,
-        };
-        let may_be_mapped = |open: &OpenHandle| {
-            let flags = open.file.flags();
-            open.file.ino() == file.ino() && flags.read && flags.write
-        };
-        if hole.is_empty() || !self.handles.any(may_be_mapped) {
-            return Ok(found?);
-        }
-        let all_is_data = if to == SeekTo::Data { offset } else { length };
-        if !self.write_out(file.ino(), hole.clone()).await {
-            return Ok(all_is_data);
-        }
-        match self.volume.seek(file, offset, to).await {
-            // What is there has not been written out.
-            Ok(at) if to == SeekTo::Hole && at >= hole.end => Ok(all_is_data),
-            found => Ok(found?),
+        let (mut written, mut until) = (0..0, None);
+        loop {
+            let found = self.volume.seek(file, offset, to).await;
+            let length = file.attr().length;
+            let hole = match (&found, to) {
+                (Ok(at), SeekTo::Data) => offset..*at,
+                (Ok(at), SeekTo::Hole) => *at..length.min(*at + HOLE_BYTES),
+                (Err(error), _) if error.kind == ErrorKind::NoSuchAddress => offset..length,
+                (Err(_), _) => 0..0,
+            };
+            if hole.is_empty() || written.contains(&hole.start) || !file.may_be_mapped() {
+                return Ok(found?);
+            }
+            let until = *until.get_or_insert_with(|| Instant::now() + DROP_WAIT);
+            if !self.write_out(file.ino(), hole.clone(), until).await {
+                // All is data.
+                return Ok(if to == SeekTo::Data { offset } else { length });
+            }
+            written = hole;
         }
     }
 
@@ -330,7 +327,7 @@ impl FuseDoor {
             self.volume.copy_range(&from, range.from_offset, &to, range.to_offset, len).await?;
         // The kernel does not ask for this, as it does at a write.
         if cred.uid != 0 && copied > 0 {
-            self.drop_setid(&to).await?;
+            self.drop_setid(&to, false).await?;
         }
         Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
     }

@@ -145,14 +145,14 @@ impl FuseDoor {
             Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
             Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
             Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages } => {
-                let file = self.file(fh)?;
-                if !from_pages && file.has_privileges(kill_suidgid) {
+                let handle = self.handle(fh)?;
+                if !from_pages && self.volume.note_writer(&handle.file, kill_suidgid) {
                     // First: a write may be given up when it is taken already.
-                    Box::pin(self.drop_privileges(&file, kill_suidgid)).await?;
+                    Box::pin(self.drop_privileges(&handle.file, kill_suidgid)).await?;
                 }
                 match from_pages {
-                    true => Box::pin(self.write_back(fh, offset, data)).await,
-                    false => Box::pin(self.write(fh, offset, data, (append, sync))).await,
+                    true => Box::pin(self.write_back(&handle, offset, data)).await,
+                    false => Box::pin(self.write(&handle, offset, data, (append, sync))).await,
                 }
             }
             Op::Open { flags, kill_suidgid } => match self.prefetch.opened_by(request.pid, ino) {
@@ -181,9 +181,8 @@ impl FuseDoor {
 
     async fn carry_out_rarer(&self, cred: Credentials, ino: Ino, op: Op) -> Result<Reply, Errno> {
         match op {
-            Op::Create { name, flags, mode, umask, kill_suidgid } => {
-                let how = (flags, kill_suidgid);
-                Box::pin(self.create(&cred, (ino, name), how, (mode, umask))).await
+            Op::Create { name, flags, mode, umask } => {
+                Box::pin(self.create(&cred, (ino, name), flags, (mode, umask))).await
             }
             Op::Tmpfile { flags, mode, umask } => {
                 Box::pin(self.tmpfile(&cred, ino, flags, (mode, umask))).await

@@ -5,7 +5,7 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
-use super::pages::{DROP_WAIT, Dropping, Drops, Writing};
+use super::pages::{Dropping, Drops, Writing};
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use strake_client::Believer;
 use strake_types::Ino;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 /// When inodes are invalidated once more. The kernel may look later at an answer that makes an inode known to
 /// it than at a recall that was written after that answer.
@@ -30,6 +30,8 @@ const ONCE_MORE: Duration = Duration::from_millis(20);
 const SLOTS: usize = 1024;
 /// Of so many inodes that were recalled last it is known when.
 const LATEST_MAX: usize = 16 << 10;
+/// So much is written out first, and then more and more at a time.
+const FIRST_PIECE_BYTES: u64 = 1 << 20;
 
 /// The recalls of one mount.
 pub(super) struct Recalls {
@@ -46,6 +48,8 @@ pub(super) struct Recalls {
     pub writing: Writing,
     /// What is being dropped.
     pub dropping: Arc<Dropping>,
+    /// What is dropped to be written out, also when nobody waits for that any more.
+    pub writing_out: Arc<Dropping>,
 }
 
 /// Which inodes were recalled.
@@ -88,6 +92,7 @@ impl Default for Recalls {
             device: OnceLock::new(),
             writing: Writing::default(),
             dropping: Arc::default(),
+            writing_out: Arc::default(),
         }
     }
 }
@@ -172,15 +177,34 @@ impl FuseDoor {
     }
 
     /// Has the kernel write what programs have stored there into maps, by dropping it. False if some of the file may not be
-    /// written yet: pages may be busy for long.
-    pub(super) async fn write_out(&self, ino: Ino, range: Range<u64>) -> bool {
+    /// written until then: pages may be busy for long.
+    pub(super) async fn write_out(
+        &self,
+        ino: Ino,
+        range: Range<u64>,
+        until: tokio::time::Instant,
+    ) -> bool {
+        // The last piece of before: whoever asks again and again would have more and more threads wait for it.
+        if self.recalls.writing_out.has(ino) {
+            return false;
+        }
         self.prefetch.cancel(ino);
-        let drops = self.recalls.dropping.begin(ino);
-        let ranges = vec![(range.start, range.end - range.start)];
-        let dropped = self.drop_pages(vec![(self.node(ino), ranges)]);
-        let ended = self.runtime.spawn(dropped.map(|_ended| drop(drops)));
+        // For as long as this only: what is dropped here is not old, and the kernel ignores answers of before it began.
+        let _drops = self.recalls.dropping.begin(ino);
+        // In pieces, so that little is left when nobody waits any more: until that is written, readers of it wait.
+        let in_pieces = async {
+            let (mut at, mut len) = (range.start, FIRST_PIECE_BYTES);
+            while at < range.end {
+                let goes_on = self.recalls.writing_out.begin(ino);
+                let piece = (at, len.min(range.end - at));
+                let dropped = self.drop_pages(vec![(self.node(ino), vec![piece])]);
+                let _ended = self.runtime.spawn(dropped.map(|_ended| drop(goes_on))).await;
+                at = at.saturating_add(len);
+                len = len.saturating_mul(4);
+            }
+        };
         // Older kernels do not wait for pages that are on their way to us already.
-        timeout(DROP_WAIT, ended).await.is_ok() && !self.recalls.writing.has(ino)
+        timeout_at(until, in_pieces).await.is_ok() && !self.recalls.writing.has(ino)
     }
 
     /// Has the kernel drop these ranges of inodes. It waits for pages that are being read or written, and so may

@@ -81,9 +81,9 @@ impl FuseDoor {
         Ok(())
     }
 
-    /// An ordinary user has changed the contents otherwise than by writing.
-    pub(super) async fn drop_setid(&self, file: &OpenFile) -> Result<(), Errno> {
-        if self.volume.drop_setid(file).await? {
+    /// An ordinary user has changed the contents otherwise than by writing, or by opening it (`opened`).
+    pub(super) async fn drop_setid(&self, file: &OpenFile, opened: bool) -> Result<(), Errno> {
+        if self.volume.drop_setid(file, opened).await? {
             self.mode_changed(file.ino());
         }
         Ok(())

@@ -547,6 +547,23 @@ fn what_would_only_lie_more_evenly_does_not_wait_for_a_place() {
     assert_eq!(state.groups[&TWO].members, [2, 3]);
 }
 
+/// It filled the target to the last byte.
+#[test]
+fn what_would_only_lie_more_evenly_stays_where_there_is_no_room_any_more() {
+    let mut state = with_pair(&[2, 3], &[]);
+    let mut facts = all_serve(&state, 100);
+    let id = rebalance(&mut state);
+    facts.total.insert(4, 1_000);
+    facts.free.insert(4, 149);
+    keep(&mut state, &facts);
+    assert!(item_of(&state, id, TWO).is(JobState::Cancelled));
+    assert_eq!(state.groups[&TWO].members, [2, 3]);
+    facts.free.insert(4, 150);
+    let id = rebalance(&mut state);
+    keep(&mut state, &facts);
+    assert!(item_of(&state, id, TWO).is(JobState::Running));
+}
+
 /// A replacement waited for ever, for a target that was there. Found by simulation (seed 795350998003).
 #[test]
 fn a_replacement_that_has_got_a_part_of_the_group_leaves_the_other_one_to_others() {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use strake_types::access::{self, EXECUTE, WRITE};
 use strake_types::acl::Acl;
 use strake_types::limits::PATH_BYTES_MAX;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result, name};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Layout, Result, name};
 use strake_wire::message::meta::{Create, Created, MetaAnswer, OpenMode};
 
 impl Mutation for Create {
@@ -200,6 +200,11 @@ async fn unless_behind(ctx: &Ctx, error: Error) -> Error {
     }
 }
 
+/// Not on what is nearly full, where there is enough beside it.
+fn around_full(ctx: &Ctx, layout: Layout) -> Layout {
+    ctx.core.full.by(&ctx.core.map.current()).avoid(layout)
+}
+
 /// The record of a new inode, without a name yet.
 async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) -> Result<Inode> {
     let ctx = tx.ctx;
@@ -217,7 +222,7 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
     let layout = match kind {
         FileKind::File => {
             match layout::for_new_file(dir, op.template.as_ref(), ino, &ctx.settings) {
-                Ok(layout) => Some((&layout).into()),
+                Ok(layout) => Some((&around_full(ctx, layout)).into()),
                 Err(error) => return Err(unless_behind(ctx, error).await),
             }
         }

@@ -16,7 +16,7 @@ use strake_engine::kv::memory::{MemoryKv, SyncedKv};
 use strake_engine::kv::{
     Kv, KvError, Moved, Outcome, Pair, Result as KvResult, Snapshot, Transaction, Writes, dump,
 };
-use strake_types::{ErrorKind, FileKind, VolumeId};
+use strake_types::{ErrorKind, FileKind, GroupId, Layout, VolumeId};
 use strake_wire::message::meta::{
     Create, Lock, MetaAnswer, MetaOp, MetaRequest, Name, Nothing, Publish,
 };
@@ -81,6 +81,28 @@ async fn settings_hold_for_what_is_made_later() {
     assert!(!after.inline);
     assert_eq!(kind(root.write(before, 0, b"x").await), ErrorKind::FileTooBig);
     assert!(!root.move_out(before).await.unwrap().inline);
+}
+
+/// One small disk that was full made each new file fail, while the others had room.
+#[tokio::test]
+async fn new_files_leave_out_a_target_that_is_nearly_full() {
+    let world = World::new().await;
+    let root = world.root();
+    change(&world, |map| {
+        for target in &mut map.targets {
+            (target.spec.total_bytes, target.spec.free_bytes) = (1_000, 900);
+        }
+        map.targets[1].spec.free_bytes = 1;
+    });
+    world.map.refresh().await.unwrap();
+    let made = root.make(new(1, "around", FileKind::File, 0o600)).await.unwrap();
+    let layout: Layout = made.attr.layout.unwrap().try_into().unwrap();
+    let full = GroupId::of_class(1, 1);
+    assert!(layout.width == 2 && !layout.slots().contains(&full), "{layout:?}");
+    change(&world, |map| map.targets[1].spec.free_bytes = 900);
+    world.map.refresh().await.unwrap();
+    let made = root.make(new(1, "over-all", FileKind::File, 0o600)).await.unwrap();
+    assert_eq!(made.attr.layout.unwrap().width, 3);
 }
 
 /// A store that counts commits, and how many of them a sync has covered; full, or unable to sync, if it

@@ -309,9 +309,13 @@ impl Replica {
     }
 
     /// What a change that has failed here has left is for the next primary to make equal, and to say so: nothing is being applied any more.
-    fn leave_failed(&self, numbered: &Numbered) {
+    /// It may have said so already.
+    pub(super) fn leave_failed(&self, numbered: &Numbered) {
         let mut state = self.state.lock();
-        if let Some(entry) = state.unsettled.get_mut(&(numbered.reign, numbered.number)) {
+        let key = (numbered.reign, numbered.number);
+        if key < state.settled {
+            state.unsettled.remove(&key);
+        } else if let Some(entry) = state.unsettled.get_mut(&key) {
             entry.stage = Stage::Failed;
         }
     }

@@ -20,12 +20,13 @@ impl Replica {
             let mut level = true;
             for member in members {
                 let errand = Errand { reign: numbered.reign, epoch, member };
+                let sent = self.common.clock.monotonic();
                 let Err(error) = self.make_area_equal(errand, area).await else { continue };
                 tracing::debug!("group {}: {error}", self.group);
                 match self.required().contains(&member) {
                     true => level = false,
                     // One that is joining may be past these chunks already: it begins anew.
-                    false => self.missed(epoch, member, &error).await,
+                    false => self.missed(epoch, member, sent, &error).await,
                 }
             }
             // Whom we have missed in this epoch may count in the next one.

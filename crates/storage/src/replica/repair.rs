@@ -278,7 +278,8 @@ impl Replica {
     /// Ours has become something else, and a member that is joining may have been made equal to what it was before.
     async fn begins_anew(&self, epoch: u64, member: TargetId, chunk: ChunkId, error: &Error) {
         let what = format!("{chunk} was repaired, and it may have what was there before: {error}");
-        self.missed(epoch, member, &self.error(ErrorKind::Corrupt, &what)).await;
+        let now = self.common.clock.monotonic();
+        self.missed(epoch, member, now, &self.error(ErrorKind::Corrupt, &what)).await;
     }
 
     async fn copy_at(

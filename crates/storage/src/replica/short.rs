@@ -183,11 +183,12 @@ impl Replica {
         if !moves && !said.reserved && (said.short || said.tight) {
             return Ok(false);
         }
+        let sent = self.common.clock.monotonic();
         let reserved = self.mend(errand, op, Bytes::new()).await;
         let counts = self.required().contains(&errand.member);
         if let (true, Err(error)) = (counts, &reserved) {
             // It may have been the last of its room: then it answers nobody in this epoch.
-            self.missed(errand.epoch, errand.member, error).await;
+            self.missed(errand.epoch, errand.member, sent, error).await;
         }
         reserved.map(|()| true)
     }

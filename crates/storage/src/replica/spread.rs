@@ -5,28 +5,31 @@ use super::failing::takes_out;
 use super::lead::{Numbered, PAUSE_FIRST, PAUSE_MAX};
 use super::resync::Report;
 use super::{Message, Reign, Replica};
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures::future::{self, join_all};
+use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
 use std::time::Duration;
 use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer};
-use tokio::time::{Instant, timeout_at};
 
 /// How often damage at members that are not in sync is mended that is in the way of one change.
 const MENDS_MAX: u32 = 16;
-/// How much longer than members that count one is waited for that does not count yet. Where all are slow it is not left behind.
+/// How much longer than members that count one is waited for that does not count yet, until it is asked whether it is there; and how
+/// long it may take to say so. Where it does it may be slow: as slow as those that count.
 const JOINING_WAIT: Duration = Duration::from_secs(1);
-/// Who takes no change for so long is named: one that is dead is taken out in about as long.
+/// Who takes no change for so long is named: one that is dead is taken out in about as long. Who does not say that he takes none is
+/// named as soon as his answer is late.
 const LASTING: Duration = Duration::from_secs(3);
 /// What was missed so long ago has nothing to do with what is missed now: a sync that waits for it is tried more often.
 const FORGOTTEN: Duration = Duration::from_secs(100);
 
 /// A member that takes no change.
 pub(super) struct Missing {
+    /// When it was sent the first one,
     since: Duration,
+    /// and when the last one was missed.
     last: Duration,
     /// It was named.
     is_told: bool,
@@ -49,20 +52,28 @@ impl Replica {
             let missing: Vec<TargetId> =
                 members.into_iter().filter(|member| !have.contains_key(member)).collect();
             let words = (message, hasty.as_ref().unwrap_or(message));
+            let (sent, mut again) = (self.common.clock.monotonic(), false);
             for (member, answer) in self.forward_to(missing, epoch, forward, words).await {
-                match answer {
+                let error = match answer {
                     Ok(done) => {
                         self.state.lock().reign.iter_mut().for_each(|reign| reign.heard(member));
                         have.insert(member, done.durable);
+                        continue;
                     }
-                    Err(error) if error.kind == ErrorKind::Corrupt => {
-                        let errand = Errand { reign: numbered.reign, epoch, member };
-                        self.mend_or_miss(errand, message, &error, &mut mends).await;
-                    }
-                    Err(error) => self.missed(epoch, member, &error).await,
+                    Err(error) => error,
+                };
+                let errand = Errand { reign: numbered.reign, epoch, member };
+                let mended = error.kind == ErrorKind::Corrupt
+                    && self.mends(errand, message, &mut mends).await;
+                if !mended {
+                    // Not by what has failed in a repair, perhaps here.
+                    self.missed(epoch, member, sent, &error).await;
                 }
+                again |= mended;
             }
-            if let Some(durable) = self.is_spread(numbered, epoch, &have)? {
+            // Who was mended is to have it, too, also where it does not count yet: nothing else would send it to that one.
+            let spread = self.is_spread(numbered, epoch, &have)?;
+            if let Some(durable) = spread.filter(|_| !again) {
                 return Ok(durable);
             }
             self.look_again(pause).await;
@@ -71,7 +82,7 @@ impl Replica {
     }
 
     /// Sends members a change, in the first of these words those that count, and in the second one all others; what each of them says.
-    /// Who does not count is waited for only a moment longer than who does.
+    /// Who does not count is waited for only a moment longer than who does, unless it says that it is there.
     async fn forward_to(
         &self,
         members: Vec<TargetId>,
@@ -88,51 +99,72 @@ impl Replica {
                 (member, answer)
             });
         }
-        let (mut silent, mut answers, mut late) = (members, Vec::new(), None);
-        while !silent.is_empty() {
-            let next = match silent.iter().any(|member| counted.contains(member)) {
-                true => calls.next().await,
-                false => {
-                    let late = *late.get_or_insert_with(|| Instant::now() + JOINING_WAIT);
-                    timeout_at(late, calls.next()).await.ok().flatten()
+        let (mut waited_for, mut answers) = (members, Vec::new());
+        while !waited_for.is_empty() {
+            let falling_silent = async {
+                match waited_for.iter().any(|member| counted.contains(member)) {
+                    true => future::pending().await,
+                    false => self.falling_silent(&waited_for, epoch, forward).await,
                 }
             };
-            let Some((member, answer)) = next else { break };
-            silent.retain(|other| *other != member);
-            answers.push((member, answer));
+            tokio::select! {
+                biased;
+                next = calls.next() => {
+                    let Some((member, answer)) = next else { break };
+                    // Whatever one says that was silent: it is late.
+                    if waited_for.contains(&member) {
+                        waited_for.retain(|other| *other != member);
+                        answers.push((member, answer));
+                    }
+                }
+                silent = falling_silent => {
+                    waited_for.retain(|member| !silent.contains(member));
+                    // What is under way to them may arrive still: before they are made equal anew, or not at all in a later epoch.
+                    answers.extend(silent.into_iter().map(|member| {
+                        let what = format!("target {member} joins, and does not answer");
+                        (member, Err(self.error(ErrorKind::Unavailable, &what)))
+                    }));
+                }
+            }
         }
-        // What is under way to them may arrive still: before they are made equal anew, or not at all in a later epoch.
-        let late = |member: TargetId| {
-            let what = format!("target {member} joins, and does not answer");
-            (member, Err(self.error(ErrorKind::Unavailable, &what)))
-        };
-        answers.extend(silent.into_iter().map(late));
         answers
     }
 
-    /// A member has met damage that is in the way of a change: it is mended. Where that is in vain one in sync takes itself out; any
-    /// other one has missed the change, as after too many `mends`.
-    async fn mend_or_miss(
+    /// Those of some members that do not say that they are there, as soon as there is one.
+    async fn falling_silent(
         &self,
-        errand: Errand,
-        message: &Message,
-        error: &Error,
-        mends: &mut u32,
-    ) {
-        let Errand { epoch, member, .. } = errand;
-        let in_sync = {
-            let state = self.state.lock();
-            state.reign.as_ref().is_some_and(|reign| reign.view.in_sync.contains(&member))
-        };
-        *mends += u32::from(!in_sync);
-        if in_sync || *mends <= MENDS_MAX {
-            match self.mend_member(errand, message).await {
-                Ok(()) => return,
-                Err(why) => tracing::debug!("group {}: {member} is not mended: {why}", self.group),
+        members: &[TargetId],
+        epoch: u64,
+        forward: Forward,
+    ) -> Vec<TargetId> {
+        loop {
+            tokio::time::sleep(JOINING_WAIT).await;
+            let wait = self.patience(JOINING_WAIT);
+            let asked = members.iter().map(|&member| self.is_silent(member, epoch, forward, wait));
+            let silent = members.iter().zip(join_all(asked).await).filter(|(_, silent)| *silent);
+            let silent: Vec<TargetId> = silent.map(|(&member, _)| member).collect();
+            if !silent.is_empty() {
+                return silent;
             }
         }
-        // Not by what has failed then, perhaps here.
-        self.missed(epoch, member, error).await;
+    }
+
+    /// A member has met damage that is in the way of a change. True if it was mended, and the change is to be sent again. Where that is
+    /// in vain one in sync takes itself out; any other one has missed the change, as after too many `mends`.
+    async fn mends(&self, errand: Errand, message: &Message, mends: &mut u32) -> bool {
+        let in_sync = {
+            let state = self.state.lock();
+            state.reign.as_ref().is_some_and(|reign| reign.view.in_sync.contains(&errand.member))
+        };
+        *mends += u32::from(!in_sync);
+        if !in_sync && *mends > MENDS_MAX {
+            return false;
+        }
+        let mended = self.mend_member(errand, message).await;
+        if let Err(why) = &mended {
+            tracing::debug!("group {}: {} is not mended: {why}", self.group, errand.member);
+        }
+        mended.is_ok()
     }
 
     /// The epoch now, who else is told, and what goes with it.
@@ -166,8 +198,8 @@ impl Replica {
         }
     }
 
-    /// A member has not taken a change.
-    pub(super) async fn missed(&self, epoch: u64, member: TargetId, error: &Error) {
+    /// A member has not taken a change, which it was sent at this moment.
+    pub(super) async fn missed(&self, epoch: u64, member: TargetId, sent: Duration, error: &Error) {
         let now = self.common.clock.monotonic();
         let (counts, in_sync, missing) = {
             let mut state = self.state.lock();
@@ -180,7 +212,7 @@ impl Replica {
                 joiner.failed = true;
                 joiner.reason = error.to_string();
             }
-            let missing = if joining { None } else { reign.misses(member, now) };
+            let missing = if joining { None } else { reign.misses(member, sent, now) };
             (!joining, reign.view.in_sync.contains(&member), missing)
         };
         tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
@@ -220,11 +252,12 @@ impl Replica {
 }
 
 impl Reign {
-    /// A member that counts has missed a change. For how long it has taken none, if that lasts and was not told yet.
-    fn misses(&mut self, member: TargetId, now: Duration) -> Option<Duration> {
-        let anew = || Missing { since: now, last: now, is_told: false };
+    /// A member that counts has missed a change, which it was `sent` at this moment. For how long it has taken none, if that lasts and
+    /// was not told yet.
+    fn misses(&mut self, member: TargetId, sent: Duration, now: Duration) -> Option<Duration> {
+        let anew = || Missing { since: sent, last: now, is_told: false };
         let missing = self.missing.entry(member).or_insert_with(anew);
-        if now >= missing.last + FORGOTTEN {
+        if sent >= missing.last + FORGOTTEN {
             *missing = anew();
         }
         missing.last = now;
@@ -249,14 +282,23 @@ mod tests {
         let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
         let second = Duration::from_secs;
         let named = |reign: &mut Reign, seconds: std::ops::Range<u64>| {
-            seconds.filter_map(|at| reign.misses(member, second(at))).collect::<Vec<_>>()
+            let misses = |at| reign.misses(member, second(at), second(at));
+            seconds.filter_map(misses).collect::<Vec<_>>()
         };
         assert_eq!(named(&mut reign, 10..60), [LASTING]);
-        assert_eq!(reign.misses(TargetId(2), second(60)), None, "it is another one");
+        assert_eq!(reign.misses(TargetId(2), second(60), second(60)), None, "it is another one");
         reign.heard(member);
         assert!(named(&mut reign, 60..63).is_empty(), "it may pass");
         assert_eq!(named(&mut reign, 63..90), [LASTING]);
         // Nobody has tried since.
         assert!(named(&mut reign, 500..503).is_empty());
+    }
+
+    /// It counted from when its first answer was late, and was named after the second one.
+    #[test]
+    fn a_member_that_says_nothing_is_named_as_soon_as_its_answer_is_late() {
+        let mut reign = Reign::new(View::default());
+        let (sent, late) = (Duration::from_secs(10), Duration::from_secs(20));
+        assert_eq!(reign.misses(TargetId(3), sent, late), Some(late - sent));
     }
 }

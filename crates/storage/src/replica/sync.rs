@@ -11,7 +11,7 @@ use strake_base::is_broken;
 use strake_base::random::mixed;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{Attempt, StorageOp};
+use strake_wire::message::storage::{Attempt, Forward, StorageOp};
 use tokio::time::{Instant, timeout};
 
 /// How long a member may take to say that it is there.
@@ -106,26 +106,32 @@ impl Replica {
         (first == second).then_some(error)
     }
 
-    /// A member that does not answer, and the error. What a disk is at work on keeps none from saying that it is there.
+    /// A member that does not answer, and the error.
     pub(super) async fn silent_member(&self, of: Option<TargetId>) -> Option<(TargetId, Error)> {
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since)?;
         let (epoch, waited_for, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
         let members = of.map_or(waited_for, |of| vec![of]);
+        let wait = self.patience(LOOK_WAIT);
+        let asked = members.iter().map(|&member| self.is_silent(member, epoch, forward, wait));
+        let silent = join_all(asked).await;
+        let (member, _) = members.into_iter().zip(silent).find(|(_, is_silent)| *is_silent)?;
+        let what = format!("target {member} is to sync, and does not answer");
+        Some((member, self.error(ErrorKind::Unavailable, &what)))
+    }
+
+    /// True if a member does not say in time that it is there. What a disk is at work on keeps none from that.
+    pub(super) async fn is_silent(
+        &self,
+        member: TargetId,
+        epoch: u64,
+        forward: Forward,
+        wait: Duration,
+    ) -> bool {
         let message = Message::of(StorageOp::Settle(msg::Settle::default()));
-        let asked = members.iter().map(|&member| {
-            let asked = self.forward(member, epoch, forward, &message);
-            timeout(self.patience(LOOK_WAIT), asked)
-        });
-        for (member, answer) in members.iter().zip(join_all(asked).await) {
-            let is_silent = match answer {
-                Ok(answer) => answer.is_err_and(|error| error.kind == ErrorKind::Unavailable),
-                Err(_late) => true,
-            };
-            if is_silent {
-                let what = format!("target {member} is to sync, and does not answer");
-                return Some((*member, self.error(ErrorKind::Unavailable, &what)));
-            }
+        let forward = Forward { number: 0, ..forward };
+        match timeout(wait, self.forward(member, epoch, forward, &message)).await {
+            Ok(answer) => answer.is_err_and(|error| error.kind == ErrorKind::Unavailable),
+            Err(_late) => true,
         }
-        None
     }
 }

@@ -249,6 +249,10 @@ struct Net {
     fails: Mutex<Option<Fails>>,
     /// and so often it has.
     failed: AtomicU64,
+    /// A member that is at work on what, and answers the rest,
+    slow: Mutex<Option<(u32, fn(&StorageOp) -> bool)>>,
+    /// and how often it was told what is settled meanwhile, or asked whether it is there.
+    looks: AtomicU64,
 }
 
 /// A member while it runs. Its tasks are in a runtime of its own, with which they end at once.
@@ -279,6 +283,23 @@ impl Link {
         self.net.sums_asked.fetch_add(1, Ordering::Relaxed);
         while *self.net.sums_wait.lock() == Some(chunk.index) {
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits while the member is at work on what it is sent.
+    async fn await_slow(&self, op: Option<&StorageOp>) {
+        loop {
+            let slow = *self.net.slow.lock();
+            match (slow.filter(|(member, _)| *member == self.to), op) {
+                (Some((_, is_slow)), Some(op)) if is_slow(op) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                (Some(_), Some(StorageOp::Settle(_))) => {
+                    self.net.looks.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                _ => return,
+            }
         }
     }
 
@@ -325,6 +346,7 @@ impl StorageService for Link {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.await_sums(request.op.as_ref()).await;
+        self.await_slow(request.op.as_ref()).await;
         self.check_store(&request).await?;
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
             let nth = self.net.syncs.fetch_add(1, Ordering::Relaxed);

@@ -11,6 +11,7 @@ mod fresh;
 mod front;
 mod generation;
 pub mod identity;
+mod left;
 mod list;
 mod managers;
 mod member;
@@ -162,8 +163,8 @@ impl Node {
         let is_blank = !home.join(identity::NAME).exists();
         let mut identity = identity::Node::read(&home)?;
         added::leave_to_flags(&mut identity, &options.targets);
-        let mut targets = look_at_targets(&options, &identity)?;
-        check_orphans(&options, &identity, &targets)?;
+        let looked = left::look(&options, &identity)?;
+        check_orphans(&options, &identity, &looked.targets)?;
         let with_meta = options.roles.manager || options.roles.meta;
         if with_meta {
             meta_store::finish_move(&home, &mut identity)?;
@@ -174,9 +175,10 @@ impl Node {
         }
         let (name, tls) = (options.name.clone(), options.tls.clone());
         let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
-        let cluster = cluster_of(&identity, &targets);
-        let others = managers::others(&callers, &options, &cluster, &mut identity).await?;
-        targets = open_targets(targets, options.disk_rate).await?;
+        let cluster = cluster_of(&identity, &looked.targets);
+        let others = managers::others(&callers, &options, &cluster, &mut identity).await;
+        let others = others.map_err(|failure| looked.rather(failure))?;
+        let looked = looked.open(options.disk_rate).await?;
         let store = match with_meta {
             true => Some(open_store(&options, &mut identity).await?),
             false => None,
@@ -190,6 +192,7 @@ impl Node {
         managers::register(&callers, &identity, &own_manager);
         let map = managers::map(&callers, others, &own_manager).await?;
         let manager: Arc<dyn ManagerService> = Arc::new(ManagerOfMap(map.clone()));
+        let mut targets = looked.staying(&options, &mut identity, &map.current()).await?;
         let added = added::look(&options, &mut identity, &*manager).await?;
         targets.extend(open_targets(added, options.disk_rate).await?);
         if is_blank {
@@ -440,18 +443,6 @@ fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
         )),
         _ => Failure::new(format!("{}: {e}", shown())),
     })
-}
-
-fn look_at_targets(options: &NodeOptions, identity: &identity::Node) -> Outcome<Vec<Target>> {
-    if !options.roles.storage {
-        return Ok(Vec::new());
-    }
-    stores::check_distinct(&options.targets)?;
-    let look = |path: &PathBuf| Target::look(path, identity, options.new_disks);
-    let targets = options.targets.iter().map(look).collect::<Outcome<Vec<_>>>()?;
-    stores::count_sharing(&targets);
-    stores::check_room(&targets)?;
-    Ok(targets)
 }
 
 async fn open_targets(mut targets: Vec<Target>, disk_rate: Option<u64>) -> Outcome<Vec<Target>> {

@@ -290,6 +290,10 @@ async fn set(
     let before = present.or(&of_volume(&volume)?);
     let chosen = template.or(&before);
     let map = place.volume.map();
+    // Before groups are made for it, which stay.
+    let has_contents = attr.length > 0 || !attr.inline;
+    check_may_change(attr.kind, attr.length)
+        .map_err(|error| not_set(path, has_contents, template.copies, &error))?;
     let new = match template.copies {
         Some(copies) => prepare(map, copies).await?,
         None => false,
@@ -317,7 +321,6 @@ async fn set(
         false if attr.kind == FileKind::Directory => wanted.or(&present),
         false => wanted,
     };
-    let has_contents = attr.length > 0 || !attr.inline;
     set_template(&place, attr.ino, &template, new)
         .await
         .map_err(|error| not_set(path, has_contents, template.copies, &error))?;
@@ -342,6 +345,15 @@ fn not_set(path: &str, has_contents: bool, copies: Option<u32>, error: &Error) -
         None => "copy it: the copy gets the layout that its directory hands down".to_owned(),
     };
     Failure::new(format!("{path} has contents: its layout stays as it is")).next(next)
+}
+
+/// Refuses what the metadata server would: only what has no contents gets another layout.
+fn check_may_change(kind: FileKind, length: u64) -> Result<()> {
+    match kind {
+        FileKind::File if length > 0 => Err(ErrorKind::Busy.into()),
+        FileKind::File | FileKind::Directory => Ok(()),
+        _ => Err(Error::with(ErrorKind::Invalid, "only files and directories have a layout")),
+    }
 }
 
 /// Refuses a list that names a target twice.
@@ -409,6 +421,16 @@ mod tests {
         assert!(open.cause.contains("is open") && open.next.is_some());
         let other = not_set("/mnt/a", true, None, &Error::new(ErrorKind::NotPermitted));
         assert_eq!(other.cause, "/mnt/a: operation not permitted");
+    }
+
+    /// Groups of two copies were made for a file whose layout could not be changed, and were in the way of every drain.
+    #[test]
+    fn a_file_with_contents_is_refused_before_groups_are_made_for_it() {
+        let check = |kind, length| check_may_change(kind, length).map_err(|e| e.kind);
+        assert_eq!(check(FileKind::File, 0), Ok(()));
+        assert_eq!(check(FileKind::File, 1), Err(ErrorKind::Busy));
+        assert_eq!(check(FileKind::Directory, 1), Ok(()));
+        assert_eq!(check(FileKind::Symlink, 1), Err(ErrorKind::Invalid));
     }
 
     #[test]

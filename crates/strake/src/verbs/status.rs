@@ -298,7 +298,9 @@ pub fn room_problem(target: &Target) -> Option<Problem> {
 
 /// What mends a target that is full.
 pub fn make_room() -> String {
-    format!("delete files, or add a disk: {ADD_DISK}")
+    format!(
+        "delete files, or add a disk: {ADD_DISK}, then strake rebalance; or, where it is small beside the others, strake target remove"
+    )
 }
 
 /// What keeps everybody from a volume, wherever it is served.

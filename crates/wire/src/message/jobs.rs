@@ -270,6 +270,9 @@ pub struct JobItem {
     /// What the group had is given up: nobody has it any more.
     #[prost(bool, tag = "10")]
     pub lost: bool,
+    /// `bytes` are not known: there may be some that were not counted yet.
+    #[prost(bool, tag = "11")]
+    pub uncounted: bool,
 }
 
 /// See [`super::manager::ManagerAnswer::Jobs`].

@@ -597,6 +597,32 @@ async fn what_is_damaged_at_a_joining_member_is_repaired_there() {
     assert_eq!(bench.read_from(3, 0).await, Ok(1));
 }
 
+/// Its damaged blocks were sent to it, and not the change: it was in sync then without the rest of that.
+#[tokio::test]
+async fn a_member_that_joins_gets_the_change_before_which_its_damage_was_mended() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.write(1, 2).await;
+    bench.manager.take_out(3);
+    *bench.net.syncs_wait.lock() = Some((3, 0));
+    bench.manager.let_join(3);
+    // It has everything, and does not count before it has synced that.
+    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
+    bench.damage_filled(3, 1);
+    // A part of the damaged block, and the next one.
+    let (offset, data) = (100, Bytes::from(vec![7; 2 * BLOCK - 100]));
+    let (chunk, crc) = (chunk(0), crc32c(&data));
+    let write = StorageOp::Write(msg::Write { chunk, offset, crc, durable: false });
+    bench.change(write, data).await.unwrap();
+    *bench.net.syncs_wait.lock() = None;
+    bench.until_in_sync(&[1, 2, 3]).await;
+    let wanted = [vec![1; 100], vec![7; 2 * BLOCK - 100]].concat();
+    for member in 1..=MEMBERS {
+        let read = async || bench.bytes_at(member, 0, 2 * BLOCK as u64).await.ok();
+        assert_eq!(bench.until(read).await, wanted, "at {member}");
+    }
+}
+
 /// A copy that joined and had been made equal to what was there before was in sync with that then, and answered readers.
 #[tokio::test]
 async fn a_joining_copy_gets_what_the_primary_has_taken_since_it_was_made_equal_or_begins_anew() {

@@ -137,6 +137,38 @@ async fn a_member_that_joins_is_waited_for_while_it_is_at_work_on_its_sync_and_c
     assert_eq!(bench.read(3, 0).await, 3);
 }
 
+/// Where nobody else counts it had a second from when it was sent a change: where its disk took longer it began anew, each time.
+#[tokio::test]
+async fn a_member_that_joins_and_is_slow_is_waited_for_while_it_says_that_it_is_there() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.manager.take_out(2);
+    bench.manager.take_out(3);
+    bench.write(0, 2).await;
+    bench.wait_long(1).await;
+    let primary = bench.replica(1).await;
+    // A busy machine may be slow, too.
+    *primary.short_syncs.lock() = Some(Duration::from_secs(60));
+    *bench.net.syncs_wait.lock() = Some((3, 0));
+    bench.manager.let_join(3);
+    // It has everything, and does not count before it has synced that.
+    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
+    let is_write: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Write(_));
+    *bench.net.slow.lock() = Some((3, is_write));
+    let write = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write(0, 3).await }
+    });
+    // What was settled before it may be told meanwhile.
+    bench.until(async || (bench.net.looks.load(Ordering::Relaxed) > 2).then_some(())).await;
+    assert_eq!(bench.manager.map.lock().groups[0].joining, [3]);
+    *bench.net.slow.lock() = None;
+    write.await.unwrap();
+    *bench.net.syncs_wait.lock() = None;
+    bench.until_in_sync(&[1, 3]).await;
+    assert_eq!(bench.read(3, 0).await, 3);
+}
+
 /// Nor is it waited for if nobody reaches it.
 #[tokio::test]
 async fn a_member_that_joins_and_falls_silent_while_it_syncs_joins_no_more() {

@@ -1,6 +1,7 @@
 //! Changes that fail half-way at the primary.
 
 use super::*;
+use crate::replica::lead::Numbered;
 
 /// A block of a chunk, filled.
 fn write_of(index: u64, block: u64, fill: u8) -> (StorageOp, Bytes) {
@@ -180,4 +181,23 @@ async fn what_a_failed_change_has_left_is_read_again_at_a_primary_that_lost_the_
     bench.until_in_sync(&[2, 3, 1]).await;
     assert_eq!((bench.read(1, 1).await, bench.read(1, 5).await), (0, 4));
     assert_eq!(bench.read(2, 1).await, 0, "others never had it");
+}
+
+/// It stayed until that one had something else to say.
+#[tokio::test]
+async fn what_a_failed_change_has_left_is_forgotten_where_the_next_primary_has_settled_it_already()
+{
+    let bench = Bench::start().await;
+    let replica = bench.replica(2).await;
+    let numbered = Numbered { reign: 1, number: 7 };
+    for (settled, stays) in [((1, 7), true), ((2, 1), false)] {
+        let begun = replica.entry(Area::of_chunk(chunk(0).into()), None, 1);
+        {
+            let mut state = replica.state.lock();
+            state.settled = settled;
+            state.unsettled.insert((1, 7), begun);
+        }
+        replica.leave_failed(&numbered);
+        assert_eq!(replica.state.lock().unsettled.contains_key(&(1, 7)), stays, "{settled:?}");
+    }
 }

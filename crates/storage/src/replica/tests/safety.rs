@@ -192,6 +192,20 @@ async fn a_primary_that_misses_an_epoch_and_has_damage_vouches_for_nothing_of_be
     assert_eq!(bench.read(1, 0).await, 1);
 }
 
+/// It gave the word of nobody, which whoever had written took for a loss.
+#[tokio::test]
+async fn who_does_not_lead_vouches_for_nothing_and_says_so() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    let word = |member| {
+        let server = bench.server(member);
+        let target = server.local(TargetId(member)).unwrap();
+        server.word_for(&target, GROUP, strake_types::Ack::Primary)
+    };
+    assert!(word(1).is_ok());
+    assert_eq!(word(2).unwrap_err().kind, ErrorKind::NotCurrent);
+}
+
 /// The next primary wrote its older bytes over up to 64 writes that were acknowledged, though nobody had failed.
 #[tokio::test]
 async fn who_leads_next_has_all_that_the_one_that_hands_over_has_acknowledged_alone() {

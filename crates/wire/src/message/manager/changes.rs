@@ -64,6 +64,7 @@ impl ClusterMap {
             cluster: map.cluster,
             epoch: map.epoch,
             leader: map.leader,
+            next_target: map.next_target,
         }
     }
 }
@@ -149,6 +150,7 @@ mod tests {
             servers: vec![server(2, "b"), server(5, "f")],
             fenced: vec![fenced(8, 6)],
             leader: 3,
+            next_target: 7,
             ..ClusterMap::default()
         };
         let changes = MapChanges {
@@ -165,6 +167,7 @@ mod tests {
             servers: vec![server(2, "b"), server(3, "c"), server(5, "f")],
             fenced: vec![fenced(8, 6), fenced(9, 3)],
             leader: 3,
+            next_target: 7,
             ..known.clone()
         };
         assert_eq!(answer.clone().after(&known, 5).unwrap(), Some(wanted.clone()));

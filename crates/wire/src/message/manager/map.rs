@@ -30,6 +30,9 @@ pub struct ClusterMap {
     /// The server whose manager leads; 0: there is one manager only, of an earlier release.
     #[prost(uint32, tag = "8")]
     pub leader: u32,
+    /// The number of the next new target: those below were given out. 0: a release that does not say.
+    #[prost(uint32, tag = "9")]
+    pub next_target: u32,
 }
 
 /// A session whose capabilities storage servers refuse.
@@ -47,6 +50,13 @@ pub struct Fenced {
 }
 
 impl ClusterMap {
+    /// True if a target was given this number and is in the cluster no more. Of a number that a manager has not given out (its
+    /// data may be older than the target), that another target has, or of a manager that does not say, nobody knows that.
+    pub fn has_left(&self, number: u32, uuid: &str) -> bool {
+        let is_listed = |target: &Target| target.id == number || target.spec.uuid == uuid;
+        (1..self.next_target).contains(&number) && !self.targets.iter().any(is_listed)
+    }
+
     /// A group by its id.
     pub fn group(&self, id: strake_types::GroupId) -> Option<&Group> {
         let at = self.groups.binary_search_by_key(&id.0, |group| group.id).ok()?;

@@ -92,6 +92,7 @@ impl Gen {
             bytes_sent: self.u64(),
             at: self.opt(Self::chunk),
             lost: self.bool(),
+            uncounted: self.bool(),
         }
     }
 

@@ -144,6 +144,7 @@ impl Gen {
             volumes: self.list(Self::volume),
             fenced: self.list(Self::fenced),
             leader: self.u32(),
+            next_target: self.u32(),
         }
     }
 

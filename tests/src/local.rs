@@ -270,6 +270,7 @@ impl LocalCluster {
                 boot: store.boot(),
                 hands_over: false,
                 uncounted: false,
+                unwalked: false,
             });
             stores.push(store);
         }

@@ -9,7 +9,7 @@ use crate::groups::{Life, Since};
 use crate::owners::Tenure;
 use heard::Heard;
 use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_wire::lease::given_ms;
@@ -566,6 +566,11 @@ impl Liveness {
     /// What a target said of itself last.
     pub fn target(&self, target: u32) -> Option<&Arc<TargetSpec>> {
         self.targets.get(&target)
+    }
+
+    /// Those that have said something of themselves.
+    pub fn targets_where(&self, says: impl Fn(&TargetSpec) -> bool) -> BTreeSet<u32> {
+        self.targets.iter().filter(|(_, spec)| says(spec)).map(|(&id, _)| id).collect()
     }
 
     /// True if a server has sent this manager a heartbeat since it joined: with it came what its targets hold.

@@ -24,14 +24,17 @@ pub(crate) fn leftover(
 ) -> Option<String> {
     let group = state.groups.get(&id)?;
     let held = facts.held.contains_key(&(to, id));
-    let is_unknown = facts.uncounted.contains(&to);
+    let is_unknown = facts.unwalked.contains(&to);
     if !held && !is_unknown || heir(group, facts, from).is_some() {
         return None;
     }
     let name = name_of(state, to);
     Some(match held {
         true => format!("{name} still deletes what it had of the group before"),
-        false => format!("{name} has not counted yet what it holds: its server has just started"),
+        false => format!(
+            "{name} has not counted yet all that it holds: its server has just started, or cannot read it; \
+             if that lasts, name another target"
+        ),
     })
 }
 
@@ -84,10 +87,10 @@ mod tests {
         let group = Group { epoch: 4, members: vec![1], in_sync: vec![1], ..Group::default() };
         let state = State { groups: [(7, group)].into(), ..State::default() };
         let lives = [(3, Life::Serves)].into();
-        let mut facts = Facts { lives, uncounted: [3].into(), ..Facts::default() };
+        let mut facts = Facts { lives, unwalked: [3].into(), ..Facts::default() };
         let reason = leftover(&state, &facts, 7, 1, 3).unwrap_or_default();
         assert!(reason.contains("has not counted yet"), "{reason}");
-        facts.uncounted.clear();
+        facts.unwalked.clear();
         assert_eq!(leftover(&state, &facts, 7, 1, 3), None);
     }
 

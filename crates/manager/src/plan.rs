@@ -30,6 +30,8 @@ pub(crate) struct Facts {
     pub scrubs: HashMap<(u64, u32), Arc<ScrubProgress>>,
     /// How far metadata servers are with files that get another number of copies, by job and share.
     pub recopies: BTreeMap<(u64, u32), Arc<RecopyProgress>>,
+    /// Targets that may have more than is said, of groups of long ago: their servers have not come to their end yet, or cannot.
+    pub unwalked: BTreeSet<u32>,
     /// Servers that are up.
     pub up: BTreeSet<u32>,
     /// Milliseconds since 1970.
@@ -94,7 +96,7 @@ impl Facts {
 }
 
 /// An error while it is not known what some target holds: its server has not spoken yet, as after a change of the leader, or has
-/// just started and goes through it. A plan made then would move nothing, or the wrong things.
+/// just started and goes through it, where that is asked for. A plan made then would move nothing, or the wrong things.
 pub(crate) fn check_heard(
     state: &State,
     facts: &Facts,
@@ -108,16 +110,35 @@ pub(crate) fn check_heard(
     for (&id, target) in state.targets.iter().filter(|(id, _)| !facts.is_gone(**id)) {
         let why = if !has_beaten(target.server) {
             "has not said yet what it holds: its server or the manager has just started; try again in some seconds"
-        } else if facts.uncounted.contains(&id) {
+        } else if facts.uncounted.contains(&id) && needs_count(state, facts, request, id) {
             "has not counted yet what it holds: its server has just started and goes through it, which takes minutes \
              where it holds much; try again then"
         } else {
             continue;
         };
-        let detail = format!("{} {why}", name_of(state, id));
+        let or = match JobKind::of(request.kind) {
+            Some(Drain) if has_beaten(target.server) => ", or give --force",
+            _ => "",
+        };
+        let detail = format!("{} {why}{or}", name_of(state, id));
         return Err(Error::with(ErrorKind::Unavailable, detail));
     }
     Ok(())
+}
+
+/// True if a plan waits until a target has counted what it holds. Who takes the place of another is named; and copies that are
+/// gone are made again at once, however even that gets.
+fn needs_count(state: &State, facts: &Facts, request: &Plan, target: u32) -> bool {
+    match JobKind::of(request.kind) {
+        Some(JobKind::Replace) => target == request.to,
+        Some(JobKind::Drain) => {
+            let mut about = state.targets.iter().filter(|(id, target)| {
+                request.targets.contains(id) || request.servers.contains(&target.server)
+            });
+            !request.force && !about.all(|(&id, _)| facts.is_gone(id))
+        }
+        _ => true,
+    }
 }
 
 /// For how long the count of who held a group before may stand for that of who has it now.

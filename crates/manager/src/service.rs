@@ -248,13 +248,11 @@ impl Manager {
         let spec = |id: &u32| live.target(*id).filter(|spec| spec.total_bytes > 0);
         let free = |id: &u32| spec(id).map(|spec| (*id, spec.free_bytes));
         let total = |id: &u32| spec(id).map(|spec| (*id, spec.total_bytes));
-        // One whose disk does not answer would be waited for in vain.
-        let is_uncounted = |id: &u32| {
-            live.target(*id).is_some_and(|spec| spec.uncounted && spec.silent_ms.is_none())
-        };
         let facts = Facts {
             lives: jobs::lives(state, |id| life(state, live, id, now)),
-            uncounted: state.targets.keys().copied().filter(is_uncounted).collect(),
+            // One whose disk does not answer would be waited for in vain.
+            uncounted: live.targets_where(|spec| spec.uncounted && spec.silent_ms.is_none()),
+            unwalked: live.targets_where(|spec| spec.unwalked),
             held: live.held().map(|held| ((held.target, held.group), held.bytes)).collect(),
             free: state.targets.keys().filter_map(free).collect(),
             total: state.targets.keys().filter_map(total).collect(),

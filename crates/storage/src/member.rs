@@ -40,6 +40,7 @@ impl<D: Disks> Member for Here<D> {
                 spec.silent_ms = storage.silent_ms(target);
                 spec.hands_over = true;
                 spec.uncounted = !storage.has_counted(target);
+                spec.unwalked = !storage.has_walked(target);
             }
         }
         specs

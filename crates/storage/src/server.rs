@@ -324,12 +324,8 @@ impl StorageServer {
         Ok(match ack {
             Ack::All => losses,
             Ack::Primary => {
-                let vouching = self.known_replica(target, group)?.vouching();
-                if vouching == 0 {
-                    let what = format!("target {} does not lead group {group} any more", target.id);
-                    return Err(Error::with(ErrorKind::NotCurrent, what));
-                }
-                mixed(mixed(losses) ^ known.vouches_in(vouching)).max(1)
+                let vouching = self.known_replica(target, group)?.vouching()?;
+                mixed(mixed(losses) ^ vouching).max(1)
             }
         })
     }

@@ -34,7 +34,7 @@ pub struct PlanFlags {
     #[arg(long, value_name = "RATE", value_parser = size::parse)]
     pub throttle: Option<u64>,
 
-    /// Accept that copies of something come to lie on one server
+    /// Accept that copies of something come to lie on one server; of a drain also that a server has not counted yet what it holds
     #[arg(long)]
     pub force: bool,
 

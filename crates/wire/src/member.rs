@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task::{self, Owned};
@@ -291,18 +291,21 @@ async fn sweep(member: Arc<dyn Member>, map: Arc<MapView>) {
 /// Drops what a target holds of deleted volumes. Dropping twice is harmless, so nothing is remembered over a restart, nor for
 /// long: what another target still had, or a client, may have come since.
 async fn sweep_target(target: TargetId, member: Arc<dyn Member>, map: Arc<MapView>) {
-    let (mut done, mut since) = (HashSet::new(), Instant::now());
+    let mut done: BTreeMap<u32, Instant> = BTreeMap::new();
     loop {
-        if since.elapsed() >= SWEEP_AGAIN {
-            (done, since) = (HashSet::new(), Instant::now());
-        }
         let current = map.current();
-        let deleted = current.volumes.iter().filter(|v| v.deleting).map(|v| v.id);
-        for volume in deleted.filter(|id| !done.contains(id)).collect::<Vec<_>>() {
+        let deleted: BTreeSet<u32> =
+            current.volumes.iter().filter(|v| v.deleting).map(|v| v.id).collect();
+        done.retain(|id, _| deleted.contains(id));
+        let is_due = |id: &u32| done.get(id).is_none_or(|at| at.elapsed() >= SWEEP_AGAIN);
+        for volume in deleted.into_iter().filter(is_due).collect::<Vec<_>>() {
             let member = member.clone();
             let work = move || member.drop_volume(target, VolumeId(volume));
-            if task::blocking(work).await.unwrap_or(false) {
-                done.insert(volume);
+            let is_dropped = task::blocking(work).await.unwrap_or(false);
+            // What was dropped before may be all there was: where that fails now, as on a target that takes no writes, it is
+            // not tried, and told, again and again.
+            if is_dropped || done.contains_key(&volume) {
+                done.insert(volume, Instant::now());
             }
         }
         tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;

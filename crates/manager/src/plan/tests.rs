@@ -308,3 +308,29 @@ fn what_a_group_had_when_it_was_moved_counts_until_its_new_holder_has_counted() 
     assert_eq!(bytes(None, 5_000), 0, "there is nothing");
     assert_eq!(bytes(Some(0), 5_001 + CARRIED_MS_MAX), 0, "nothing was there for long");
 }
+
+/// One server that had just started, in a cluster of many, kept a dead disk from being replaced.
+#[test]
+fn who_has_not_counted_yet_is_waited_for_only_where_a_plan_needs_that() {
+    let state = cluster(&[1; 4]);
+    let mut facts = all_serve(&state, 1);
+    facts.uncounted.insert(3);
+    facts.lives.insert(2, Life::Gone);
+    let check = |kind: JobKind, request: Plan| {
+        let request = Plan { kind: kind as u32, ..request };
+        check_heard(&state, &facts, |_| true, &request)
+    };
+    let passes = |kind, request| check(kind, request).is_ok();
+    let about = |targets: &[u32]| Plan { targets: targets.to_vec(), ..Plan::default() };
+    assert!(!passes(JobKind::Rebalance, about(&[])));
+    assert!(passes(JobKind::Replace, Plan { to: 4, ..about(&[1]) }));
+    assert!(!passes(JobKind::Replace, Plan { to: 3, ..about(&[1]) }));
+    let refused = check(JobKind::Drain, about(&[1])).unwrap_err().to_string();
+    assert!(refused.contains("target 3") && refused.contains("or give --force"), "{refused}");
+    assert!(!passes(JobKind::Drain, about(&[1, 2])));
+    assert!(passes(JobKind::Drain, about(&[2])), "it is gone");
+    assert!(passes(JobKind::Drain, Plan { servers: vec![2], ..about(&[]) }));
+    assert!(passes(JobKind::Drain, Plan { force: true, ..about(&[1]) }));
+    let unheard = Plan { kind: JobKind::Drain as u32, force: true, ..about(&[1]) };
+    assert!(check_heard(&state, &facts, |server| server != 3, &unheard).is_err());
+}

@@ -20,24 +20,25 @@ impl Replica {
         let asked = group.filter(|g| g.hand_over == g.epoch && g.in_sync().first() == Some(&me.0));
         let Some(group) = asked else { return };
         let now = self.common.clock.monotonic();
-        {
+        let vouches = {
             let mut state = self.state.lock();
             state.hands_over = Some(group.epoch);
             let just_now = |(epoch, at): (u64, Duration)| {
                 epoch == group.epoch && now.saturating_sub(at) < PAUSE
             };
-            // Of this very epoch: in an earlier one that it is still in something may be acknowledged yet.
-            let all_have =
-                |reign: &Reign| reign.view.epoch == group.epoch && reign.early.is_empty();
+            // Of this very epoch: in an earlier one that it is still in something may be acknowledged yet. And ready: what was
+            // acknowledged in a reign before, of which this one knows nothing, the others have only then.
+            let all_have = |reign: &&Reign| {
+                reign.ready && reign.view.epoch == group.epoch && reign.early.is_empty()
+            };
+            let vouches = state.reign.as_ref().filter(all_have).map(|reign| reign.vouches);
             let said = state.handed_at.is_some_and(just_now);
-            if said || !state.reign.as_ref().is_some_and(all_have) {
-                return;
-            }
+            let Some(vouches) = vouches.filter(|_| !said) else { return };
             state.handed_at = Some((group.epoch, now));
-        }
+            vouches
+        };
         tracing::debug!("group {}: another member than target {me} may lead", self.group);
         // Should the reign have ended since, so has the epoch, and nobody takes note of this.
-        let vouches = group.vouches_in(self.vouching());
         self.report(group.epoch, me, Report::hands_over(vouches)).await;
     }
 }

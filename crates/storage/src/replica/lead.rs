@@ -206,9 +206,11 @@ impl Replica {
         }
     }
 
-    /// Which primary vouches for what it acknowledged early, until that is synced: 0 if nobody leads.
-    pub fn vouching(&self) -> u64 {
-        self.state.lock().reign.as_ref().map_or(0, |reign| reign.vouches)
+    /// Which primary vouches for what it acknowledged early, until that is synced. Fails where that is another one by now, which is to
+    /// be asked: the word of nobody would be that of a loss.
+    pub fn vouching(&self) -> Result<u64> {
+        let vouches = self.state.lock().reign.as_ref().map(|reign| reign.vouches);
+        vouches.ok_or_else(|| self.error(ErrorKind::NotCurrent, "no longer the primary"))
     }
 
     pub(super) fn over(&self) -> Error {

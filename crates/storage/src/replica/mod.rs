@@ -139,6 +139,8 @@ pub(crate) struct View {
     /// The primary first.
     pub in_sync: Vec<TargetId>,
     pub joining: Vec<TargetId>,
+    /// The reign for which the primary vouches that begins to lead in it: its own, or the one whose lead was handed over to it.
+    pub vouches: u64,
 }
 
 impl View {
@@ -247,7 +249,8 @@ enum Stage {
 struct Reign {
     /// The epoch in which it began: its name.
     since: u64,
-    /// The name of the first one since which nobody else was ready to lead: what was acknowledged early in any of these is here still.
+    /// The name of the first one since which nobody was ready to lead without what was acknowledged early in any of these: it is here
+    /// still. It follows from the map in which this one began: a later one says for what the next vouches.
     vouches: u64,
     view: View,
     /// What was unsettled when it began is equal everywhere.
@@ -303,7 +306,7 @@ impl Reign {
     fn new(view: View) -> Self {
         Self {
             since: view.epoch,
-            vouches: view.epoch,
+            vouches: view.vouches,
             view,
             ready: false,
             recovering: false,
@@ -317,7 +320,7 @@ impl Reign {
         }
     }
 
-    /// Something that was here when it began is lost: it may have been acknowledged early.
+    /// Something that was here when it began is lost: it may have been acknowledged early, also by who handed the lead over.
     fn vouch_anew(&mut self) {
         if !self.ready {
             self.vouches = self.since;
@@ -409,7 +412,12 @@ impl Replica {
     fn view(&self) -> Result<View> {
         let group = self.common.map.group(self.group)?;
         let ids = |list: &[u32]| list.iter().copied().map(TargetId).collect();
-        Ok(View { epoch: group.epoch, in_sync: ids(group.in_sync()), joining: ids(&group.joining) })
+        Ok(View {
+            epoch: group.epoch,
+            in_sync: ids(group.in_sync()),
+            joining: ids(&group.joining),
+            vouches: group.vouches_in(group.epoch),
+        })
     }
 
     /// The group in the epoch of a request (0: whichever it is now), which is adopted.

@@ -49,6 +49,8 @@ pub(crate) struct Census {
     due: Mutex<BTreeMap<TargetId, Instant>>,
     /// When the last one over each target ended.
     looked: Mutex<BTreeMap<TargetId, Instant>>,
+    /// Targets over all of which one has gone.
+    walked: Mutex<BTreeSet<TargetId>>,
     /// Targets over which one is under way: that of a disk that hangs holds up no other.
     walks: Mutex<BTreeSet<TargetId>>,
     /// Targets whose last walk has failed: when, and for how long each is left alone.
@@ -86,7 +88,9 @@ impl Census {
     fn walked(&self, target: TargetId, complete: bool) {
         let mut failed = self.failed.lock();
         let last = failed.remove(&target);
-        if !complete {
+        if complete {
+            self.walked.lock().insert(target);
+        } else {
             let rest = last.map_or(CLEAR_PAUSE, |(_, rest)| (2 * rest).min(PERIOD_MIN));
             failed.insert(target, (Instant::now(), rest));
         }
@@ -107,6 +111,12 @@ impl StorageServer {
     /// counts: what is told then is all that can be found out, and a disk that fails must not keep anything from being moved.
     pub fn has_counted(&self, target: TargetId) -> bool {
         self.census.looked.lock().contains_key(&target)
+    }
+
+    /// True if one has gone over all of it: what was left there long ago is known. What only one that has failed has not found may
+    /// be there still.
+    pub fn has_walked(&self, target: TargetId) -> bool {
+        self.census.walked.lock().contains(&target)
     }
 
     fn may_hold(&self) -> BTreeMap<Place, Count> {
@@ -284,7 +294,9 @@ mod tests {
             rests.push(census.failed.lock()[&bad].1.as_secs());
         }
         assert_eq!(rests, [1, 2, 4, 8, 16, 20, 20]);
+        assert_eq!(*census.walked.lock(), [good].into(), "what it has is not known");
         census.walked(bad, true);
         assert!(!census.rests(bad) && census.failed.lock().is_empty());
+        assert!(census.walked.lock().contains(&bad));
     }
 }

@@ -165,6 +165,7 @@ impl Target {
             boot: self.store.as_ref().map_or(0, |store| store.boot()),
             hands_over: false,
             uncounted: false,
+            unwalked: false,
         }
     }
 

@@ -2,6 +2,7 @@ use super::*;
 use crate::map::ManagerSource;
 use crate::message::manager::{ClusterMap, MapAnswer, Volume};
 use crate::tests::callers;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 /// Hears heartbeats.
@@ -31,6 +32,8 @@ struct Server {
     dropped: Mutex<Vec<u32>>,
     /// The disk of target 1 hangs until the other end is gone.
     hangs: Mutex<Option<mpsc::Receiver<()>>>,
+    /// No volume can be dropped any more.
+    refuses: AtomicBool,
 }
 
 impl Member for Server {
@@ -71,7 +74,7 @@ impl Member for Server {
             let _gone = hangs.recv();
         }
         self.dropped.lock().push(target.0);
-        true
+        !self.refuses.load(Ordering::Relaxed)
     }
 }
 
@@ -161,4 +164,10 @@ async fn a_deleted_volume_is_dropped_again_later() {
         tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
     }
     assert_eq!(dropped(), 2);
+    // As where the store fails meanwhile: it was tried, and the log said so, every two seconds.
+    server.refuses.store(true, Ordering::Relaxed);
+    for _ in 0..looks {
+        tokio::time::sleep(Duration::from_millis(SWEEP_MS)).await;
+    }
+    assert!((3..=4).contains(&dropped()), "{}", dropped());
 }

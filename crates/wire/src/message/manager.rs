@@ -181,6 +181,10 @@ pub struct TargetSpec {
     /// Its server has just started, and has not gone through it yet: what it holds is not known, and may be more than is said.
     #[prost(bool, tag = "17")]
     pub uncounted: bool,
+    /// Its server has not come to the end of it yet since it started: it has just done so, or cannot read all of it. False: it has, or
+    /// is of a release that does not say.
+    #[prost(bool, tag = "18")]
+    pub unwalked: bool,
 }
 
 /// A round over a target in which everything was verified.

@@ -1,6 +1,7 @@
 //! What a file's layout asks of the copies.
 
 use super::*;
+use crate::replica::{Reign, View};
 
 impl Bench {
     fn write_request(&self, target: u32, fill: u8) -> (StorageRequest, Bytes) {
@@ -112,11 +113,41 @@ async fn a_primary_that_dies_with_what_it_acknowledged_alone_is_noticed() {
 
 impl Bench {
     /// What a primary has acknowledged alone, and no other member has; who vouches for it.
-    async fn lone_write(&self) -> u64 {
+    async fn lone_write(&self, primary: u32) -> u64 {
         self.write(0, 1).await;
-        self.cut(1, 2);
-        self.cut(1, 3);
-        self.write_early(1, 2).await
+        let others = (1..=MEMBERS).filter(|member| *member != primary);
+        others.for_each(|member| self.cut(primary, member));
+        self.write_early(primary, 2).await
+    }
+
+    /// What the primary has said that others may lead after the present epoch.
+    async fn yielded(&self) -> Resynced {
+        let epoch = self.manager.map.lock().groups[0].epoch;
+        let said = || self.manager.yielded.lock().clone().filter(|said| said.epoch == epoch);
+        self.until(async || said()).await
+    }
+
+    /// Begins the epoch that follows from what a primary has said: the first of these leads.
+    fn follow(&self, said: &Resynced, in_sync: &[u32]) {
+        self.manager.decide(|group| {
+            group.in_sync = in_sync.to_vec();
+            (group.handed_in, group.stands_for) = (group.epoch, said.vouches);
+        });
+    }
+
+    /// The lead goes to the first of these; what the one before has said.
+    async fn hand_over(&self, in_sync: &[u32]) -> Resynced {
+        let primary = self.manager.in_sync()[0];
+        self.manager.ask_to_hand_over();
+        self.server(primary).map().refresh().await.unwrap();
+        let said = self.yielded().await;
+        self.follow(&said, in_sync);
+        said
+    }
+
+    /// Who vouches for a sync at a member, as soon as it leads.
+    async fn vouches_at(&self, primary: u32) -> u64 {
+        self.until(async || self.sync_early(primary).await.ok()).await
     }
 }
 
@@ -124,7 +155,7 @@ impl Bench {
 #[tokio::test]
 async fn a_primary_that_misses_an_epoch_vouches_for_what_it_acknowledged_alone_before() {
     let bench = Bench::start().await;
-    let vouched = bench.lone_write().await;
+    let vouched = bench.lone_write(1).await;
     // Two at once.
     bench.manager.decide(|group| group.epoch += 1);
     bench.net.cut.lock().clear();
@@ -138,7 +169,7 @@ async fn a_primary_that_misses_an_epoch_vouches_for_what_it_acknowledged_alone_b
 #[tokio::test]
 async fn a_primary_that_leads_again_after_another_one_vouches_for_nothing_of_before() {
     let bench = Bench::start().await;
-    let vouched = bench.lone_write().await;
+    let vouched = bench.lone_write(1).await;
     bench.manager.decide(|group| group.in_sync = vec![2, 1, 3]);
     bench.net.cut.lock().clear();
     assert_eq!(bench.read(2, 0).await, 1, "it has nothing of that");
@@ -152,7 +183,7 @@ async fn a_primary_that_leads_again_after_another_one_vouches_for_nothing_of_bef
 #[tokio::test]
 async fn a_primary_that_misses_an_epoch_and_has_damage_vouches_for_nothing_of_before() {
     let bench = Bench::start().await;
-    let vouched = bench.lone_write().await;
+    let vouched = bench.lone_write(1).await;
     bench.damage_filled(1, 2);
     bench.manager.decide(|group| group.epoch += 1);
     bench.net.cut.lock().clear();
@@ -188,47 +219,102 @@ async fn who_leads_next_has_all_that_the_one_that_hands_over_has_acknowledged_al
     let server = bench.server(2);
     let replica = server.replica(&server.targets()[0], bench.group, 0).await.unwrap();
     bench.until(async || replica.state.lock().hands_over).await;
-    let write = |block: u64, fill: u8| {
+    let write = |attempt: msg::Attempt, block: u64, fill: u8| {
         let data = Bytes::from(vec![fill; BLOCK]);
         let (chunk, offset) = (chunk(0), block * BLOCK as u64);
         let op = StorageOp::Write(msg::Write { chunk, offset, crc: crc32c(&data), durable: false });
-        let attempt = Some(bench.attempt());
-        let request = bench.request(2, op);
+        let (attempt, request) = (Some(attempt), bench.request(2, op));
         let request = StorageRequest { attempt, ack_primary: true, epoch, ..request };
         let bench = bench.clone();
         tokio::spawn(async move { bench.send(request, data).await })
     };
-    let second = write(1, 3);
+    let second = write(bench.attempt(), 1, 3);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!second.is_finished(), "1 is to lead, and does not have it");
     assert!(bench.manager.yielded.lock().is_none(), "nor the first one");
     bench.net.cut.lock().clear();
     second.await.unwrap().unwrap();
-    let said = bench.until(async || bench.manager.yielded.lock().clone()).await;
+    let said = bench.yielded().await;
     assert_eq!((said.epoch, said.member), (epoch, 2));
     // 1 knows that it leads, and 2 does not hear of that.
     bench.net.cut.lock().insert((1, 2));
     bench.manager.unheard.lock().insert(2);
-    bench.manager.decide(|group| {
-        group.in_sync = vec![1, 2, 3];
-        (group.handed_in, group.stands_for) = (group.epoch, said.vouches);
-    });
-    let next = bench.server(1);
-    next.map().refresh().await.unwrap();
-    let heir = next.replica(&next.targets()[0], bench.group, 0).await.unwrap();
+    bench.follow(&said, &[1, 2, 3]);
+    bench.server(1).map().refresh().await.unwrap();
+    let heir = bench.replica(1).await;
     bench.until(async || (*heir.adopted.read().await > epoch).then_some(())).await;
-    let third = write(2, 4);
+    let attempt = bench.attempt();
+    let third = write(attempt, 2, 4);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!third.is_finished(), "1 refuses it");
     bench.net.cut.lock().clear();
     bench.manager.unheard.lock().clear();
-    let third = third.await.unwrap();
+    third.await.unwrap().expect_err("1 did not have it in that epoch");
     assert_eq!((bench.read(1, 0).await, bench.read(1, 1).await), (2, 3));
-    if third.is_ok() {
-        assert_eq!(bench.read(1, 2).await, 4);
+    // Asked again of who leads now, as clients do.
+    bench.until(async || bench.write_to(1, attempt, 2, 4).await.ok()).await;
+    for member in 1..=MEMBERS {
+        assert_eq!(bench.read(member, 2).await, 4, "whatever was made of it before");
     }
-    let vouches = bench.until(async || bench.sync_early(1).await.ok()).await;
-    assert_eq!(vouches, vouched, "nothing is lost");
+    assert_eq!(bench.vouches_at(1).await, vouched, "nothing is lost");
+}
+
+/// Of what it had acknowledged in its reign before it knew nothing, and said at once that the others had all.
+#[tokio::test]
+async fn who_has_missed_an_epoch_hands_over_when_others_have_what_it_acknowledged_alone() {
+    let bench = Bench::start().await;
+    bench.manager.decide(|group| group.in_sync = vec![2, 1, 3]);
+    let vouched = bench.lone_write(2).await;
+    // Two at once.
+    bench.manager.decide(|group| {
+        group.epoch += 1;
+        group.hand_over = group.epoch;
+    });
+    let epoch = bench.manager.map.lock().groups[0].epoch;
+    bench.server(2).map().refresh().await.unwrap();
+    let replica = bench.replica(2).await;
+    let asked = || replica.state.lock().hands_over.filter(|asked| *asked == epoch);
+    bench.until(async || asked()).await;
+    for _ in 0..3 {
+        tokio::time::sleep(crate::replica::TICK).await;
+        assert!(replica.state.lock().handed_at.is_none(), "they do not have it yet");
+    }
+    assert!(bench.manager.yielded.lock().is_none());
+    bench.net.cut.lock().clear();
+    let said = bench.yielded().await;
+    bench.follow(&said, &[1, 2, 3]);
+    assert_eq!(bench.read(1, 0).await, 2);
+    assert_eq!(bench.vouches_at(1).await, vouched, "nothing is lost");
+}
+
+/// The number was looked up in the newest map, and what a primary still said in its own epoch was that of a loss.
+#[tokio::test]
+async fn a_primary_vouches_for_the_first_of_all_that_have_handed_over_whatever_comes_after_it() {
+    let bench = Bench::start().await;
+    bench.manager.decide(|group| group.in_sync = vec![2, 1, 3]);
+    bench.write(0, 1).await;
+    let vouched = bench.write_early(2, 2).await;
+    let first = bench.hand_over(&[1, 2, 3]).await;
+    assert_eq!(bench.vouches_at(1).await, vouched);
+    let heir = bench.replica(1).await;
+    let stays = heir.adopted.read().await;
+    let second = bench.hand_over(&[2, 1, 3]).await;
+    bench.server(1).map().refresh().await.unwrap();
+    assert_eq!(heir.vouching().unwrap(), first.vouches, "it is in its own epoch yet");
+    drop(stays);
+    assert_eq!(second.vouches, first.vouches);
+    assert_eq!(bench.vouches_at(2).await, vouched);
+    assert_eq!(bench.read(2, 0).await, 2);
+}
+
+/// It went on under the number of the one before, which had it all.
+#[test]
+fn who_finds_something_lost_after_a_hand_over_has_a_number_of_its_own() {
+    let view = View { epoch: 7, vouches: 3, ..View::default() };
+    let mut reign = Reign::new(view);
+    assert_eq!(reign.vouches, 3);
+    reign.vouch_anew();
+    assert_eq!(reign.vouches, 7);
 }
 
 /// Not each change alone: what so many early ones leave behind is bounded.

@@ -19,6 +19,7 @@ impl Gen {
             boot: self.u64(),
             hands_over: self.bool(),
             uncounted: self.bool(),
+            unwalked: self.bool(),
         }
     }
 

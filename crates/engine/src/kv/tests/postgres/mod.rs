@@ -57,7 +57,7 @@ impl Database {
         std::thread::scope(|scope| scope.spawn(|| run(store.open(Part::Whole))).join().unwrap())
     }
 
-    fn store(&self) -> Result<Arc<dyn Store>> {
+    pub fn store(&self) -> Result<Arc<dyn Store>> {
         open_database(&self.options)
     }
 

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 /// Snapshots of different ages at once, each on a connection of its own.
 const READERS_MAX: usize = 24;
+/// So many of them are of one part: where its changes wait for a client that hangs, others still have some.
+const PART_READERS_MAX: usize = 20;
 
 /// Shared by all tasks of one part.
 pub struct Hub {
@@ -31,21 +33,33 @@ pub struct Hub {
     gone_back: AtomicBool,
     /// Its snapshots need no place among those of others: nobody is to wait for the control plane.
     is_control: bool,
+    /// Those of this part.
+    places: Arc<Semaphore>,
+}
+
+/// A place for a snapshot: one of its part's, and one of all.
+pub struct Place {
+    _of_part: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
 }
 
 impl Hub {
     pub fn new(pool: Arc<Pool>, writer: i64, part: Part) -> Self {
         let (in_doubt, room, taken_over, gone_back) = Default::default();
         let is_control = part == Part::Control;
-        Self { pool, writer, in_doubt, room, taken_over, gone_back, is_control }
+        let places = Arc::new(Semaphore::new(PART_READERS_MAX));
+        Self { pool, writer, in_doubt, room, taken_over, gone_back, is_control, places }
     }
 
     /// A place for a snapshot; `None`: none is needed.
-    pub async fn place(&self, deadline: Instant) -> Result<Option<OwnedSemaphorePermit>> {
-        match self.is_control {
-            true => Ok(None),
-            false => self.pool.place(deadline).await.map(Some),
+    pub async fn place(&self, deadline: Instant) -> Result<Option<Place>> {
+        if self.is_control {
+            return Ok(None);
         }
+        // In this order: who waits for his part keeps nothing from others.
+        let _of_part = self.pool.place_of(&self.places, deadline).await?;
+        let _of_all = self.pool.place_of(&self.pool.places, deadline).await?;
+        Ok(Some(Place { _of_part, _of_all }))
     }
 
     /// Another, on the host named, writes what we wrote.
@@ -107,13 +121,17 @@ impl Pool {
         }
     }
 
-    /// A place among the readers.
-    async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
-        let free = self.places.clone().acquire_owned();
+    /// A place among readers.
+    async fn place_of(
+        &self,
+        places: &Arc<Semaphore>,
+        deadline: Instant,
+    ) -> Result<OwnedSemaphorePermit> {
+        let free = places.clone().acquire_owned();
         match tokio::time::timeout_at(deadline, free).await {
             Ok(Ok(place)) => Ok(place),
             Ok(Err(_)) | Err(_) => Err(self.unreachable(&format!(
-                "all {READERS_MAX} connections have been in use for {} s",
+                "all {READERS_MAX} connections, or {PART_READERS_MAX} for one volume, have been in use for {} s",
                 self.wait.as_secs()
             ))),
         }
@@ -132,11 +150,7 @@ impl Pool {
     }
 
     /// Ends a reader's transaction, and keeps its connection if it is still good.
-    pub fn give_back(
-        self: &Arc<Self>,
-        connection: Connection,
-        place: Option<OwnedSemaphorePermit>,
-    ) {
+    pub fn give_back(self: &Arc<Self>, connection: Connection, place: Option<Place>) {
         let pool = self.clone();
         self.runtime.spawn(async move {
             let ended = answer(&pool.address, connection.client.batch_execute("ROLLBACK"));

@@ -10,7 +10,7 @@ use super::super::{Pair, Result, Snapshot, is_empty_range};
 use super::answer::bounded;
 use super::connection::Connection;
 use super::failure::damaged;
-use super::hub::{Hub, Pool};
+use super::hub::{Hub, Place, Pool};
 use super::schema;
 use super::writer::{self, Ask};
 use async_trait::async_trait;
@@ -20,7 +20,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_postgres::{Row, SimpleQueryMessage};
 
@@ -35,7 +35,7 @@ pub type Waiting = oneshot::Sender<Result<Arc<Reader>>>;
 /// One transaction that reads, and is ended when nobody uses it any more.
 pub struct Reader {
     hub: Arc<Hub>,
-    connection: Option<(Connection, Option<OwnedSemaphorePermit>)>,
+    connection: Option<(Connection, Option<Place>)>,
 }
 
 impl Drop for Reader {

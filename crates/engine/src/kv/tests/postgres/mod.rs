@@ -440,6 +440,27 @@ fn many_parts_share_few_connections() {
     assert!(connections < PARTS / 2, "{connections} connections");
 }
 
+/// Changes of one volume that waited for a client that hangs had all places, and all others stood still.
+#[test]
+fn a_part_whose_snapshots_all_wait_leaves_some_to_others() {
+    let mut database = Database::new();
+    database.options.wait_ms_max = 1_000;
+    let store = database.store().unwrap();
+    run(async {
+        let one = store.open(Part::Volume(1)).await.unwrap();
+        let other = store.open(Part::Volume(2)).await.unwrap();
+        let mut held = Vec::new();
+        while let Ok(snapshot) = one.snapshot().await {
+            held.push(snapshot);
+            assert!(held.len() < 100, "there is an end");
+        }
+        assert!(held.len() > 10, "{}", held.len());
+        assert_eq!(put(&*other, "a", "1").await.unwrap(), Outcome::Committed);
+        held.pop();
+        assert_eq!(put(&*one, "b", "1").await.unwrap(), Outcome::Committed);
+    });
+}
+
 #[test]
 fn a_store_of_one_writer_becomes_one_of_parts() {
     let database = Database::new();

@@ -268,7 +268,7 @@ impl Snapshot for PostgresSnapshot {
 mod tests {
     use super::*;
     use crate::kv::tests::postgres::{Database, run};
-    use crate::kv::{Part, Store};
+    use crate::kv::Part;
 
     /// Each snapshot read the rows of all that had opened a part since.
     #[test]

@@ -97,6 +97,8 @@ struct FakeState {
     boot: u64,
     /// Bytes free on each target; none: they do not say.
     free: Option<u64>,
+    /// The group that answers nothing.
+    away: Option<u32>,
     /// Errors to answer after having carried the request out.
     lost_answers: Vec<(String, Error)>,
     /// The sessions are forgotten with the answer that is lost.

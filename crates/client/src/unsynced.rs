@@ -6,7 +6,7 @@
 //! from another boot does not cover the write. It is NFS's write verifier (RFC 8881, 18.32).
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{Boot, Error, ErrorKind, GroupId, Ino};
@@ -23,9 +23,10 @@ const LEFT_AGE_MAX: Duration = Duration::from_secs(10);
 /// Which groups hold data that nobody has made durable yet.
 #[derive(Clone, Default)]
 pub(crate) struct Unsynced {
-    /// Others may have written, in whatever group of the file: the mark of when that was noted last; 0: a sync of all groups
-    /// has covered it.
+    /// Others may have written: the mark of when that was noted last; 0: a sync has covered it.
     others: u64,
+    /// Until where they may have, since a sync has covered that.
+    reach: u64,
     /// Groups written by this mount since the last sync. Who syncs them has the same map, until something is written.
     groups: Marks,
     marks: u64,
@@ -44,19 +45,20 @@ pub(crate) struct Acknowledged {
 pub(crate) type Marks = Arc<BTreeMap<GroupId, Acknowledged>>;
 
 impl Unsynced {
-    /// `others`: they may have written before. `left`: what is known of the file from when it was open before.
-    pub(crate) fn new(others: bool, left: Option<Unsynced>) -> Self {
+    /// `others`: until where they may have written before. `left`: what is known of the file from when it was open before.
+    pub(crate) fn new(others: Option<u64>, left: Option<Unsynced>) -> Self {
         let mut unsynced = left.unwrap_or_default();
-        if others {
-            unsynced.others_wrote();
+        if let Some(end) = others {
+            unsynced.others_wrote(end);
         }
         unsynced
     }
 
-    /// Others have written, or may have: the next sync asks every group of the file.
-    pub(crate) fn others_wrote(&mut self) {
+    /// Others have written, or may have, before this `end`: the next sync asks each group that has something of the file there.
+    pub(crate) fn others_wrote(&mut self, end: u64) {
         self.marks += 1;
         self.others = self.marks;
+        self.reach = self.reach.max(end);
     }
 
     /// When that was noted last; 0: nothing of others is to be synced.
@@ -64,10 +66,15 @@ impl Unsynced {
         self.others
     }
 
-    /// A sync of all groups is done that began when this had been noted. What was noted meanwhile stays.
+    /// Until where they may have written.
+    pub(crate) fn reach(&self) -> u64 {
+        self.reach
+    }
+
+    /// A sync of all groups until there is done that began when this had been noted. What was noted meanwhile stays.
     pub(crate) fn forget_others(&mut self, noted: u64) {
         if self.others == noted {
-            self.others = 0;
+            (self.others, self.reach) = (0, 0);
         }
     }
 
@@ -109,10 +116,15 @@ impl Unsynced {
         is_lost
     }
 
-    /// What a sync that begins now will make durable; `others` in any case.
-    pub(crate) fn marks(&self, others: &[GroupId]) -> Marks {
+    /// What a sync of what this mount has written will make durable that begins now.
+    pub(crate) fn own_marks(&self) -> Marks {
+        self.groups.clone()
+    }
+
+    /// The same; `others` in any case.
+    pub(crate) fn marks(&self, others: &BTreeSet<GroupId>) -> Marks {
         if others.is_empty() {
-            return self.groups.clone();
+            return self.own_marks();
         }
         let mut marks: BTreeMap<GroupId, Acknowledged> =
             others.iter().map(|&group| (group, Acknowledged::default())).collect();
@@ -204,7 +216,7 @@ impl Left {
     /// What each closed file has unsynced.
     pub(crate) fn marks(&self) -> Vec<(Ino, Marks)> {
         let files = self.files.lock();
-        files.iter().map(|(&ino, file)| (ino, file.unsynced.marks(&[]))).collect()
+        files.iter().map(|(&ino, file)| (ino, file.unsynced.own_marks())).collect()
     }
 
     /// See [`Unsynced::forget`].
@@ -256,7 +268,7 @@ mod tests {
     const B: Option<Boot> = Some(Boot(2));
 
     fn sync(unsynced: &mut Unsynced, boot: Option<Boot>) -> bool {
-        let marks = unsynced.marks(&[GROUP]);
+        let marks = unsynced.marks(&BTreeSet::from([GROUP]));
         unsynced.forget(GROUP, &marks[&GROUP]);
         marks[&GROUP].is_lost(boot.as_slice())
     }
@@ -293,7 +305,7 @@ mod tests {
         for (boot, covered) in [(A, true), (B, true), (Some(Boot(3)), false)] {
             let mut unsynced = Unsynced::default();
             assert!(!unsynced.add(GROUP, boot));
-            assert_eq!(!unsynced.marks(&[])[&GROUP].is_lost(&vouching(&answer)), covered);
+            assert_eq!(!unsynced.own_marks()[&GROUP].is_lost(&vouching(&answer)), covered);
         }
     }
 
@@ -310,7 +322,7 @@ mod tests {
     fn what_is_written_during_a_sync_stays_with_its_boot() {
         let mut unsynced = Unsynced::default();
         assert!(!unsynced.add(GROUP, A));
-        let marks = unsynced.marks(&[]);
+        let marks = unsynced.own_marks();
         assert!(!unsynced.add(GROUP, A));
         unsynced.forget(GROUP, &marks[&GROUP]);
         assert!(sync(&mut unsynced, B));
@@ -318,16 +330,17 @@ mod tests {
 
     #[test]
     fn what_others_write_during_a_sync_stays_for_the_next_one() {
-        let mut unsynced = Unsynced::new(true, None);
+        let mut unsynced = Unsynced::new(Some(70), None);
         let noted = unsynced.others();
         assert_ne!(noted, 0);
-        unsynced.others_wrote();
+        unsynced.others_wrote(50);
         unsynced.forget_others(noted);
         let noted = unsynced.others();
         assert_ne!(noted, 0);
+        assert_eq!(unsynced.reach(), 70, "that sync may have failed to see it");
         unsynced.forget_others(noted);
-        assert_eq!(unsynced.others(), 0);
-        assert_eq!(Unsynced::new(false, None).others(), 0);
+        assert_eq!((unsynced.others(), unsynced.reach()), (0, 0));
+        assert_eq!(Unsynced::new(None, None).others(), 0);
     }
 
     #[test]
@@ -336,7 +349,7 @@ mod tests {
         for boot in 1..100 {
             assert_eq!(unsynced.add(GROUP, Some(Boot(boot))), boot > 1);
         }
-        assert_eq!(unsynced.marks(&[])[&GROUP].boots.len(), BOOTS_MAX);
+        assert_eq!(unsynced.own_marks()[&GROUP].boots.len(), BOOTS_MAX);
         assert!(!sync(&mut unsynced, Some(Boot(99))));
     }
 
@@ -352,7 +365,7 @@ mod tests {
         assert!(!unsynced.add(GroupId(4), A));
         assert_eq!(first.keys().copied().collect::<Vec<_>>(), [GROUP]);
         unsynced.forget(GROUP, &first[&GROUP]);
-        let now = unsynced.marks(&[]);
+        let now = unsynced.own_marks();
         assert_eq!(now.keys().copied().collect::<Vec<_>>(), [GroupId(4)]);
     }
 

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Chunks that each slot takes in one stage of the progressive distribution.
 const PROGRESSIVE_CHUNKS_PER_SLOT: u64 = 8;
+/// Of so many chunks it is looked at where each lies.
+const CHUNKS_LOOKED_AT_MAX: u64 = 1_024;
 /// How much wider each stage of the progressive distribution is than the one before.
 const PROGRESSIVE_GROWTH: u64 = 4;
 
@@ -452,6 +454,16 @@ impl Placement {
         self.slots.iter().copied().collect()
     }
 
+    /// The groups that chunks below a length lie in, each once. Of very many chunks that do not repeat soon: all.
+    pub fn groups_below(&self, length: u64) -> BTreeSet<GroupId> {
+        let chunks = length.checked_sub(1).map_or(0, |last| self.layout.chunk_at(last).0 + 1);
+        let chunks = self.layout.period().map_or(chunks, |period| chunks.min(period));
+        if chunks > CHUNKS_LOOKED_AT_MAX {
+            return self.groups();
+        }
+        (0..chunks).map(|index| self.group_of(ChunkIndex(index))).collect()
+    }
+
     /// The group that holds a chunk.
     pub fn group_of(&self, index: ChunkIndex) -> GroupId {
         self.slots[self.layout.slot_of(index) as usize % self.slots.len()]
@@ -497,6 +509,31 @@ mod tests {
 
     fn slots_of(layout: &Layout, chunks: u64) -> Vec<u32> {
         (0..chunks).map(|i| layout.slot_of(ChunkIndex(i))).collect()
+    }
+
+    #[test]
+    fn the_groups_below_a_length_are_those_of_its_chunks() {
+        let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
+        let all = [
+            Distribution::SimpleStripe,
+            Distribution::Basic,
+            Distribution::Varstrip(strips),
+            Distribution::TwodStripe { groups: 2, factor: 3 },
+            Distribution::Progressive,
+        ];
+        for distribution in all {
+            let placement = Placement::new(layout(distribution, 5, 7));
+            assert!(placement.groups_below(0).is_empty());
+            assert_eq!(placement.groups_below(1).len(), 1);
+            for length in [4096, 4097, 1 << 16, (1 << 16) + 1, 3_000_000] {
+                let expected: BTreeSet<_> =
+                    placement.pieces(0, length).map(|piece| piece.group).collect();
+                assert_eq!(placement.groups_below(length), expected, "{length}");
+            }
+            let most = placement.groups_below(1 << 50);
+            assert!(most.is_subset(&placement.groups()));
+            assert!(most.is_superset(&placement.groups_below(3_000_000)));
+        }
     }
 
     #[test]

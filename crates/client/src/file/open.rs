@@ -297,7 +297,8 @@ impl Volume {
                 );
                 {
                     let mut core = file.core();
-                    (core.rested, core.unsynced) = (rested, Unsynced::new(!created, left));
+                    let others = (!created).then_some(attr.length);
+                    (core.rested, core.unsynced) = (rested, Unsynced::new(others, left));
                 }
                 Arc::new(file)
             },

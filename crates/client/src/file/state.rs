@@ -332,8 +332,8 @@ impl Core {
         }
         if others {
             // What they have written a sync covers as well. Not what is foreign only because nobody can tell any more whose
-            // the contents were: then each sync would ask all groups.
-            self.unsynced.others_wrote();
+            // the contents were: then each sync would ask for them.
+            self.unsynced.others_wrote(attr.length.max(self.attr.length));
         }
         if others || foreign {
             self.kept.clear();
@@ -429,7 +429,7 @@ impl FileState {
             change_in_doubt: false,
             unpublished: Unpublished::default(),
             no_capability: created || attr.no_xattrs,
-            unsynced: Unsynced::new(!created, None),
+            unsynced: Unsynced::new((!created).then_some(attr.length), None),
             syncing: 0,
             failure: Failure::default(),
             ahead: Ahead::default(),

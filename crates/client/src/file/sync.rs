@@ -230,11 +230,13 @@ impl Volume {
             if core.is_inline() {
                 return Ok(());
             }
-            let marks = match core.unsynced.others() {
-                0 => core.unsynced.marks(&[]),
-                _ => core.unsynced.marks(core.placement()?.slots()),
+            let others = core.unsynced.others();
+            // No target is waited for that has nothing of the file.
+            let groups = match others {
+                0 => BTreeSet::new(),
+                _ => core.placement()?.groups_below(core.unsynced.reach()),
             };
-            (marks, core.unsynced.others())
+            (core.unsynced.marks(&groups), others)
         };
         let reference = FileRef { volume: self.home(file.ino()).0, ino: file.ino().0 };
         let syncs = unsynced.iter().map(|(&group, held)| async move {
@@ -313,7 +315,7 @@ impl Volume {
         let open: Vec<(Arc<FileState>, Marks)> = open
             .into_iter()
             .map(|file| {
-                let marks = file.core().unsynced.marks(&[]);
+                let marks = file.core().unsynced.own_marks();
                 (file, marks)
             })
             .collect();

@@ -5,7 +5,7 @@ use super::{Fake, FakeState, pairs};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
-use strake_types::{ErrorKind, Result};
+use strake_types::{ErrorKind, GroupId, Result};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage::{
     self, Data, Done, ExtentList, StorageAnswer, StorageOp, StorageReply, StorageRequest,
@@ -34,6 +34,9 @@ impl StorageService for FakeStorage {
             state.log.push(line.clone());
         }
         state.injected(&line)?;
+        if state.away == Some(request.group) {
+            return Err(ErrorKind::Unavailable.into());
+        }
         let (answer, bytes) = match self.0.pairs.is_repeated(request.attempt) {
             true => done(state.boot, false),
             false => state.storage(op, payload)?,
@@ -47,6 +50,11 @@ impl Fake {
     /// From now on so much is free on each target.
     pub(crate) fn leave_free(&self, bytes: u64) {
         self.state.lock().free = Some(bytes);
+    }
+
+    /// The targets of a group are away from now on.
+    pub(crate) fn lose_group(&self, group: GroupId) {
+        self.state.lock().away = Some(group.0);
     }
 }
 

@@ -214,7 +214,7 @@ async fn what_is_written_after_a_session_was_lost_goes_where_the_file_lies_then(
     drop(gate);
     written.await.unwrap().unwrap();
     assert_ne!(group(), before);
-    assert!(!file.state.core().unsynced.marks(&[]).contains_key(&before));
+    assert!(!file.state.core().unsynced.own_marks().contains_key(&before));
 }
 
 #[tokio::test]

@@ -217,7 +217,7 @@ async fn who_cuts_a_file_that_lies_elsewhere_syncs_it_there() {
     fake.lay_elsewhere(file.ino());
     set_length(&volume, &file, 70_000).await;
     let core = file.state.core();
-    let groups = core.unsynced.marks(&[]);
+    let groups = core.unsynced.own_marks();
     let now = core.placement().unwrap();
     assert_eq!(groups.keys().collect::<Vec<_>>(), now.slots().iter().collect::<Vec<_>>());
 }

@@ -3,6 +3,7 @@
 use super::deferred::mounts;
 use super::*;
 use crate::testing::TARGETS;
+use strake_types::ChunkIndex;
 
 /// A file of one chunk that is synced, on a mount to which it is leased.
 async fn synced() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
@@ -84,6 +85,35 @@ async fn an_fsync_covers_what_another_mount_has_written_since_the_last_one() {
         assert!(synced().await <= 1, "it is ours");
         assert_eq!(synced().await, 0, "so is what was told of it");
     }
+}
+
+/// It asked all targets of the layout, and waited for those of which nobody needed anything.
+#[tokio::test]
+async fn an_fsync_of_a_small_file_of_others_does_not_need_targets_that_have_nothing_of_it() {
+    let (fake, one, file, two) = two_mounts(20_000).await;
+    let theirs = open(&two, file.ino(), OpenFlags::READ_WRITE).await;
+    write(&two, &theirs, 0, pattern(2, 20_000)).await;
+    two.release(&theirs).await.unwrap();
+    one.fetch_attr(file.ino(), false).await.unwrap();
+    let placement = file.state.core().placement().unwrap();
+    let here = placement.group_of(ChunkIndex(0));
+    let elsewhere = placement.groups().into_iter().find(|group| *group != here);
+    fake.lose_group(elsewhere.unwrap());
+    fake.take_log();
+    one.fsync(&file, false).await.unwrap();
+    assert_eq!(count(&fake.take_log(), "sync target"), 1);
+}
+
+/// What was cut off is to stay away as well.
+#[tokio::test]
+async fn an_fsync_covers_what_another_mount_has_cut_off() {
+    let (fake, one, file, two) = two_mounts(4 * CHUNK as usize).await;
+    let cut = SetAttr { length: Some(10), ..SetAttr::default() };
+    two.setattr(&Credentials::root(), file.ino(), cut, None).await.unwrap();
+    one.fetch_attr(file.ino(), false).await.unwrap();
+    fake.take_log();
+    one.fsync(&file, false).await.unwrap();
+    assert_eq!(count(&fake.take_log(), "sync target"), TARGETS as usize);
 }
 
 #[tokio::test]

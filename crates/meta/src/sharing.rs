@@ -37,6 +37,8 @@ pub(crate) enum HeldBack {
     UnaskedSince,
     /// [`HeldBack::Unasked`], and what others have claimed.
     ByOthers,
+    /// [`HeldBack::UnaskedSince`], and what others have claimed.
+    ByOthersSince,
     /// All that anybody has claimed, also of who has not come back after a restart and may have claims.
     ByAnybody,
 }
@@ -44,7 +46,12 @@ pub(crate) enum HeldBack {
 impl HeldBack {
     /// True if claims are part of it.
     fn is_claimed(self) -> bool {
-        matches!(self, HeldBack::ByOthers | HeldBack::ByAnybody)
+        matches!(self, HeldBack::ByOthers | HeldBack::ByOthersSince | HeldBack::ByAnybody)
+    }
+
+    /// True if of those who have not come back after a restart only claims count.
+    fn is_known(self) -> bool {
+        matches!(self, HeldBack::UnaskedSince | HeldBack::ByOthersSince)
     }
 }
 
@@ -64,12 +71,12 @@ fn holding_back(ctx: &Ctx, ino: Ino, what: HeldBack) -> Vec<Arc<Session>> {
     let own = ctx.session.as_deref();
     let mut held = match what {
         HeldBack::ByAnybody => sessions.absent_claimants(now_ms),
-        _ => sessions.holding_back(ino, own, what == HeldBack::UnaskedSince, now_ms),
+        _ => sessions.holding_back(ino, own, what.is_known(), now_ms),
     };
     if !what.is_claimed() {
         return held;
     }
-    let own = own.filter(|_| what == HeldBack::ByOthers).map(|own| own.id);
+    let own = own.filter(|_| what != HeldBack::ByAnybody).map(|own| own.id);
     for claimant in sessions.claimants(ino).into_iter().filter(|one| Some(one.id) != own) {
         if held.iter().all(|other| other.id != claimant.id) {
             held.push(claimant);
@@ -78,23 +85,46 @@ fn holding_back(ctx: &Ctx, ino: Ino, what: HeldBack) -> Vec<Arc<Session>> {
     held
 }
 
-/// As [`settle`], before a file is cut, or given a time. Who may not do that learns it later, and nobody is asked for him.
+/// As [`settle`], before a file is cut. Who may not do that learns it later, and nobody is asked for him.
 pub(crate) async fn settle_to_cut(
     ctx: &Ctx,
     ino: Ino,
     may: impl FnOnce(&Inode) -> Result<()>,
 ) -> Result<()> {
-    if !is_held_back(ctx, ino, HeldBack::ByOthers) {
-        return Ok(());
+    match held_back_file(ctx, ino, HeldBack::ByOthers, may).await {
+        Some(inode) => settle(ctx, &inode, HeldBack::ByOthers).await,
+        None => Ok(()),
+    }
+}
+
+/// The same before a file is only given a time, which what was written before is not to set its own over: who holds back
+/// something tells it once, and goes on to hold back what he writes, as where somebody looks ([`show`]).
+pub(crate) async fn show_to_set_time(
+    ctx: &Ctx,
+    ino: Ino,
+    may: impl FnOnce(&Inode) -> Result<()>,
+) -> Result<()> {
+    let what = HeldBack::ByOthersSince;
+    match held_back_file(ctx, ino, what, may).await {
+        Some(_) => until_shown(ctx, ino, || holding_back(ctx, ino, what)).await,
+        None => Ok(()),
+    }
+}
+
+/// A file of which others hold back such things that are to be told, if the caller may do to it what he is about to.
+async fn held_back_file(
+    ctx: &Ctx,
+    ino: Ino,
+    what: HeldBack,
+    may: impl FnOnce(&Inode) -> Result<()>,
+) -> Option<Arc<Inode>> {
+    if !is_held_back(ctx, ino, what) {
+        return None;
     }
     // Nothing of the store is kept while others are waited for.
-    let inode = Tx::reader(ctx).inode(ino).await;
-    match inode {
-        Ok(inode) if inode.is_file() && may(&inode).is_ok() => {
-            settle(ctx, &inode, HeldBack::ByOthers).await
-        }
-        _ => Ok(()),
-    }
+    let inode = Tx::reader(ctx).inode(ino).await.ok()?;
+    let waits = inode.is_file() && inode.consistency() == Consistency::Strict;
+    (waits && may(&inode).is_ok()).then_some(inode)
 }
 
 /// As [`settle_around`], before the caller reads what is in a file that he has open.
@@ -150,14 +180,35 @@ pub(crate) async fn show(ctx: &Ctx, ino: Ino) -> Result<()> {
     }
     let sessions = &ctx.volume.sessions;
     let own = ctx.session.as_ref().map(|own| own.id);
-    let question = sessions.next_question();
-    let hide = |one: &Arc<Session>| Some(one.id) != own && !sessions.has_shown(one, ino, question);
-    let hiding = || {
+    let claiming = || {
         let absent = sessions.absent_claimants(ctx.core.monotonic_ms()).into_iter();
-        absent.chain(sessions.claimants(ino).into_iter().filter(hide)).collect::<Vec<_>>()
+        let claimants = sessions.claimants(ino).into_iter();
+        absent.chain(claimants.filter(|one| Some(one.id) != own)).collect::<Vec<_>>()
+    };
+    until_shown(ctx, ino, claiming).await
+}
+
+/// Has those who are `holding` something back of a file tell it once, and waits for that. Who has not come back has told nothing.
+async fn until_shown(
+    ctx: &Ctx,
+    ino: Ino,
+    holding: impl Fn() -> Vec<Arc<Session>>,
+) -> Result<()> {
+    let sessions = &ctx.volume.sessions;
+    let question = sessions.next_question();
+    let hiding = || {
+        let mut hiding = holding();
+        hiding.retain(|one| !sessions.has_shown(one, ino, question));
+        hiding
     };
     let ask = |others: &[Arc<Session>]| {
-        others.iter().for_each(|session| sessions.ask_to_show(session, ino, question));
+        for session in others {
+            match session.minds.is_so() {
+                true => sessions.ask_to_show(session, ino, question),
+                // One of an earlier release knows no such question.
+                false => sessions.ask_to_tell(session, ino),
+            }
+        }
     };
     until_told(ctx, ino, hiding, ask).await
 }

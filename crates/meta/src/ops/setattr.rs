@@ -5,7 +5,7 @@ use crate::contents;
 use crate::ctx::{Ctx, with_subject};
 use crate::locks::inodes::Held;
 use crate::records::Inode;
-use crate::sharing::{is_settled, settle_to_cut};
+use crate::sharing::{is_settled, settle_to_cut, show_to_set_time};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{self, WRITE, without_setid};
@@ -17,9 +17,11 @@ use strake_wire::message::meta::{MetaAnswer, SetAttr};
 
 impl Mutation for SetAttr {
     async fn scope(&self, ctx: &Ctx) -> Result<Vec<Ino>> {
-        // A time is not to be followed by that of what was written before.
-        if self.change.length.is_some() || self.change.mtime.is_some() {
-            settle_to_cut(ctx, Ino(self.ino), |inode| check(ctx, inode, self)).await?;
+        let may = |inode: &Inode| check(ctx, inode, self);
+        if self.change.length.is_some() {
+            settle_to_cut(ctx, Ino(self.ino), may).await?;
+        } else if self.change.mtime.is_some() {
+            show_to_set_time(ctx, Ino(self.ino), may).await?;
         }
         Ok(vec![Ino(self.ino)])
     }

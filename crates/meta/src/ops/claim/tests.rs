@@ -3,7 +3,8 @@ use futures::FutureExt;
 use std::ops::Range;
 use std::task::Poll;
 use std::time::Duration;
-use strake_types::{ErrorKind, Ino};
+use strake_types::{ErrorKind, Ino, SetTime};
+use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
     Ask, Claim, Claimed, Inode, Look, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Recalls,
     RenewSession, Told,
@@ -401,6 +402,46 @@ async fn after_a_restart_who_reads_waits_for_those_who_had_claims_and_for_no_oth
             assert!(leased().await);
         }
     }
+}
+
+/// Each time that `tar` and `cp -p` set was waited for, of whatever file, until everybody had come back.
+#[tokio::test(start_paused = true)]
+async fn after_a_restart_who_sets_a_time_waits_for_those_who_had_claims_and_for_no_others() {
+    for claims in [false, true] {
+        let world = World::new().await;
+        let (b, ino) = {
+            let (a, b, ino) = two_writers(&world).await;
+            if claims {
+                let claimed = while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await;
+                assert_eq!(claimed, granted(10));
+            }
+            (b.session, ino)
+        };
+        let world = world.killed().await;
+        world.open_session_of(b, &[ino], true).await;
+        let b = world.root().at(b).leasing();
+        let change = AttrChange { mtime: Some(SetTime::Now.into()), ..AttrChange::default() };
+        // What was leased before is waited for as well, for longer than an answer says who holds something back.
+        let set = tokio::time::timeout(Duration::from_secs(10), b.setattr(ino, change)).await;
+        let held_back = matches!(&set, Ok(Err(error)) if error.kind == ErrorKind::HeldBack);
+        assert_eq!(held_back, claims, "{set:?}");
+    }
+}
+
+/// The claims were called back, and all wrote through for a while.
+#[tokio::test(start_paused = true)]
+async fn who_sets_a_time_has_what_others_have_claimed_told_once_and_the_claims_stay() {
+    let world = World::new().await;
+    let (a, b, ino) = two_writers(&world).await;
+    assert_eq!(while_heeding(&[&a, &b], claim(&a, wish(ino, 0..10, 10))).await, granted(10));
+    let change = AttrChange { mtime: Some(SetTime::Now.into()), ..AttrChange::default() };
+    let set = b.setattr(ino, change);
+    futures::pin_mut!(set);
+    assert!(futures::poll!(set.as_mut()).is_pending());
+    let asks = heed(&a).await;
+    assert!(asks.len() == 1 && asks[0].keep, "{asks:?}");
+    while_heeding(&[&a, &b], set).await.unwrap();
+    assert!(is_claimed(&world, ino));
 }
 
 /// Nobody asked for what he might have held back by what an earlier server had granted, and before he had told it he was granted

@@ -4,9 +4,10 @@ use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{ErrorKind, FileKind, SetTime, Timestamp};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
-    Ask, Create, Inode, MetaAnswer, MetaOp, Nothing, Open, OpenMode, Opened, Publish, Recalls,
-    RenewSession, SetAttr, Told,
+    Ask, Create, Inode, MetaAnswer, MetaOp, MetaRequest, Nothing, Open, OpenMode, OpenSession,
+    Opened, Publish, Recalls, RenewSession, Session, SetAttr, Told,
 };
+use strake_wire::service::MetaService;
 
 const READ: OpenMode = OpenMode { read: true, write: false, truncate: false };
 
@@ -36,8 +37,8 @@ async fn settle(user: &User<'_>, ino: u64) -> Opened {
     }
 }
 
-async fn tell(user: &User<'_>, Ask { ino, number, .. }: Ask) {
-    let told = Told { ino, number, ..Told::default() };
+async fn tell(user: &User<'_>, Ask { ino, number, keep }: Ask) {
+    let told = Told { ino, number, kept: keep, ..Told::default() };
     let told = user.call(MetaOp::Told(told)).await.unwrap();
     assert_eq!(told, MetaAnswer::Done(Nothing {}));
 }
@@ -143,7 +144,47 @@ async fn a_time_is_set_when_others_have_told_what_they_hold_back() {
     assert!(futures::poll!(set.as_mut()).is_pending());
     tell(&a, asked(&a).await[0]).await;
     assert_eq!(set.await.unwrap().mtime.seconds, 7);
-    // Now it tells each write.
+}
+
+/// With one `touch` each of its writes was a message, until it had closed the file.
+#[tokio::test]
+async fn who_writes_to_a_file_that_others_give_a_time_tells_once_and_goes_on_to_hold_back() {
+    let world = World::new().await;
+    let (a, b) = (client(&world).await, client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    let change = || AttrChange { mtime: Some(SetTime::Now.into()), ..AttrChange::default() };
+    for _ in 0..2 {
+        let set = b.setattr(ino, change());
+        futures::pin_mut!(set);
+        assert!(futures::poll!(set.as_mut()).is_pending(), "it may hold something back since");
+        let asks = asked(&a).await;
+        assert!(asks.len() == 1 && asks[0].keep, "{asks:?}");
+        tell(&a, asks[0]).await;
+        set.await.unwrap();
+    }
+    assert!(flags(&b, ino, READ).await.1, "it does not tell each write");
+}
+
+/// One of a release that knows no question which leaves all as it is.
+#[tokio::test]
+async fn an_older_client_that_writes_to_a_file_which_is_given_a_time_tells_each_write() {
+    let world = World::new().await;
+    let old = MetaOp::OpenSession(OpenSession { client: "old".into(), ..OpenSession::default() });
+    let old = MetaRequest { volume: 1, leases: 1, op: Some(old), ..MetaRequest::default() };
+    let old = world.server.call(old).await.unwrap().answer;
+    let Some(MetaAnswer::Session(Session { session, .. })) = old else { panic!() };
+    let (a, b) = (world.root().at(session).leasing(), client(&world).await);
+    let ino = a.file(1, "f").await.unwrap();
+    a.open(ino, BOTH).await.unwrap();
+    let change = || AttrChange { mtime: Some(SetTime::Now.into()), ..AttrChange::default() };
+    let set = b.setattr(ino, change());
+    futures::pin_mut!(set);
+    assert!(futures::poll!(set.as_mut()).is_pending());
+    let asks = asked(&a).await;
+    assert!(asks.len() == 1 && !asks[0].keep, "{asks:?}");
+    tell(&a, asks[0]).await;
+    set.await.unwrap();
     b.setattr(ino, change()).await.expect("nothing is held back");
 }
 

@@ -146,9 +146,11 @@ impl Session {
         self
     }
 
-    /// The client has said which it is.
+    /// The client has said which it is; 0: it has not, and is who it was.
     pub fn is_of(&self, mount: u64) {
-        self.mount.store(mount, Ordering::Relaxed);
+        if mount != 0 {
+            self.mount.store(mount, Ordering::Relaxed);
+        }
     }
 
     /// Which client that is; 0: nobody knows.

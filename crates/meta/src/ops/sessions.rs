@@ -21,7 +21,7 @@ const CLIENT_BYTES_MAX: usize = 256;
 
 /// A client begins, or goes on with an earlier session: then its locks are still held, and of the
 /// files that it names each is open once. Not with that of another client: where metadata was put back as it was before, one
-/// number has been given to two.
+/// number has been given to two. Nor by a request of before the last with which it went on.
 pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     let (core, volume) = (&ctx.core, &ctx.volume);
     let lease_ms = core.options.lease_ms;
@@ -29,6 +29,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     if op.resume != 0
         && let Some(session) = volume.sessions.get(op.resume).filter(|s| s.check().is_ok())
         && session.may_be_of(op.mount)
+        && session.may_go_on_in(op.incarnation)
     {
         session.renew(core.deadline_ms());
         session.note_use();
@@ -81,12 +82,12 @@ async fn begin(ctx: &Ctx, op: &OpenSession) -> Result<Arc<Client>> {
     let session = Client::new(id, client, Ledger::default(), core.deadline_ms(), false);
     let session = Arc::new(session.keeping_leases(leases).begun_in(op.incarnation));
     session.is_of(op.mount);
-    // A copy of the request may have come meanwhile.
+    // A copy of the request may have come meanwhile, or a later one.
     let entered = volume.sessions.enter(session);
-    if entered.id != id {
+    if !entered.as_ref().is_ok_and(|entered| entered.id == id) {
         volume.write(vec![(keys::session(volume.id, id), None)]).await?;
     }
-    Ok(entered)
+    entered
 }
 
 /// Those of the files that a client goes on with and may write to which others have open: who opened one while it

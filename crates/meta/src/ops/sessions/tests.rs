@@ -15,6 +15,7 @@ use strake_wire::message::meta::{
     RenewSession, Session, Unlink,
 };
 use strake_wire::service::MetaService;
+use tokio::sync::{Notify, RwLock};
 
 #[tokio::test]
 async fn a_session_ends_by_itself_or_by_the_clock() {
@@ -106,6 +107,79 @@ async fn nobody_goes_on_with_the_session_of_another_client() {
             "of a release that does not say: {mount}"
         );
     }
+    let third = begin(&world, session, (7, 6), &[]).await;
+    assert!(!third.resumed, "who has said which it is stays that");
+}
+
+#[tokio::test]
+async fn a_late_request_to_go_on_with_a_session_takes_nothing_back() {
+    let world = World::new().await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let session = begin(&world, 0, (8, 3), &[]).await.session;
+    for _ in 0..2 {
+        let again = begin(&world, session, (8, 5), &[ino]).await;
+        assert!(again.resumed && again.session == session, "also when it is sent once more");
+    }
+    let late = try_begin(&world, session, (8, 4), &[]).await;
+    assert_eq!(kind(late), ErrorKind::Conflict, "nobody waits for it");
+    ask(&world, session, 5, MetaOp::Settle(Inode { ino })).await.expect("it has the file open");
+    assert_eq!(world.keys(b'S').await, 2);
+}
+
+/// A store in which the next sync waits while something holds the gate, and says so.
+struct Gated {
+    kv: MemoryKv,
+    next_waits: AtomicBool,
+    waits: Notify,
+    gate: RwLock<()>,
+}
+
+#[async_trait]
+impl Kv for Gated {
+    fn name(&self) -> &'static str {
+        "gated"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        self.kv.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        if self.next_waits.swap(false, Ordering::SeqCst) {
+            self.waits.notify_one();
+            drop(self.gate.read().await);
+        }
+        self.kv.sync().await
+    }
+}
+
+/// It was entered beside the one that its client had begun after it, and its client would have waited for itself.
+#[tokio::test]
+async fn a_session_is_not_begun_after_a_later_one_of_its_client_was() {
+    let kv = Arc::new(Gated {
+        kv: MemoryKv::new(),
+        next_waits: AtomicBool::new(false),
+        waits: Notify::new(),
+        gate: RwLock::new(()),
+    });
+    let world = World::on(kv.clone()).await;
+    let ino = world.root().file(1, "f").await.unwrap();
+    let gate = kv.gate.write().await;
+    let next = async {
+        kv.next_waits.store(true, Ordering::SeqCst);
+        kv.waits.notified().await;
+        let next = begin(&world, 0, (7, 4), &[ino]).await.session;
+        drop(gate);
+        next
+    };
+    let (next, late) = tokio::join!(next, try_begin(&world, 0, (7, 3), &[ino]));
+    assert_eq!(kind(late), ErrorKind::Conflict);
+    ask(&world, next, 4, MetaOp::Settle(Inode { ino })).await.unwrap();
+    assert_eq!(world.keys(b'S').await, 2, "nothing of the other is left");
 }
 
 /// Every mount was evicted the moment the managers were back, however often it had asked meanwhile.

@@ -363,6 +363,38 @@ async fn a_cut_that_crosses_an_open_and_a_write_leaves_no_zeros() {
     assert_eq!(read(&volume, &writer, 0, 20_000).await, pattern(2, 20_000)[..10]);
 }
 
+/// The second one took back what others had set since, and failed where they had removed the file.
+#[tokio::test]
+async fn a_file_is_cut_again_only_for_who_may_have_written_to_it() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let ino = file.ino();
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.release(&file).await.unwrap();
+    for (flags, times) in [(OpenFlags::READ, 1), (OpenFlags::READ_WRITE, 2)] {
+        let gate = fake.set_attr_gate.write().await;
+        let cutting = Arc::clone(&volume);
+        let change = SetAttr { mode: Some(0o600), ..length(10) };
+        let cut = tokio::spawn(async move {
+            cutting.setattr(&Credentials::root(), ino, change, None).await.unwrap()
+        });
+        let mut log = shared::until_logged(&fake, "setattr").await;
+        let opened = open(&volume, ino, flags).await;
+        drop(gate);
+        assert_eq!(cut.await.unwrap().length, 10);
+        log.extend(fake.take_log());
+        let cuts = starting(&log, "setattr");
+        assert_eq!(cuts.len(), times, "{log:?}");
+        let with_mode = cuts.iter().filter(|line| line.contains("mode")).count();
+        assert_eq!(with_mode, 1, "{log:?}");
+        volume.release(&opened).await.unwrap();
+    }
+    let attr = volume.getattr(ino).await.unwrap();
+    fake.fail("setattr", ErrorKind::Stale);
+    let cut = volume.cut_again(&Credentials::root(), attr.clone(), 10, None).await;
+    assert_eq!(cut.unwrap(), attr, "it was cut, and removed then");
+}
+
 /// It had told its length and was closed before the cut was answered, so that nobody was left who could be cut in order.
 #[tokio::test]
 async fn an_open_that_cuts_what_another_one_has_written_and_closed_leaves_no_zeros() {

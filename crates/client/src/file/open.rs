@@ -199,11 +199,12 @@ impl Volume {
         Ok(file)
     }
 
-    /// True if this mount has had a file open, perhaps, while an open was under way that has cut it to this version. What it
+    /// True if this mount may have written to a file while a request was under way that has cut it to this version. What it
     /// has told of the file meanwhile may have come after the cut.
     pub(crate) fn has_crossed(&self, ino: u64, cut_version: u64) -> bool {
         let (known, state) = self.inodes().get(Ino(ino));
-        state.is_some() || known.is_some_and(|(known, _)| known.version > cut_version)
+        let writes = state.is_some_and(|state| state.core().may_write());
+        writes || known.is_some_and(|(known, _)| known.version > cut_version)
     }
 
     /// Cuts a file that was opened with truncation. The server may have done so already (`is_cut`): what other handles of this

@@ -118,16 +118,37 @@ impl Volume {
         let request = meta::SetAttr { ino: ino.0, change: (&change).into(), writable_handle };
         match self.inodes().file(ino) {
             None => {
-                let attr = self.setattr_closed(cred, request.clone()).await?;
+                let attr = self.setattr_closed(cred, request).await?;
                 // As where an open cuts: what this mount has told of the file meanwhile may have come after that.
-                let has_crossed = change.length.is_some() && self.has_crossed(ino.0, attr.version);
-                match self.inodes().file(ino) {
-                    _ if !has_crossed => Ok(attr),
-                    None => self.setattr_closed(cred, request).await,
-                    Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
+                match change.length.filter(|_| self.has_crossed(ino.0, attr.version)) {
+                    Some(length) => self.cut_again(cred, attr, length, handle).await,
+                    None => Ok(attr),
                 }
             }
             Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
+        }
+    }
+
+    /// Cuts a file once more that was cut to this. What else was changed then others may have changed since.
+    pub(crate) async fn cut_again(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        cut: Attr,
+        length: u64,
+        handle: Option<&Arc<OpenFile>>,
+    ) -> Result<Attr> {
+        let change = SetAttr { length: Some(length), ..SetAttr::default() };
+        // That it may be cut was said.
+        let writable_handle = true;
+        let request = meta::SetAttr { ino: cut.ino.0, change: (&change).into(), writable_handle };
+        let again = match self.inodes().file(cut.ino) {
+            None => self.setattr_closed(cred, request).await,
+            Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
+        };
+        match is_stale(&again) {
+            // It was removed meanwhile.
+            true => Ok(cut),
+            false => again,
         }
     }
 

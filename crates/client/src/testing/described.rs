@@ -24,7 +24,10 @@ pub(super) fn describe(op: &MetaOp) -> String {
         MetaOp::Claim(claim) => {
             format!("claim {}-{}, {}", claim.start, claim.end, claim.wanted_end)
         }
-        MetaOp::SetAttr(s) => format!("setattr length={:?}", s.change.length),
+        MetaOp::SetAttr(s) => {
+            let mode = if s.change.mode.is_some() { " mode" } else { "" };
+            format!("setattr length={:?}{mode}", s.change.length)
+        }
         MetaOp::Publish(p) => format!("publish length={} sync={}", p.length_min, p.sync),
         MetaOp::WriteInline(w) => {
             format!("inline {}+{} close={} sync={}", w.offset, w.data.len(), w.close, w.sync)

@@ -830,9 +830,7 @@ async fn a_session_that_is_being_opened_is_opened_though_its_caller_goes_away() 
     let asked = tokio::spawn(async move { asking.fetch_attr(Ino::ROOT, false).await });
     shared::until_logged(&fake, "session").await;
     asked.abort();
-    while stamp().session == before.session {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    shared::until(|| stamp().session != before.session).await;
     assert_eq!(stamp().incarnation, before.incarnation + 1);
 }
 

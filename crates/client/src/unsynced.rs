@@ -337,7 +337,7 @@ mod tests {
         unsynced.forget_others(noted);
         let noted = unsynced.others();
         assert_ne!(noted, 0);
-        assert_eq!(unsynced.reach(), 70, "that sync may have failed to see it");
+        assert_eq!(unsynced.reach(), 70, "no sync of both has been done");
         unsynced.forget_others(noted);
         assert_eq!((unsynced.others(), unsynced.reach()), (0, 0));
         assert_eq!(Unsynced::new(None, None).others(), 0);

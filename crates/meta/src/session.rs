@@ -101,7 +101,7 @@ struct Open {
     keeps_pages: bool,
     /// Number of the last question whether it does; 0: none.
     asked: u64,
-    /// Number of the last question what it holds back by its claims, which it keeps; 0: none.
+    /// Number of the last question what it holds back, which leaves it its claims; 0: none.
     looked: u64,
     /// Up to which of these questions it has told that.
     shown: u64,

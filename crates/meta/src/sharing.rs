@@ -7,8 +7,8 @@
 //! System", 1988; there the file is not cached any more, here what others believe is recalled with each write.)
 //!
 //! As long as several only write, each may hold back what it writes to a range that it has [claimed](crate::claims). Who
-//! reads, cuts the file or writes to such a range has all claims called back, in the same way. Who only asks how long it is
-//! has what is held back told once: the claims stay. Nobody waits for what is held back elsewhere than where he reads or writes
+//! reads, cuts the file or writes to such a range has all claims called back, in the same way. Who only asks how long it is,
+//! or gives it a time, has what is held back told once: the claims stay. Nobody waits for what is held back elsewhere than where he reads or writes
 //! ([`settle_around`]): its storage servers may be lost.
 
 use crate::ctx::Ctx;
@@ -189,11 +189,7 @@ pub(crate) async fn show(ctx: &Ctx, ino: Ino) -> Result<()> {
 }
 
 /// Has those who are `holding` something back of a file tell it once, and waits for that. Who has not come back has told nothing.
-async fn until_shown(
-    ctx: &Ctx,
-    ino: Ino,
-    holding: impl Fn() -> Vec<Arc<Session>>,
-) -> Result<()> {
+async fn until_shown(ctx: &Ctx, ino: Ino, holding: impl Fn() -> Vec<Arc<Session>>) -> Result<()> {
     let sessions = &ctx.volume.sessions;
     let question = sessions.next_question();
     let hiding = || {

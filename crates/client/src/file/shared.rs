@@ -160,7 +160,7 @@ impl Volume {
         }
     }
 
-    /// Somebody else looks at a file: what was written to it is told by a task of its own, and the claims stay. A question that
+    /// Somebody else looks at a file, or gives it a time: what was written to it is told by a task of its own, and the claims stay. A question that
     /// comes meanwhile is of what is written meanwhile, too.
     fn show(self: &Arc<Self>, ino: Ino, number: u64) {
         if self.asked.showing.lock().insert(ino, number).is_some() {

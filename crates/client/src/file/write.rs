@@ -172,7 +172,8 @@ impl Volume {
             return Ok(Some((if let At::Offset(offset) = at { offset } else { length }, true)));
         }
         // Other mounts wait for the end as long: what goes there is taken without room, where there is none. It is sent before
-        // its caller, who keeps the bytes until then, is answered.
+        // its caller, who keeps the bytes until then, is answered. Not so of a file that nobody shares: its bytes stay here, and
+        // without room there would be no bound to them.
         let hurries = locked && file.state.core().shared;
         let mut room = Some(match hurries {
             true => self.memory().try_dirty(data.len()),

@@ -201,13 +201,9 @@ async fn who_has_the_end_locked_does_not_wait_for_memory() {
         // All that there is, and somebody in line.
         let others = (0..3).map(|nth| write(&large, nth * (8 << 20), 8 << 20));
         let others: Vec<_> = others.collect();
-        while volume.memory().dirty_bytes() < 16 << 20 {
-            tokio::task::yield_now().await;
-        }
+        until(|| volume.memory().dirty_bytes() >= 16 << 20).await;
         drop(lock_gate);
-        while file.attr().length < 10 + len as u64 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(|| file.attr().length >= 10 + len as u64).await;
         drop(gate);
         assert_eq!(appended.await.unwrap().unwrap().offset, 10);
         for other in others {
@@ -259,13 +255,25 @@ pub(super) async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
     (fake, volume, file)
 }
 
+/// Waits until something is so, which it will be soon.
+pub(super) async fn until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("that never came to be");
+}
+
 /// What was asked for until something is.
 pub(super) async fn until_logged(fake: &Fake, prefix: &str) -> Vec<String> {
     let mut log = Vec::new();
-    while starting(&log, prefix).is_empty() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    until(|| {
         log.extend(fake.take_log());
-    }
+        !starting(&log, prefix).is_empty()
+    })
+    .await;
     log
 }
 

@@ -8,8 +8,8 @@
 //!
 //! As long as several only write, each may hold back what it writes to a range that it has [claimed](crate::claims). Who
 //! reads, cuts the file or writes to such a range has all claims called back, in the same way. Who only asks how long it is,
-//! or gives it a time, has what is held back told once: the claims stay. Nobody waits for what is held back elsewhere than where he reads or writes
-//! ([`settle_around`]): its storage servers may be lost.
+//! or gives it a time, has what is held back told once: the claims stay. Nobody waits for what is held back elsewhere than
+//! where he reads or writes ([`settle_around`]): its storage servers may be lost.
 
 use crate::ctx::Ctx;
 use crate::records::Inode;

@@ -462,8 +462,8 @@ pub(crate) fn named(map: &ClusterMap, target: u32) -> String {
     let found = map.targets.iter().find(|one| one.id == target);
     let server = found.and_then(|one| map.servers.iter().find(|server| server.id == one.server));
     match server {
-        Some(server) => format!("target {target} on {}", server.name),
-        None => format!("target {target}"),
+        Some(server) if !server.name.is_empty() => format!("target {target} on {}", server.name),
+        _ => format!("target {target}"),
     }
 }
 

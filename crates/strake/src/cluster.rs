@@ -146,7 +146,7 @@ fn advice(addresses: &[String]) -> &'static str {
 /// Why no manager could be used; `next` is for those that did not answer at all.
 pub fn no_manager(addresses: &[String], error: &Error, next: &str) -> Failure {
     match error.kind {
-        ErrorKind::WrongPeer => Failure::telling(error),
+        ErrorKind::WrongPeer | ErrorKind::NoManager => Failure::telling(error),
         _ => {
             let shown = addresses.join(", ");
             let is_silence = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut);

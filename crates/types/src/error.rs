@@ -117,6 +117,8 @@ kinds! {
     NotCurrent = 49, "this copy is not current";
     /// Another client holds back what it has written to the file: it is being asked for that.
     HeldBack = 50, "another client is still to tell what it has written";
+    /// A server of the cluster, but one without a manager: ask one that has one.
+    NoManager = 51, "no manager there";
 }
 
 /// What the caller inside Strake should do about an error.

@@ -64,7 +64,7 @@ fn elsewhere(map: &ClusterMap, server: ServerId) -> Error {
     let managers = map.servers.iter().filter(|one| one.manager).map(|one| one.address.as_str());
     let managers = managers.collect::<Vec<_>>().join(",");
     let detail = format!("server{here} has no manager; name that of its cluster: {managers}");
-    Error::with(ErrorKind::WrongPeer, detail)
+    Error::with(ErrorKind::NoManager, detail)
 }
 
 /// The listeners of a server. They stop when this is dropped.

@@ -143,7 +143,7 @@ pub async fn start(
     let started = Candidate::start(store.clone(), who, lease, ManagerOptions::default()).await;
     let manager = started.map_err(|error| match error.kind {
         // As a store that was moved elsewhere does.
-        ErrorKind::WrongPeer => Failure::telling(&error),
+        ErrorKind::WrongPeer | ErrorKind::NoManager => Failure::telling(&error),
         _ => error.into(),
     })?;
     let cluster = manager.cluster();

@@ -536,7 +536,7 @@ async fn join(
 /// Whether the manager may have entered a server, by what came of that. By its targets it knows one again, and refuses none
 /// that it has entered itself; to one that has none it may say that its address is in use.
 fn may_be_known(joined: &Result<Joined, Error>, request: &Join) -> bool {
-    let refused = [ErrorKind::Busy, ErrorKind::Invalid, ErrorKind::WrongPeer];
+    let refused = [ErrorKind::Busy, ErrorKind::Invalid, ErrorKind::WrongPeer, ErrorKind::NoManager];
     let is_refused = joined.as_ref().is_err_and(|error| refused.contains(&error.kind));
     !is_refused || request.targets.is_empty()
 }

@@ -98,8 +98,8 @@ impl Search {
 
 /// True if another manager may know better.
 fn asks_others(error: &Error) -> bool {
-    use ErrorKind::{Corrupt, Malformed, TimedOut, Unavailable, WrongPeer};
-    matches!(error.kind, Unavailable | TimedOut | WrongPeer | Malformed | Corrupt)
+    use ErrorKind::{Corrupt, Malformed, NoManager, TimedOut, Unavailable, WrongPeer};
+    matches!(error.kind, Unavailable | TimedOut | WrongPeer | NoManager | Malformed | Corrupt)
 }
 
 /// True for what the same manager would say again.

@@ -267,8 +267,8 @@ impl Snapshot for PostgresSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::tests::postgres::{Database, run};
     use crate::kv::Part;
+    use crate::kv::tests::postgres::{Database, run};
 
     /// Each snapshot read the rows of all that had opened a part since.
     #[test]

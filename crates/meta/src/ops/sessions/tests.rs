@@ -176,7 +176,8 @@ async fn a_session_is_not_begun_after_a_later_one_of_its_client_was() {
         drop(gate);
         next
     };
-    let (next, late) = tokio::join!(next, try_begin(&world, 0, (7, 3), &[ino]));
+    let files = [ino];
+    let (next, late) = tokio::join!(next, try_begin(&world, 0, (7, 3), &files));
     assert_eq!(kind(late), ErrorKind::Conflict);
     ask(&world, next, 4, MetaOp::Settle(Inode { ino })).await.unwrap();
     assert_eq!(world.keys(b'S').await, 2, "nothing of the other is left");

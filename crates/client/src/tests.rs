@@ -618,7 +618,7 @@ async fn a_failed_write_is_reported_once_per_handle() {
     volume.fsync(&one, false).await.unwrap();
     let error = volume.write(&two, 0, pattern(2, 10)).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::NoSpace);
-    assert!(error.detail.starts_with("target 0 on "), "{error}");
+    assert!(error.detail.starts_with("target 3 is full"), "{error}");
     volume.write(&two, 0, pattern(2, 10)).await.unwrap();
     assert_eq!(volume.flush(&two).await.unwrap_err().kind, ErrorKind::NoSpace);
     let later = volume.open(&Credentials::root(), one.ino(), OpenFlags::READ_WRITE).await.unwrap();
@@ -741,7 +741,7 @@ async fn a_wait_ends_with_a_clear_error() {
     write(&volume, &file, 0, pattern(1, 20_000)).await;
     let error = volume.flush(&file).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::TimedOut);
-    assert!(error.detail.contains("(group 0)"), "{error}");
+    assert!(error.detail.contains("target 3 (group 3)"), "{error}");
 }
 
 /// A kernel asks once more for what it could not read ahead.

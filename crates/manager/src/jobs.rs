@@ -25,6 +25,8 @@ const TRIES_MAX: u32 = 10;
 /// Why an item waits that fits nowhere.
 const NO_ROOM: &str =
     "no target has room for it; add a disk (strake target add SERVER DIR) or a server";
+/// Why an item waits whose target has just come back.
+const NOT_COUNTED: &str = "its target has not counted yet what it holds";
 
 impl Job {
     pub fn is(&self, state: JobState) -> bool {
@@ -498,7 +500,12 @@ fn start(state: &mut State, facts: &Facts, job: &mut Job, at: usize, loads: &mut
         // What was written since the job was planned has taken room, too.
         let loads = loads.get_or_insert_with(|| Loads::of(state, facts));
         if !loads.fits(facts, to, facts.bytes_of(item.group, group)) {
-            return job.items[at].set(JobState::Cancelled, NO_ROOM);
+            // All that it has seems to be on its way there still.
+            let (how, why) = match facts.uncounted.contains(&to) {
+                true => (JobState::Waiting, NOT_COUNTED),
+                false => (JobState::Cancelled, NO_ROOM),
+            };
+            return job.items[at].set(how, why);
         }
     }
     let going = job.going();

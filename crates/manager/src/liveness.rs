@@ -2,6 +2,7 @@
 
 mod heard;
 mod leads;
+mod room;
 mod seen;
 
 use crate::beats::Bequest;
@@ -72,6 +73,8 @@ pub(crate) struct Liveness {
     denied: Duration,
     /// Servers up when somebody looked last: a difference is a new epoch of the map.
     shown_up: HashSet<u32>,
+    /// The targets that were nearly full at the last look.
+    nearly_full: HashSet<u32>,
     /// Who waits to join, by number and address.
     knocks: HashMap<(u32, String), Knock>,
     /// By group and member.
@@ -107,6 +110,7 @@ impl Liveness {
             start: now,
             watched: None,
             shown_up: servers.keys().copied().collect(),
+            nearly_full: HashSet::new(),
             servers,
             targets: HashMap::new(),
             denied: Duration::ZERO,
@@ -578,12 +582,12 @@ impl Liveness {
         self.servers.get(&server).is_some_and(|heard| heard.spoke && heard.serves)
     }
 
-    /// True if the set of servers that are up is another than at the last call.
+    /// True if the set of servers that are up is another than at the last call, or that of targets that are nearly full.
     pub fn changed(&mut self, now: Duration) -> bool {
         let up: HashSet<u32> =
             self.servers.keys().copied().filter(|&id| self.is_up(id, now)).collect();
         let changed = up != self.shown_up;
         self.shown_up = up;
-        changed
+        self.room_has_changed() || changed
     }
 }

@@ -60,7 +60,8 @@ impl Record for Target {
         let is_near = |now: u64, before: u64| now.abs_diff(before) <= part;
         let is_as_full = is_near(spec.free_bytes, old.free_bytes)
             && is_near(spec.total_bytes, old.total_bytes)
-            && spec.silent_ms.is_some() == old.silent_ms.is_some();
+            && spec.silent_ms.is_some() == old.silent_ms.is_some()
+            && spec.is_nearly_full(old.is_nearly_full(false)) == old.is_nearly_full(false);
         if !is_as_full {
             return true;
         }

@@ -10,8 +10,6 @@ use strake_types::layout::Groups;
 use strake_types::{GroupId, Layout};
 use strake_wire::message::manager::{ClusterMap, Target};
 
-/// A target with less than so many percent free is nearly full.
-const LOW_PERCENT: u64 = 5;
 /// Most groups that the layout of a file lists.
 const LISTED_MAX: usize = 128;
 
@@ -21,10 +19,7 @@ pub(crate) struct Full(HashSet<GroupId>);
 
 impl Full {
     fn of(map: &ClusterMap) -> Self {
-        let is_low = |target: &&Target| {
-            let spec = &target.spec;
-            spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT)
-        };
+        let is_low = |target: &&Target| target.spec.is_nearly_full(false);
         let low: HashSet<u32> = map.targets.iter().filter(is_low).map(|t| t.id).collect();
         if low.is_empty() {
             return Self::default();
@@ -48,7 +43,7 @@ impl Full {
         let slots = Layout { width, ..layout.clone() }.slots();
         let most = (layout.width as usize).min(LISTED_MAX);
         let list: Vec<GroupId> = slots.into_iter().filter(has_room).take(most).collect();
-        if list.is_empty() || list.len() * 2 < most {
+        if list.is_empty() || list.len() * 2 < layout.width as usize {
             return layout;
         }
         Layout { width: list.len() as u32, groups: Groups::List(list), ..layout }

@@ -58,11 +58,12 @@ impl PlanFlags {
     pub async fn begin(&self, request: Plan, cluster: &ClusterFlags) -> Outcome<u8> {
         let map = cluster.connect().await?;
         let removes = request.remove;
-        let leaving = if removes { request.targets.clone() } else { Vec::new() };
+        let before = cluster::fresh_map(&map).await?;
         let healthy = match JobKind::of(request.kind) {
-            Some(JobKind::Replace) => healthy(&cluster::fresh_map(&map).await?, &request.targets),
+            Some(JobKind::Replace) => healthy(&before, &request.targets),
             _ => Vec::new(),
         };
+        let leaving = if removes { request.targets.clone() } else { Vec::new() };
         let job = jobs::plan(&map, self.apply(request)).await?;
         for name in healthy.iter().filter(|_| !self.json) {
             output::line(&of_healthy(name, job.id));
@@ -70,7 +71,7 @@ impl PlanFlags {
         if self.wait && !self.dry_run {
             let code = watch(&map, job.id, self.json).await?;
             let left = leaving.iter().filter(|_| code == 0 && !self.json);
-            left.for_each(|&target| output::line(&of_left(target)));
+            left.for_each(|&target| output::line(&of_left(&before, target)));
             return Ok(code);
         }
         let view = JobView::new(&job, &Files::default());
@@ -109,12 +110,20 @@ fn of_healthy(name: &str, job: u64) -> String {
     }
 }
 
-/// What is left to do where a target has left the cluster.
-fn of_left(target: u32) -> String {
-    format!(
-        "  next: restart the server of target {target} when it suits, by the flags it has or without that directory; then what is in \
-         the directory can be deleted"
-    )
+/// What is left to do where a target has left the cluster, by the map before.
+fn of_left(map: &ClusterMap, id: u32) -> String {
+    let place = |target: &Target| (target.server, target.spec.path.clone());
+    let left = map.targets.iter().find(|target| target.id == id).map(place);
+    let is_taken = |target: &Target| target.id != id && Some(place(target)) == left;
+    let restart = format!("  next: restart the server of target {id} when it suits");
+    match left {
+        // Its disk was changed for the one of another target.
+        Some(_) if map.targets.iter().any(is_taken) => format!("{restart}, by the flags it has"),
+        Some((_, path)) if !path.is_empty() => format!(
+            "{restart}, by the flags it has or without that directory; then {path} can be deleted"
+        ),
+        _ => format!("{restart}, by the flags it has or without its directory"),
+    }
 }
 
 fn show(job: &Job, view: &JobView, dry_run: bool, removes: bool) {
@@ -303,5 +312,18 @@ mod tests {
         assert!([2, 3, 4].iter().all(|&id| healthy(&map, &[id]).is_empty()));
         assert!(of_healthy(&name, 7).ends_with("strake job cancel 7") && name == "target 1");
         assert!(!of_healthy(&name, 0).contains("cancel"), "nothing has begun");
+    }
+    /// With its disk changed for another one at the same place, the directory of the new target was said to be one to delete.
+    #[test]
+    fn only_the_directory_of_what_has_left_can_be_deleted() {
+        let spec = |path: &str| TargetSpec { path: path.into(), ..TargetSpec::default() };
+        let target =
+            |id, server, path| Target { id, server, spec: spec(path), ..Target::default() };
+        let targets =
+            vec![target(1, 1, "/a"), target(2, 1, "/b"), target(3, 1, "/b"), target(4, 2, "/a")];
+        let map = ClusterMap { targets, ..ClusterMap::default() };
+        assert!(of_left(&map, 1).contains("/a can be deleted"));
+        assert!(!of_left(&map, 2).contains("deleted"), "{}", of_left(&map, 2));
+        assert!(!of_left(&map, 9).contains("deleted"));
     }
 }

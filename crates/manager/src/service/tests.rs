@@ -486,6 +486,24 @@ impl Follower {
     }
 }
 
+/// A target that filled up while nothing else changed was told of to nobody who follows: metadata servers laid new files over it.
+#[tokio::test]
+async fn who_follows_the_map_hears_which_targets_are_nearly_full() {
+    let bench = Bench::new().await;
+    let mut join = server("a:1", &["x"]);
+    let joined = bench.join(join.clone()).await.unwrap();
+    let mut follower = Follower::default();
+    let mut told = Vec::new();
+    for free_bytes in [50, 40, 4, 6, 3, 7, 6, 4] {
+        join.targets[0].free_bytes = free_bytes;
+        bench.clock.pass(500);
+        bench.beat_of(&join, &joined).await;
+        follower.follow(&bench).await;
+        told.push(follower.map.targets[0].spec.free_bytes);
+    }
+    assert_eq!(told, [50, 50, 4, 4, 4, 7, 7, 4]);
+}
+
 /// The whole of it went to each follower with each epoch.
 #[tokio::test]
 async fn who_follows_the_map_is_sent_what_differs_and_has_the_same_as_all_others() {

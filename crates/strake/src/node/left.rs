@@ -76,15 +76,19 @@ impl Looked {
         let Self { targets, missing } = self;
         let has_left = |t: &Target| t.cluster == map.cluster && map.has_left(t.id.0, &t.uuid);
         let (left, mut targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(has_left);
-        left.iter().for_each(|target| warn(target.id.0, &target.path));
+        left.iter().for_each(|target| warn(&target.record()));
         let mut others = Vec::new();
         for (record, failure) in &missing {
             if !map.has_left(record.target, &record.uuid) {
                 return Err(failure.clone());
             }
-            match holds_another(record) {
-                true => others.push(look_anew(record, node, options)?),
-                false => warn(record.target, &record.path),
+            match holds(&record.path) {
+                Holds::Target(uuid) if uuid != record.uuid => {
+                    others.push(look_anew(record, node, options)?);
+                }
+                // A new one is to begin there, and cannot.
+                Holds::Other if options.new_disks => return Err(failure.clone()),
+                _ => warn(record),
             }
         }
         targets.extend(open_targets(others, options.disk_rate).await?);
@@ -111,10 +115,23 @@ fn forget(node: &mut Node, named: &[PathBuf], here: &[Target], map: &ClusterMap)
     node.targets.retain(|record| record.added || !has_left(record) || keeps_place(record));
 }
 
-/// True if another target lies where one that has left was: its disk was mounted there.
-fn holds_another(record: &TargetRecord) -> bool {
-    let found = RealDisk::new(&record.path).ok().and_then(|disk| Identity::read(&disk).ok()?);
-    found.is_some_and(|found| found.uuid != record.uuid)
+/// What is in a directory in which a target was.
+enum Holds {
+    /// A target with this uuid.
+    Target(String),
+    /// Something else, or nobody knows what.
+    Other,
+    Nothing,
+}
+
+fn holds(path: &Path) -> Holds {
+    let found = RealDisk::new(path).ok().and_then(|disk| Identity::read(&disk).ok()?);
+    let is_empty = || std::fs::read_dir(path).is_ok_and(|mut names| names.next().is_none());
+    match found {
+        Some(found) => Holds::Target(found.uuid),
+        None if !path.exists() || is_empty() => Holds::Nothing,
+        None => Holds::Other,
+    }
 }
 
 /// Looks at the directory of one that has left, as if that had never been there.
@@ -123,14 +140,17 @@ fn look_anew(record: &TargetRecord, node: &Node, options: &NodeOptions) -> Outco
     Target::look(&record.path, &Node { targets: others, ..node.clone() }, options.new_disks)
 }
 
-fn warn(target: u32, path: &Path) {
-    let shown = path.display();
-    match path.exists() {
-        true => tracing::warn!(
+fn warn(record: &TargetRecord) {
+    let (target, shown) = (record.target, record.path.display());
+    match holds(&record.path) {
+        Holds::Target(uuid) if uuid == record.uuid => tracing::warn!(
             "{shown} holds target {target}, which has left the cluster, and is not opened; its directory can be deleted"
         ),
-        false => tracing::info!(
+        Holds::Nothing => tracing::info!(
             "target {target} was in {shown} and has left the cluster; a new one begins there with --new-disks only"
+        ),
+        _ => tracing::warn!(
+            "target {target} was in {shown} and has left the cluster; what is there now is not known, and is left alone"
         ),
     }
 }
@@ -160,7 +180,7 @@ mod tests {
         TargetRecord { path: path.into(), uuid: uuid(number), target: number, added: false }
     }
 
-    fn holds(path: &Path, cluster: &str, number: u32) {
+    fn put(path: &Path, cluster: &str, number: u32) {
         std::fs::create_dir_all(path).unwrap();
         let identity = Identity { cluster: cluster.into(), uuid: uuid(number), target: number };
         identity.write(&RealDisk::new(path).unwrap()).unwrap();
@@ -197,15 +217,23 @@ mod tests {
         assert_eq!(node.targets, [record(&paths[1], 2)]);
     }
 
+    /// It was said of all that lay there that it can be deleted.
     #[test]
-    fn another_target_in_the_place_of_one_that_has_left_is_seen() {
+    fn what_is_in_the_place_of_one_that_has_left_is_looked_at() {
         let top = tempfile::tempdir().unwrap();
         let path = top.path().join("target");
-        let left = record(&path, 1);
-        assert!(!holds_another(&left));
-        holds(&path, OURS, 1);
-        assert!(!holds_another(&left));
-        holds(&path, OURS, 3);
-        assert!(holds_another(&left));
+        assert!(matches!(holds(&path), Holds::Nothing));
+        std::fs::create_dir(&path).unwrap();
+        assert!(matches!(holds(&path), Holds::Nothing));
+        std::fs::write(path.join("holiday.jpg"), "x").unwrap();
+        assert!(matches!(holds(&path), Holds::Other));
+        let held = || match holds(&path) {
+            Holds::Target(uuid) => uuid,
+            _ => panic!("a target"),
+        };
+        put(&path, OURS, 1);
+        assert_eq!(held(), uuid(1));
+        put(&path, OURS, 3);
+        assert_eq!(held(), uuid(3));
     }
 }

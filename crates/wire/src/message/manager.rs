@@ -187,6 +187,19 @@ pub struct TargetSpec {
     pub unwalked: bool,
 }
 
+/// A target with less than so many percent free is nearly full: new files leave it out where others are left,
+const LOW_PERCENT: u64 = 5;
+/// and one that was so is not any more with so many.
+const ROOM_PERCENT: u64 = 7;
+
+impl TargetSpec {
+    /// True if it is nearly full, if it was so before or not. One of which nothing is known is not.
+    pub fn is_nearly_full(&self, was: bool) -> bool {
+        let percent = if was { ROOM_PERCENT } else { LOW_PERCENT };
+        self.free_bytes.saturating_mul(100) < self.total_bytes.saturating_mul(percent)
+    }
+}
+
 /// A round over a target in which everything was verified.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ScrubWord {

@@ -27,8 +27,13 @@ impl Clock for SystemClock {
     }
 
     fn wall(&self) -> Duration {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+        wall_time()
     }
+}
+
+/// Time since 1970-01-01 UTC by the machine's clock, for who has no [`Clock`] at hand; may jump.
+pub fn wall_time() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The machine's clocks, of which the monotonic one goes on while the machine sleeps, as it does
@@ -41,7 +46,7 @@ impl Clock for WakingClock {
     }
 
     fn wall(&self) -> Duration {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+        wall_time()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The world below Strake: clock, randomness, disks, tasks and sockets, real and simulated.
+//! The world below Strake: clock, randomness, disks, tasks and processes, real and simulated.
 //!
 //! Everything that makes a run different from the next comes from here, so that a whole cluster can
 //! be run from one seed. Other crates do not call the operating system for these. What measures file

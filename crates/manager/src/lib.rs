@@ -1,7 +1,7 @@
 //! Membership: the role that knows who belongs to the cluster, and which volumes there are.
 //!
 //! A server says [`Join`](strake_wire::message::manager::Join) when it starts, with the targets it
-//! brings, and is told who it is; then it sends a heartbeat every half second. A server that has been silent for the lease
+//! brings, and is told who it is; then it sends a heartbeat five times a second. A server that has been silent for the lease
 //! is shown as down. Everybody fetches the cluster map; it has an epoch that grows with every change. Who follows it
 //! is sent what differs from the one that it has ([`shown`]).
 //!

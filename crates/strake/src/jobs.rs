@@ -9,7 +9,8 @@ use crate::soundness::{self, path_in};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use strake_base::clock::wall_time;
 use strake_storage::soundness::{Fate, Finding};
 use strake_types::{Ino, VolumeId};
 use strake_wire::map::MapView;
@@ -435,7 +436,7 @@ fn groups_done(job: &Job) -> usize {
 
 /// How long ago something was, in words.
 pub fn ago(ms: u64) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let now = wall_time().as_millis();
     let passed = u64::try_from(now).unwrap_or(u64::MAX).saturating_sub(ms) / 1000;
     format!("{} ago", output::duration(passed))
 }

@@ -1,7 +1,7 @@
 //! What `stat` shows of an inode.
 
 use crate::consistency::Consistency;
-use crate::{Ino, Layout};
+use crate::{Error, ErrorKind, Ino, Layout, Result};
 
 /// Seconds and nanoseconds since 1970-01-01 UTC. Negative seconds are before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -69,6 +69,12 @@ pub enum FileKind {
 }
 
 impl FileKind {
+    /// The kind that a message names; `Malformed` if there is none.
+    pub fn of_message(code: u32) -> Result<Self> {
+        let unknown = || Error::with(ErrorKind::Malformed, format!("file kind {code}"));
+        u8::try_from(code).ok().and_then(Self::from_code).ok_or_else(unknown)
+    }
+
     /// The kind with this number, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Some(match code {

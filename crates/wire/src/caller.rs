@@ -102,11 +102,6 @@ impl Callers {
         local.unwrap_or_else(|| self.remote(&server.address).storage.clone())
     }
 
-    /// True if calls to this server's storage (or, failing that, metadata) leave the process.
-    pub fn is_remote(&self, server: ServerId) -> bool {
-        !self.local.read().contains_key(&server)
-    }
-
     fn local(&self, server: &manager::Server) -> Option<Services> {
         self.local.read().get(&ServerId(server.id)).cloned()
     }

@@ -312,11 +312,6 @@ impl Draft {
         self
     }
 
-    /// Bytes of payload.
-    pub fn payload_bytes(&self) -> usize {
-        self.payload.len()
-    }
-
     /// Writes the header: the frame can be sent.
     pub fn seal(mut self, kind: FrameKind, service: ServiceClass, request: u64) -> Outgoing {
         // Both lengths were held against their limits, far below 4 GiB, when they came in.

@@ -231,13 +231,6 @@ impl MapView {
         Standing { epoch, member, alone, never_used: found.never_used }
     }
 
-    /// The targets of a group, in order.
-    pub fn group_members(&self, group: GroupId) -> Result<Vec<TargetId>> {
-        let resolved = self.resolved.read();
-        let group = group_of(&resolved.map, group)?;
-        Ok(group.members.iter().copied().map(TargetId).collect())
-    }
-
     /// The target that orders a group's writes, and the epoch of its membership.
     pub fn primary_of(&self, group: GroupId) -> Result<(TargetId, Epoch)> {
         self.route(group).map(|route| (route.primary, route.epoch))

@@ -4,7 +4,7 @@ use super::tree::{File, is_test_file};
 use super::{Finding, Tree, scan};
 
 /// Crates that may hold `unsafe`, each block with its reason.
-const UNSAFE_CRATES: &[&str] = &["crates/base/", "crates/fuse/", "crates/native/"];
+const UNSAFE_CRATES: &[&str] = &["crates/base/", "crates/fuse/"];
 /// Fewest words of an `expect` message that can be a proof.
 const PROOF_WORDS_MIN: usize = 4;
 /// Macros that mark unfinished code.
@@ -61,7 +61,7 @@ fn rust(path: &str, file: &File, findings: &mut Vec<Finding>) {
     }
     for at in scan::words(&file.code, "unsafe") {
         if !UNSAFE_CRATES.iter().any(|top| path.starts_with(top)) {
-            complain(at, "unsafe", "unsafe outside base, fuse and native".into());
+            complain(at, "unsafe", "unsafe outside base and fuse".into());
         } else if !has_reason(file, at) {
             complain(at, "unsafe", "no comment beside it gives the reason".into());
         }

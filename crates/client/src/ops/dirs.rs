@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_base::task::{self, Owned};
-use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Credentials, FileKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Entries asked for at once.
@@ -254,12 +254,10 @@ impl Volume {
     }
 
     fn dir_entry(&self, entry: meta::DirEntry, asked: Duration) -> Result<Entry> {
-        let kind = u8::try_from(entry.kind).ok().and_then(FileKind::from_code);
-        let unknown = || Error::with(ErrorKind::Malformed, format!("file kind {}", entry.kind));
         Ok(Entry {
             name: entry.name,
             ino: Ino(entry.ino),
-            kind: kind.ok_or_else(unknown)?,
+            kind: FileKind::of_message(entry.kind)?,
             cookie: entry.cookie,
             attr: entry.attr.map(|attr| self.learn(attr, asked)).transpose()?,
         })

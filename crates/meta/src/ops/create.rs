@@ -63,7 +63,7 @@ impl Mutation for Create {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let dir = tx.directory(Ino(self.at.parent)).await?;
         tx.ctx.check(&dir, EXECUTE)?;
-        let kind = kind_of(self.kind)?;
+        let kind = FileKind::of_message(self.kind)?;
         if self.at.name.is_empty() {
             return make_nameless(tx, self, &dir, kind).await;
         }
@@ -97,11 +97,6 @@ impl Mutation for Create {
     fn takes_room(&self) -> bool {
         true
     }
-}
-
-fn kind_of(code: u32) -> Result<FileKind> {
-    let unknown = || Error::with(ErrorKind::Malformed, format!("file kind {code}"));
-    u8::try_from(code).ok().and_then(FileKind::from_code).ok_or_else(unknown)
 }
 
 async fn use_existing(

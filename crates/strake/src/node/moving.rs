@@ -20,7 +20,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use strake_base::clock::{Clock, SystemClock};
+use strake_base::clock::wall_time;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
 use strake_engine::kv::{
@@ -298,7 +298,7 @@ fn this_move(id: &DumpId, import: &Import) -> Outcome<Moved> {
         MetaPlace::Embedded => String::new(),
         MetaPlace::Database(url) => database_shown(url).plain()?,
     };
-    let now_ms = SystemClock::default().wall().as_millis();
+    let now_ms = wall_time().as_millis();
     let at_ms = u64::try_from(now_ms).unwrap_or(u64::MAX);
     Ok(Moved { export: *id, at_ms, to, host: host_name() })
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use strake_base::clock::wall_time;
 use strake_storage::soundness::{self, Comparison, Fate, Finding};
 use strake_types::Result;
 use strake_wire::map::MapView;
@@ -176,7 +177,7 @@ fn word_of(round: &Round) -> Option<ScrubWord> {
 }
 
 fn now_unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    wall_time().as_secs()
 }
 
 /// How long until the next round; of one that a clock which was ahead has dated, as if it had just begun.

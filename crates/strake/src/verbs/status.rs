@@ -14,13 +14,10 @@ use named::Named;
 pub use named::stopped_files;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
+use strake_base::clock::wall_time;
 use strake_manager::{ADD_DISK, ADD_SERVER};
 use strake_types::layout::LayoutTemplate;
 use strake_wire::message::manager::{ClusterMap, Server, Target, Volume};
-
-/// Room below this share of a target is worth a warning.
-const LOW_PERCENT: u64 = 5;
 
 /// Groups of a target that are shown by their numbers; --json gives all.
 const GROUPS_SHOWN_MAX: usize = 3;
@@ -283,8 +280,7 @@ pub fn disk_problem(target: &Target, single: bool) -> Option<Problem> {
 /// Whether a target has little room.
 pub fn room_problem(target: &Target) -> Option<Problem> {
     let spec = &target.spec;
-    let low = target.up
-        && spec.free_bytes.saturating_mul(100) < spec.total_bytes.saturating_mul(LOW_PERCENT);
+    let low = target.up && spec.is_nearly_full(false);
     let how = match spec.free_bytes {
         0 => "full".to_owned(),
         free => format!("nearly full: {} left", size::show(free)),
@@ -416,7 +412,7 @@ fn groups_shown(groups: &[u32]) -> String {
 /// How long ago something was, in days or hours. Clocks may differ; what lies far ahead was dated by a wrong one.
 fn ago(unix_s: Option<u64>) -> String {
     let Some(then) = unix_s else { return "never".into() };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let now = wall_time().as_secs();
     if then.saturating_sub(now) >= 3600 {
         return "unknown".into();
     }
@@ -546,7 +542,7 @@ mod tests {
     /// A target that a server with a wrong clock had verified long ago was verified just now.
     #[test]
     fn what_a_clock_that_was_ahead_has_dated_is_not_just_now() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = wall_time().as_secs();
         assert_eq!(ago(Some(now + 365 * 86_400)), "unknown");
         assert_eq!(ago(Some(now + 60)), "just now");
         assert_eq!((ago(Some(now - 86_400 * 3)), ago(None)), ("3 d ago".into(), "never".into()));

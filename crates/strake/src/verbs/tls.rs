@@ -12,7 +12,8 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use strake_base::clock::wall_time;
 use strake_wire::tls::{Tls, TlsFiles, check_private};
 
 /// Names of the files of a CA.
@@ -202,7 +203,7 @@ fn subject_names(flags: &Issue) -> Outcome<Vec<String>> {
 fn params(names: Vec<String>, common_name: &str, days: u32) -> Outcome<CertificateParams> {
     let mut params = CertificateParams::new(names).context(|| "names of the certificate".into())?;
     params.distinguished_name.push(DnType::CommonName, common_name);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = wall_time();
     let epoch = date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(BEFORE);
     params.not_after = epoch + now + DAY * days;

@@ -438,11 +438,9 @@ impl TryFrom<Attributes> for t::Attr {
     type Error = t::Error;
 
     fn try_from(v: Attributes) -> t::Result<Self> {
-        let kind = u8::try_from(v.kind).ok().and_then(t::FileKind::from_code);
-        let unknown = || t::Error::with(t::ErrorKind::Malformed, format!("file kind {}", v.kind));
         Ok(t::Attr {
             ino: t::Ino(v.ino),
-            kind: kind.ok_or_else(unknown)?,
+            kind: t::FileKind::of_message(v.kind)?,
             mode: v.mode & 0o7777,
             uid: v.uid,
             gid: v.gid,

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+use strake_base::clock::wall_time;
 use strake_client::{OpenFile, OpenFlags, Volume};
 use strake_types::layout::LayoutTemplate;
 use strake_types::{
@@ -123,8 +124,7 @@ async fn probe_meta(view: &Arc<MapView>, name: &str) -> Result<i64> {
 }
 
 fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(wall_time().as_millis()).unwrap_or(i64::MAX)
 }
 
 async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {

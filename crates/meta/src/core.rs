@@ -343,11 +343,16 @@ impl Core {
         served.keys().copied().chain(coming).map(|id| id.0).collect()
     }
 
-    /// Opens the part of the store that a volume is. Refused where the store was moved elsewhere.
+    /// Opens the part of the store that a volume is. Refused where the store was moved elsewhere, or may be just now.
     pub async fn part(&self, id: VolumeId, settings: Settings) -> Result<Volume> {
         self.check_tenure()?;
         let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
-        dump::check_open(&*kv).await.map_err(store_error)?;
+        let open = match self.store.is_shared() {
+            true => dump::check_led(&*kv).await,
+            // Nobody else has it while this process does.
+            false => dump::check_open(&*kv).await,
+        };
+        open.map_err(store_error)?;
         let opening = Opening(self.openings.fetch_add(1, Ordering::Relaxed));
         let volume = Volume::new(id, settings, kv, opening);
         self.losses.get_or_try_init(|| losses::begin(&volume, &*self.store)).await?;

@@ -2,7 +2,8 @@
 //!
 //! Nobody else may use the store meanwhile. [`export`] leaves a mark in it, which a server takes away when it
 //! starts ([`forget`]): so it is known whether a file is still what the store holds ([`is_what_was_exported`]),
-//! and an export that was interrupted goes on only with what it has begun. [`import`] marks how far it is in the
+//! and an export that was interrupted goes on only with what it has begun. Until then no metadata server of a database
+//! serves ([`check_led`]), also one that was not stopped. [`import`] marks how far it is in the
 //! same transaction as what it writes, so it goes on wherever it was interrupted, and reads everything back in the
 //! end. Its mark stays until a server starts, too: what comes after an import may be interrupted as well.
 //! Before a server is told of the new store, the old one is closed ([`close`]): nobody is to lead by both. What was only
@@ -11,7 +12,7 @@
 
 use super::{Kv, Outcome, Pair, Transaction};
 use bytes::Bytes;
-pub use closing::{MOVED, check_mark, check_open, close, moved, reopen};
+pub use closing::{MOVED, check_led, check_mark, check_open, close, moved, reopen};
 pub use error::{DumpError, Result};
 use file::{BLOCK_BYTES, Blocks, Draft};
 pub use forms::FORMS;

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, KvError, Outcome, Part, Result as KvResult, Snapshot, Store, Writes};
+use strake_engine::kv::{
+    Kv, KvError, Outcome, Part, Result as KvResult, Snapshot, Store, Transaction, Writes,
+};
 use strake_types::{Credentials, ErrorKind, FileKind, Ino, Result, ServerId, Shares, VolumeId};
 use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
@@ -871,6 +873,32 @@ async fn what_is_removed_from_another_share_is_leased_to_nobody() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     two.check().await;
+}
+
+/// What a server that was not stopped acknowledged after an export was missing where that was imported.
+#[tokio::test]
+async fn no_share_of_a_database_that_was_exported_is_served_before_a_manager_leads_by_it() {
+    let two = Two::new().await;
+    let database = &two.database;
+    let look = || two.ask(0, 0, 0, MetaOp::Lookup(at(1, ".")));
+    look().await.unwrap();
+    for mark in ["!exported", "!importing", "!imported"] {
+        let volume = two.volume(0).await;
+        let mut tx = Transaction::begin(&database.kv).await.unwrap();
+        tx.put(mark.into(), vec![7; 16]);
+        assert_eq!(tx.commit(&database.kv).await.unwrap(), Outcome::Committed);
+        // Whoever exports a store opens all of it.
+        database.writers.lock().values_mut().for_each(|number| *number += 1);
+        assert!(volume.kv.snapshot().await.is_err());
+        let error = look().await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable);
+        assert!(error.detail.contains("no manager has led by it since"), "{error}");
+        // What a manager does first.
+        let mut tx = Transaction::begin(&database.kv).await.unwrap();
+        tx.delete(mark.into());
+        assert_eq!(tx.commit(&database.kv).await.unwrap(), Outcome::Committed);
+        look().await.unwrap();
+    }
 }
 
 /// A request that its client has given up is carried out late: that is somebody else's change by then.

@@ -1,6 +1,6 @@
 //! The end of a store that was moved elsewhere: from then on nobody leads or serves by it.
 
-use super::{DumpError, EXPORTED, IMPORTED, Result, TRIES_MAX, mark, step};
+use super::{DumpError, EXPORTED, IMPORTED, IMPORTING, Result, TRIES_MAX, mark, step};
 use crate::kv::{self, Kv, KvError, Moved, Transaction};
 use bytes::Bytes;
 
@@ -50,7 +50,23 @@ pub async fn check_open(kv: &dyn Kv) -> kv::Result<()> {
     check_mark(kv.name(), kv.snapshot().await?.get(MOVED).await?.as_ref())
 }
 
-/// The same, where the value of [`MOVED`] was looked at.
+/// The same, and fails from an export or an import on until somebody leads by the store ([`super::forget`]): what a server
+/// that was not stopped wrote meanwhile would be missing where the file is imported.
+pub async fn check_led(kv: &dyn Kv) -> kv::Result<()> {
+    let keys = [MOVED, EXPORTED, IMPORTING, IMPORTED].map(<[u8]>::to_vec);
+    let found = kv.snapshot().await?.multi_get(&keys).await?;
+    check_mark(kv.name(), found.first().and_then(Option::as_ref))?;
+    if found.iter().skip(1).all(Option::is_none) {
+        return Ok(());
+    }
+    Err(KvError::Refused {
+        store: kv.name().to_owned(),
+        cause: "it was exported or imported, and no manager has led by it since".into(),
+        next: "start the manager where the metadata is to be".into(),
+    })
+}
+
+/// As [`check_open`], where the value of [`MOVED`] was looked at.
 pub fn check_mark(store: &str, value: Option<&Bytes>) -> kv::Result<()> {
     match read(store, value)? {
         Some(moved) => Err(closed(store, moved)),

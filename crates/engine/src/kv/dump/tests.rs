@@ -287,6 +287,35 @@ async fn a_store_that_was_moved_is_closed_until_the_move_is_given_up() {
     forget(&from).await.unwrap();
 }
 
+/// A metadata server that was not stopped went on to serve, and what it acknowledged was missing where the file was imported.
+#[tokio::test]
+async fn from_an_export_or_an_import_on_nobody_serves_until_somebody_leads() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    let from: Arc<dyn Kv> = Arc::new(filled(3_000).await);
+    let to: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+    let refused = async |kv: &Arc<dyn Kv>| {
+        let error = check_led(&**kv).await.unwrap_err();
+        assert!(matches!(error, KvError::Refused { .. }), "{error}");
+        check_open(&**kv).await.unwrap();
+    };
+    check_led(&*from).await.unwrap();
+    check_led(&*to).await.unwrap();
+    export(&*from, "", &file, |_| ()).await.unwrap();
+    refused(&from).await;
+    import(&Failing::before(&to, 3), &file, |_| ()).await.unwrap_err();
+    refused(&to).await;
+    import(&*to, &file, |_| ()).await.unwrap();
+    refused(&to).await;
+    // Who is killed while he begins to lead has not led.
+    forget(&Failing::before(&to, 2)).await.unwrap_err();
+    refused(&to).await;
+    for kv in [from, to] {
+        forget(&*kv).await.unwrap();
+        check_led(&*kv).await.unwrap();
+    }
+}
+
 /// An export may be a copy to keep.
 #[tokio::test]
 async fn an_export_leaves_its_store_open_and_what_has_changed_since_is_not_closed() {

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
 use std::pin::pin;
 use std::time::Duration;
+use strake_types::limits::LEASE_MS;
 use strake_types::{
     Ack, ChunkId, Credentials, Epoch, Error, ErrorKind, GroupId, Ino, Result, Safety, TargetId,
     VolumeId,
@@ -254,6 +255,7 @@ impl Volume {
                 biased;
                 answer = self.meta_once(request.clone()) => answer,
                 error = patience.over() => Err(error),
+                error = self.doubt_unanswered(request.op.as_ref()) => Err(error),
             };
             let was_taken = answer.as_ref().err().is_none_or(told::is_refusal);
             if let Some(report) = request.closed.as_ref().filter(|_| was_taken) {
@@ -293,6 +295,16 @@ impl Volume {
         if let Some(op) = op.filter(lent).filter(|_| self.keeps_leases()) {
             self.doubt(&self.touched(op));
         }
+    }
+
+    /// The same of a change that is not answered for as long as leases last: those of a share of which nothing is heard are over
+    /// then, and those of others are not. Never returns.
+    async fn doubt_unanswered(&self, op: Option<&MetaOp>) -> Error {
+        if self.parts().len() > 1 && op.is_some_and(told::may_span_shares) {
+            tokio::time::sleep(Duration::from_millis(LEASE_MS)).await;
+            self.doubt_parts(op);
+        }
+        std::future::pending().await
     }
 
     /// Waits until the map shows that a share has got another metadata server, or the same one anew. Unless that is waited

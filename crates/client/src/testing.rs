@@ -26,6 +26,7 @@ mod described;
 mod losses;
 pub(crate) mod pairs;
 mod privileges;
+mod shares;
 mod targets;
 
 pub(crate) use buffers::buffer;
@@ -55,6 +56,8 @@ pub(crate) struct Fake {
     pub(crate) set_attr_gate: tokio::sync::RwLock<()>,
     /// The same for locks that may wait.
     pub(crate) lock_gate: tokio::sync::RwLock<()>,
+    /// An unlink waits here when it is done, before it is answered.
+    pub(crate) unlinked_gate: tokio::sync::RwLock<()>,
     pub(crate) pairs: pairs::Pairs,
 }
 
@@ -309,12 +312,16 @@ impl MetaService for FakeMeta {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         let (opens, publishes) = (matches!(op, MetaOp::Open(_)), matches!(op, MetaOp::Publish(_)));
+        let unlinks = matches!(op, MetaOp::Unlink(_));
         let answer = self.0.state.lock().answer(&request, op, &line)?;
         if opens {
             let _gate = self.0.opened_gate.read().await;
         }
         if publishes {
             let _gate = self.0.published_gate.read().await;
+        }
+        if unlinks {
+            let _gate = self.0.unlinked_gate.read().await;
         }
         Ok(MetaReply { answer: Some(answer), fenced: 0 })
     }

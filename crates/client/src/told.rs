@@ -68,6 +68,11 @@ pub(crate) fn takes_names_away(op: &MetaOp) -> bool {
     matches!(op, MetaOp::Unlink(_) | MetaOp::Rename(_))
 }
 
+/// True for what may change inodes of other shares than the one that carries it out.
+pub(crate) fn may_span_shares(op: &MetaOp) -> bool {
+    matches!(op, MetaOp::Link(_) | MetaOp::Unlink(_) | MetaOp::Rename(_))
+}
+
 /// What a change names in directories.
 pub(crate) fn places(op: &MetaOp) -> [Option<&meta::Name>; 2] {
     match op {

@@ -6,7 +6,7 @@ use crate::testing::Paused;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
-use strake_types::{Error, ErrorKind};
+use strake_types::{Credentials, Error, ErrorKind};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
     Create, Created, DirEntry, Look, Name, Named, Nothing, ReadDir, Rename, Renamed, SetAttr,
@@ -315,6 +315,29 @@ async fn a_change_of_which_nobody_knows_the_end_leaves_nothing_believed() {
     assert!(believed(5));
     drop(Doubt::new(&volume, &change));
     assert!(!believed(5), "given up");
+}
+
+/// Others saw the new state, and who had made it what was before, for as long as TCP waits for an answer that was lost.
+#[tokio::test(start_paused = true)]
+async fn what_was_lent_for_a_change_without_an_answer_is_believed_no_longer_than_leases_last() {
+    let fake = Arc::new(crate::testing::Fake::default());
+    let clock = Arc::new(Paused::default());
+    let options = crate::VolumeOptions { leases: true, clock, ..crate::testing::options() };
+    let volume = fake.volume_of_shares(options).await;
+    tokio::time::sleep(ms(100)).await;
+    let lent = volume.shares().place(Ino(5), 1);
+    let leases = volume.leases(lent);
+    leases.learn(&getattr(lent.0), &entry(lent.0, 3), volume.now(), volume.now());
+    let believed = || leases.covers(lent, 3, volume.now());
+    let unanswered = fake.unlinked_gate.write().await;
+    let ((change, _), remover) = (unlink("a"), volume.clone());
+    let removed = tokio::spawn(async move { remover.mutate(&Credentials::root(), change).await });
+    tokio::time::sleep(ms(LEASE_MS - 100)).await;
+    assert!(believed(), "the other share still answers");
+    tokio::time::sleep(ms(200)).await;
+    assert!(!believed());
+    drop(unanswered);
+    removed.await.unwrap().unwrap();
 }
 
 /// A page of the directory 1 that follows a cookie.

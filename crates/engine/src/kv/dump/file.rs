@@ -4,6 +4,8 @@ use super::error::with;
 use super::{Dump, DumpError, DumpId, OURS, Pair, Progress, Result, Step};
 use bytes::{Buf, Bytes};
 use crc_fast::crc32_iscsi;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -86,6 +88,19 @@ pub fn check_absent(path: &Path) -> Result<()> {
     }
 }
 
+/// Gives a file a name that nobody has, nor gets in this very moment.
+pub fn rename_to_absent(from: &Path, to: &Path) -> Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::EXIST) => Err(DumpError::Exists { path: to.to_owned() }),
+        // The file system does not know how: NFS, for one.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            check_absent(to)?;
+            std::fs::rename(from, to).map_err(with(to))
+        }
+        renamed => renamed.map_err(|error| with(to)(error.into())),
+    }
+}
+
 impl Draft {
     /// A new one. What it holds, keys of the cluster among it, is nobody else's business.
     pub fn begin(path: &Path, id: DumpId, about: &str) -> Result<Self> {
@@ -117,11 +132,7 @@ impl Draft {
         let mut blocks = match Blocks::open(&draft) {
             Ok(blocks) if blocks.dump.id == *id && blocks.dump.about == about => blocks,
             Ok(blocks) if blocks.dump.about != about => return foreign(),
-            Err(DumpError::NoExport { .. } | DumpError::Newer { .. })
-                if !std::fs::read(&draft).is_ok_and(|bytes| MAGIC.starts_with(&bytes)) =>
-            {
-                return foreign();
-            }
+            Err(DumpError::NoExport { .. } | DumpError::Newer { .. }) => return foreign(),
             // Of what the store held before, or cut off in its head.
             _ => {
                 std::fs::remove_file(&draft).map_err(with(&draft))?;
@@ -182,8 +193,7 @@ impl Written {
 
     /// Gives it its name.
     pub fn publish(self) -> Result<Dump> {
-        check_absent(&self.path)?;
-        std::fs::rename(&self.draft, &self.path).map_err(with(&self.path))?;
+        rename_to_absent(&self.draft, &self.path)?;
         let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or(Path::new("."));
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(with(dir))?;

@@ -182,6 +182,22 @@ async fn an_export_overwrites_nothing_and_only_its_owner_reads_it() {
     assert!(error.to_string().contains("no/dir.part"), "{error}");
 }
 
+/// It was looked whether the name was free, and what got it before the draft did was lost.
+#[test]
+fn what_gets_the_name_of_an_export_in_the_moment_in_which_it_ends_is_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let (draft, file) = (dir.path().join("draft"), dir.path().join("file"));
+    std::fs::write(&draft, "export").unwrap();
+    std::fs::write(&file, "precious").unwrap();
+    let error = file::rename_to_absent(&draft, &file).unwrap_err();
+    assert!(matches!(&error, DumpError::Exists { path } if *path == file), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    std::fs::remove_file(&file).unwrap();
+    file::rename_to_absent(&draft, &file).unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), b"export");
+    assert!(!draft.exists());
+}
+
 /// What has the name of a draft may be anybody's: nothing of it is lost, and nothing secret goes into it.
 #[tokio::test]
 async fn a_draft_that_is_not_one_s_own_is_left_alone() {
@@ -210,6 +226,28 @@ async fn a_draft_that_is_not_one_s_own_is_left_alone() {
     std::os::unix::fs::symlink(&elsewhere, draft(&file)).unwrap();
     refused("").await;
     export(&from, "", &file, |_| ()).await.unwrap();
+}
+
+/// What this thread has read so far; `None`: the kernel does not count it.
+fn bytes_read() -> Option<u64> {
+    let io = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    io.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse().ok()
+}
+
+/// All of it was, into memory.
+#[tokio::test]
+async fn of_a_draft_that_is_no_export_no_more_is_read_than_its_head() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    let large = std::fs::File::create(draft(&file)).unwrap();
+    large.set_len(64 << 20).unwrap();
+    large.set_permissions(Permissions::from_mode(0o600)).unwrap();
+    let from = filled(10).await;
+    let before = bytes_read();
+    let error = export(&from, "", &file, |_| ()).await.unwrap_err();
+    assert!(matches!(&error, DumpError::Exists { path } if *path == draft(&file)), "{error}");
+    let read = bytes_read().zip(before).map_or(0, |(after, before)| after - before);
+    assert!(read < 1 << 20, "{read} bytes");
 }
 
 #[tokio::test]

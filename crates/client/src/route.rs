@@ -300,9 +300,12 @@ impl Volume {
     /// The same of a change that is not answered for as long as leases last: those of a share of which nothing is heard are over
     /// then, and those of others are not. Never returns.
     async fn doubt_unanswered(&self, op: Option<&MetaOp>) -> Error {
-        if self.parts().len() > 1 && op.is_some_and(told::may_span_shares) {
+        let lent = |op: &&MetaOp| self.parts().len() > 1 && told::may_span_shares(op);
+        if let Some(op) = op.filter(lent).filter(|_| self.keeps_leases()) {
+            // Before another change is doubted: what names lead to is forgotten with it.
+            let touched = self.touched(op);
             tokio::time::sleep(Duration::from_millis(LEASE_MS)).await;
-            self.doubt_parts(op);
+            self.doubt(&touched);
         }
         std::future::pending().await
     }

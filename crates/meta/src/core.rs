@@ -349,7 +349,7 @@ impl Core {
         let kv = self.store.open(Part::Volume(id.0)).await.map_err(store_error)?;
         let open = match self.store.is_shared() {
             true => dump::check_led(&*kv).await,
-            // Nobody else has it while this process does.
+            // Nobody else has it while this process does, and where no manager leads by it the marks would stay.
             false => dump::check_open(&*kv).await,
         };
         open.map_err(store_error)?;

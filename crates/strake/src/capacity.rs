@@ -45,8 +45,12 @@ const UNDER_WAY_BYTES: u64 = 256 * MIB;
 const CONNECTIONS_PER_CLIENT: u64 = 3;
 /// Connections of one storage server to another: the same, and one for what it forwards (`strake_wire::connection`).
 const CONNECTIONS_PER_SERVER: u64 = CONNECTIONS_PER_CLIENT + 1;
+/// Connections of a client or server to a server of all roles: also one for recalls, one for what waits, and one for the map.
+const CONNECTIONS_TO_ALL_ROLES: u64 = CONNECTIONS_PER_CLIENT + 3;
 /// Connections that one server process takes (`strake_wire::server`).
 const CONNECTIONS_MAX: u64 = 8_192;
+/// Of these, those that clients leave to servers and commands.
+const CONNECTIONS_KEPT: u64 = CONNECTIONS_MAX / 8;
 /// Memory of a server for a connection that is used now and then. Not measured at thousands.
 const CONNECTION_BYTES: u64 = 40 << 10;
 
@@ -355,6 +359,7 @@ impl Demand {
                 offer.engine.name()
             ));
         }
+        advice.extend(self.apart(offer));
         if self.copies > self.servers {
             advice.push(format!(
                 "{} copies on fewer servers: some lie on one, and are lost with it; take --servers {0}",
@@ -367,18 +372,31 @@ impl Demand {
         advice
     }
 
+    /// Whether roles have to be apart: a server of all roles has more connections than one that stores only.
+    fn apart(&self, offer: &Offer) -> Option<String> {
+        let others = self.clients.saturating_add(self.servers).saturating_add(offer.step.servers);
+        let connections = others.saturating_mul(CONNECTIONS_TO_ALL_ROLES);
+        (connections > CONNECTIONS_MAX).then(|| {
+            format!(
+                "keep manager, metadata and storage on servers of their own (--roles): one of all roles would have {connections} \
+                 connections, and takes {CONNECTIONS_MAX}"
+            )
+        })
+    }
+
     fn problems(&self, storage: &Storage, offer: &Offer, offers: &[Offer]) -> Vec<String> {
         let mut problems = Vec::new();
-        if storage.connections > CONNECTIONS_MAX {
-            let of_servers = (self.servers.saturating_mul(CONNECTIONS_PER_SERVER))
-                .saturating_add(offer.step.servers.saturating_mul(CONNECTIONS_PER_CLIENT));
-            let most = CONNECTIONS_MAX.saturating_sub(of_servers) / CONNECTIONS_PER_CLIENT;
+        let of_servers = (self.servers.saturating_mul(CONNECTIONS_PER_SERVER))
+            .saturating_add(offer.step.servers.saturating_mul(CONNECTIONS_PER_CLIENT));
+        let of_clients = CONNECTIONS_MAX.saturating_sub(of_servers.max(CONNECTIONS_KEPT));
+        let most = of_clients / CONNECTIONS_PER_CLIENT;
+        if self.clients > most {
             let mend = match most {
                 0 => format!("{of_servers} of them are those of servers; take fewer servers"),
                 _ => format!("at most some {most} clients"),
             };
             problems.push(format!(
-                "each server would have {} connections and takes {CONNECTIONS_MAX}: {mend}",
+                "each server would have {} connections and takes {CONNECTIONS_MAX}, {CONNECTIONS_KEPT} of them from no client: {mend}",
                 storage.connections
             ));
         }
@@ -512,6 +530,20 @@ mod tests {
             |clients| Demand { clients, used_files: 0, ..demand() }.needs().metadata.memory_bytes;
         let client = SESSION_BYTES + CONNECTIONS_PER_CLIENT * CONNECTION_BYTES;
         assert_eq!(memory(200) - memory(100), 100 * client);
+    }
+
+    /// A manager that also stores has six of each client, and three were counted; of those that it takes, it keeps some for servers.
+    #[test]
+    fn a_server_of_all_roles_has_more_connections_than_one_that_stores() {
+        let apart = |clients| {
+            let needs = Demand { clients, ..demand() }.needs();
+            let is_told = needs.advice.iter().any(|line| line.contains("--roles"));
+            (is_told, needs.problems.len())
+        };
+        assert_eq!(apart(1_300), (false, 0));
+        assert_eq!(apart(1_400), (true, 0));
+        assert_eq!(apart(2_389), (true, 0));
+        assert_eq!(apart(2_390), (true, 1), "the others are kept for servers");
     }
 
     #[test]

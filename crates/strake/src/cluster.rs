@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use strake_client::{Volume, VolumeOptions};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
-use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{self, ClusterMap, GetMap, ManagerAnswer, ManagerOp};
 use strake_wire::tls::Tls;
@@ -74,7 +74,7 @@ impl ClusterFlags {
 
     /// Connects to the cluster.
     pub async fn connect(&self) -> Outcome<Arc<MapView>> {
-        self.managers(&[])?.connect(CONNECT_MS_MAX).await
+        self.managers(&[])?.connect_as(CallerKind::Command, CONNECT_MS_MAX).await
     }
 
     /// Connects to the cluster for its [`fresh_map`] only.
@@ -104,10 +104,14 @@ fn is_plain(addresses: &[String]) -> bool {
 }
 
 impl Managers {
-    /// Connects to their cluster.
+    /// Connects to their cluster, for who uses a volume.
     pub async fn connect(&self, wait_ms: u64) -> Outcome<Arc<MapView>> {
+        self.connect_as(CallerKind::Client, wait_ms).await
+    }
+
+    async fn connect_as(&self, kind: CallerKind, wait_ms: u64) -> Outcome<Arc<MapView>> {
         let view = self
-            .view(wait_ms)
+            .view_as(kind, wait_ms)
             .await
             .map_err(|e| no_manager(&self.addresses, &e, advice(&self.addresses)))?;
         self.used_tls(&view.current()).iter().for_each(|tls| tls_flags::warn_if_soon(tls));
@@ -116,8 +120,12 @@ impl Managers {
 
     /// The same, for who looks at what went wrong.
     pub async fn view(&self, wait_ms: u64) -> Result<Arc<MapView>> {
+        self.view_as(CallerKind::Command, wait_ms).await
+    }
+
+    async fn view_as(&self, kind: CallerKind, wait_ms: u64) -> Result<Arc<MapView>> {
         let (name, tls) = (caller_name("strake"), self.tls.clone());
-        let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
+        let callers = Callers::new(CallerOptions { name, kind, tls, ..CallerOptions::default() });
         let source = ManagerSource::Addresses(self.addresses.clone());
         MapView::connect(callers, source, wait_ms).await
     }

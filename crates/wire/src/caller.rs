@@ -21,6 +21,7 @@ use std::time::Duration;
 use strake_base::task;
 use strake_types::{Error, ErrorKind, GroupId, Result, ServerId};
 
+pub use crate::hello::CallerKind;
 pub use crate::options::CallerOptions;
 pub use crate::service::Services as LocalServices;
 

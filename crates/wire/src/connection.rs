@@ -302,7 +302,8 @@ impl Connection {
         let tls = options.options.tls.as_deref();
         let stream = transport::connect(address, tls).await?.stream;
         let cluster = options.cluster.read().clone();
-        let mine = Hello::new(&cluster, &options.options.name, bulk);
+        let CallerOptions { name, kind, .. } = &options.options;
+        let mine = Hello::new(&cluster, name, bulk).of_kind(*kind);
         let sent = hello::send(&*stream, Draft::message(&mine)?).await;
         let mut reader = FrameReader::new(stream.clone(), options.pool.clone());
         // Also if the other side hung up: it may have said why before.

@@ -18,6 +18,18 @@ const HELLO_BYTES_MAX: u32 = 4096;
 /// What is said of a peer of which not a byte came.
 const SILENT: &str = "the peer hung up before it said hello";
 
+/// What calls: a server that has many connections keeps some for those without whom nobody is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CallerKind {
+    /// A mount, or whatever else uses a volume.
+    #[default]
+    Client,
+    /// A command that looks after the cluster.
+    Command,
+    /// A server of the cluster.
+    Server,
+}
+
 /// Body of a hello.
 #[derive(Clone, PartialEq, Message)]
 pub struct Hello {
@@ -39,6 +51,12 @@ pub struct Hello {
     /// The connection is meant for data.
     #[prost(bool, tag = "6")]
     pub bulk: bool,
+    /// A server of the cluster calls, as it says itself.
+    #[prost(bool, tag = "7")]
+    pub server: bool,
+    /// A command calls that looks after the cluster.
+    #[prost(bool, tag = "8")]
+    pub command: bool,
 }
 
 impl Hello {
@@ -51,6 +69,24 @@ impl Hello {
             name: name.to_owned(),
             protocol: 0,
             bulk,
+            server: false,
+            command: false,
+        }
+    }
+
+    /// The same, of a caller of this kind.
+    #[must_use]
+    pub fn of_kind(self, kind: CallerKind) -> Self {
+        let (server, command) = (kind == CallerKind::Server, kind == CallerKind::Command);
+        Self { server, command, ..self }
+    }
+
+    /// What its sender says it is.
+    pub fn kind(&self) -> CallerKind {
+        match (self.server, self.command) {
+            (true, _) => CallerKind::Server,
+            (false, true) => CallerKind::Command,
+            (false, false) => CallerKind::Client,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a caller may choose.
 
+use crate::hello::CallerKind;
 use crate::tls::Tls;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 pub struct CallerOptions {
     /// Who calls, for the logs of the other side.
     pub name: String,
+    /// What that is.
+    pub kind: CallerKind,
     /// Connections a peer for small messages.
     pub control_lanes: usize,
     /// Connections a peer for data.
@@ -26,6 +29,7 @@ impl Default for CallerOptions {
         let name = format!("process {}", std::process::id());
         Self {
             name,
+            kind: CallerKind::Client,
             control_lanes: 1,
             bulk_lanes: 2,
             call_timeout_ms: 20_000,

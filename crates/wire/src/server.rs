@@ -12,7 +12,7 @@
 
 use crate::buffer::BufferPool;
 use crate::frame::{Draft, FrameKind, Header, ServiceClass};
-use crate::hello::{self, Hello};
+use crate::hello::{self, CallerKind, Hello};
 use crate::link::{FRAME_MS_MAX, FrameReader, Hold, LAG_MS_MAX, Outbox, PAUSE_MS_MAX, ReadError};
 use crate::message::storage::{StorageOp, StorageRequest};
 use crate::message::{manager, meta};
@@ -44,6 +44,9 @@ use strangers::{Stranger, Strangers};
 /// and calls of its own.
 const CONNECTIONS_MAX: usize = 8192;
 const CONNECTIONS_PART: u64 = 2;
+/// Part of the connections that is kept from mounts, which may be many: for servers, whose leases end without, and half of it for
+/// commands that look after the cluster, too.
+const KEPT_PART: usize = 8;
 /// Connections on which hellos are still to be exchanged; as well. When a further one comes, the oldest is hung up on.
 const STRANGERS_MAX: usize = 1024;
 const STRANGERS_PART: u64 = 8;
@@ -114,6 +117,17 @@ impl Limits {
         let connections = within(CONNECTIONS_MAX, CONNECTIONS_PART);
         let strangers = within(STRANGERS_MAX, STRANGERS_PART);
         Self { connections, strangers, hello, frame, pause, lag }
+    }
+
+    /// So many connections there may be when a caller of this kind is taken.
+    fn connections_for(&self, kind: CallerKind) -> usize {
+        let kept = self.connections / KEPT_PART;
+        let kept = match kind {
+            CallerKind::Server => 0,
+            CallerKind::Command => kept / 2,
+            CallerKind::Client => kept,
+        };
+        self.connections - kept
     }
 }
 
@@ -288,7 +302,10 @@ async fn greet(caller: Incoming, shared: &Shared) -> Result<Greeted> {
     let reader = FrameReader::new(stream.clone(), shared.pool.clone());
     let mut reader = reader.with_patience(shared.limits.frame, shared.limits.pause);
     let answered = match hello::receive(&mut reader).await {
-        Ok(theirs) => answer_hello(&*stream, &theirs, shared).await,
+        Ok(theirs) => {
+            let kind = kind_of(&theirs, certificate.as_ref());
+            answer_hello(&*stream, &theirs, kind, shared).await
+        }
         Err(e) => Err(refuse_hello(&*stream, e).await),
     };
     if answered.is_err() {
@@ -297,9 +314,23 @@ async fn greet(caller: Incoming, shared: &Shared) -> Result<Greeted> {
     answered.map(|()| Greeted { reader, stream, certificate })
 }
 
-async fn answer_hello(stream: &dyn Stream, theirs: &Hello, shared: &Shared) -> Result<()> {
+/// What a caller is: by its certificate, if it has one; of what that does not say, by its own word.
+fn kind_of(theirs: &Hello, certificate: Option<&Certificate>) -> CallerKind {
+    match (certificate.map(|c| c.kind), theirs.kind()) {
+        (Some(Kind::Server), _) => CallerKind::Server,
+        (Some(Kind::Client), CallerKind::Server) => CallerKind::Client,
+        (_, said) => said,
+    }
+}
+
+async fn answer_hello(
+    stream: &dyn Stream,
+    theirs: &Hello,
+    kind: CallerKind,
+    shared: &Shared,
+) -> Result<()> {
     let mut mine = Hello::new(&shared.identity.cluster, &shared.identity.name, theirs.bulk);
-    let full = shared.connections.lock().len() >= shared.limits.connections;
+    let full = shared.connections.lock().len() >= shared.limits.connections_for(kind);
     let verdict = match full || shared.stopping.load(Ordering::Acquire) {
         true => Err(Error::with(ErrorKind::Unavailable, "the server takes no more connections")),
         false => mine.accept(theirs),

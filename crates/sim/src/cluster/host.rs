@@ -29,7 +29,7 @@ use strake_manager::{Candidate, Candidature, ManagerOptions};
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Here, Scrubs, StorageServer};
 use strake_types::{Error, ErrorKind, Result, ServerId, TargetId};
-use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
@@ -218,6 +218,7 @@ impl Host {
     async fn start_in(self: &Arc<Self>, process: &Arc<Process>) -> Result<Running> {
         let callers = Callers::new(CallerOptions {
             name: format!("server {}", self.number),
+            kind: CallerKind::Server,
             ..CallerOptions::default()
         });
         for other in (1..=SERVERS_MAX).filter(|&other| other != self.number) {

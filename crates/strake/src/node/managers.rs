@@ -11,13 +11,20 @@ use strake_base::clock::WakingClock;
 use strake_engine::kv::Store;
 use strake_manager::{Candidate, Candidature, ManagerOptions};
 use strake_types::{ErrorKind, ServerId};
-use strake_wire::caller::Callers;
+use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::service::Services;
 
 /// How long a manager that need not ask waits for others to say where the metadata is.
 const HEAR_MS_MAX: u64 = 3_000;
+
+/// How a server calls others.
+pub fn callers(options: &NodeOptions) -> Arc<Callers> {
+    let (name, tls) = (options.name.clone(), options.tls.clone());
+    let kind = CallerKind::Server;
+    Callers::new(CallerOptions { name, kind, tls, ..CallerOptions::default() })
+}
 
 /// The cluster that others say it is, in whose database the metadata of this server is; `None` for a manager that need not
 /// ask.

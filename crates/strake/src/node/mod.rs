@@ -46,7 +46,6 @@ use strake_manager::Candidate;
 use strake_meta::{MetaOptions, MetaServer};
 use strake_storage::{Here, Scrubs, StorageServer};
 use strake_types::{Error, ErrorKind, ServerId, TargetId};
-use strake_wire::caller::{CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
@@ -173,8 +172,7 @@ impl Node {
                 meta_store::look(&home, &identity, &options.meta_store)?;
             }
         }
-        let (name, tls) = (options.name.clone(), options.tls.clone());
-        let callers = Callers::new(CallerOptions { name, tls, ..CallerOptions::default() });
+        let callers = managers::callers(&options);
         let cluster = cluster_of(&identity, &looked.targets);
         let others = managers::others(&callers, &options, &cluster, &mut identity).await;
         let others = others.map_err(|failure| looked.rather(failure))?;

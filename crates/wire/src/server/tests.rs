@@ -1,4 +1,5 @@
 use super::*;
+use crate::caller::{CallerOptions, Callers};
 use crate::message::common::Cred;
 use crate::message::manager::{ClusterMap, Fenced, GetMap, ManagerOp, ManagerRequest};
 use crate::message::meta::{MetaOp, MetaRequest, WriteInline};
@@ -88,6 +89,48 @@ async fn connections_are_a_part_of_the_files_that_may_be_open() {
     let answer = send_raw(&server, &hello("c")).await;
     assert_eq!(answer_of(&answer).0.error, ErrorKind::Unavailable as u32);
     first.call(MetaRequest::default()).await.unwrap();
+}
+
+/// A connection of a caller of this kind, while what is returned lives.
+async fn connect(server: &Running, kind: CallerKind) -> Result<Arc<Callers>> {
+    let callers = Callers::new(CallerOptions { kind, ..CallerOptions::default() });
+    callers.meta(&server.entry()).call(MetaRequest::default()).await?;
+    Ok(callers)
+}
+
+/// Where the manager started anew, thousands of mounts could be there before the servers: these stayed refused, their leases
+/// ended, and so did `strake status`.
+#[tokio::test]
+async fn mounts_leave_connections_to_servers_and_to_commands() {
+    let limits = Limits { connections: 16, ..Limits::default() };
+    let server = Running::start_with("127.0.0.1:0", "c", limits).await;
+    let mut held = Vec::new();
+    let kinds = [(CallerKind::Client, 14), (CallerKind::Command, 15), (CallerKind::Server, 16)];
+    for (kind, most) in kinds {
+        while held.len() <= most
+            && let Ok(callers) = connect(&server, kind).await
+        {
+            held.push(callers);
+        }
+        assert_eq!(held.len(), most, "{kind:?}");
+    }
+}
+
+/// Else a client could take what is kept for servers by its own word.
+#[test]
+fn a_caller_with_a_certificate_is_a_server_by_that_alone() {
+    use CallerKind::{Client, Command, Server};
+    let expires = strake_types::Timestamp { seconds: 0, nanos: 0 };
+    let certificate = |kind| Certificate { name: "n".into(), kind, expires };
+    let is = |said, kind: Option<Kind>| {
+        let certificate = kind.map(certificate);
+        kind_of(&Hello::new("c", "n", false).of_kind(said), certificate.as_ref())
+    };
+    for (said, with_clients) in [(Client, Client), (Command, Command), (Server, Client)] {
+        assert_eq!(is(said, None), said);
+        assert_eq!(is(said, Some(Kind::Client)), with_clients);
+        assert_eq!(is(said, Some(Kind::Server)), Server);
+    }
 }
 
 /// They kept newcomers out for five seconds at a time.

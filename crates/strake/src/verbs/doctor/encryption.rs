@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::tls_flags::SOON_DAYS;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind};
-use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::message::manager::{GetMap, ManagerOp, ManagerRequest};
 use strake_wire::tls::{Certificate, Tls};
 use strake_wire::transport;
@@ -44,8 +44,12 @@ pub async fn of(address: &str, tls: Option<&Tls>, report: &mut Report) {
 
 /// The same where we have no certificate: one that takes encrypted connections only says so.
 async fn of_plain(address: &str, report: &mut Report) {
-    let (name, call_timeout_ms) = (caller_name("doctor"), ANSWER_SECONDS_MAX * 1000);
-    let options = CallerOptions { name, call_timeout_ms, ..CallerOptions::default() };
+    let options = CallerOptions {
+        name: caller_name("doctor"),
+        kind: CallerKind::Command,
+        call_timeout_ms: ANSWER_SECONDS_MAX * 1000,
+        ..CallerOptions::default()
+    };
     let callers = Callers::new(options);
     let request = ManagerRequest { op: Some(ManagerOp::GetMap(GetMap::default())) };
     let answer = callers.manager_at(address).call(request).await;

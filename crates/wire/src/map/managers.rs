@@ -54,8 +54,8 @@ struct Search {
     end: Instant,
     /// One of them has said that it does not lead, and who does.
     follows: Option<Leader>,
-    /// Why one of them could not be asked.
-    away: Error,
+    /// Why one of them could not be asked: what may pass, if anything of that kind was said.
+    away: Option<Error>,
 }
 
 impl Search {
@@ -79,13 +79,23 @@ impl Search {
         self.candidates.iter_mut().find(|c| c.address == *address)?.refuses.take()
     }
 
+    /// One of them does not answer what was asked.
+    fn note_error(&mut self, nth: usize, error: Error) {
+        let lasts = is_lasting(&error);
+        self.candidates[nth].refuses = lasts.then(|| error.clone());
+        // Whichever is asked last: where one may be back soon, that is worth waiting for.
+        if !lasts || self.away.as_ref().is_none_or(is_lasting) {
+            self.away = Some(error);
+        }
+    }
+
     fn is_asked(&self) -> bool {
         self.candidates.iter().any(|candidate| candidate.state == Asked::UnderWay)
     }
 
     /// Why nobody has answered.
-    fn failure(self) -> Error {
-        let Some(leader) = self.follows else { return self.away };
+    fn failure(&self) -> Error {
+        let Some(leader) = &self.follows else { return self.why_away() };
         let detail = match leader.server {
             0 => "no manager leads the cluster now".to_owned(),
             server => {
@@ -93,6 +103,20 @@ impl Search {
             }
         };
         Error::with(ErrorKind::Unavailable, detail)
+    }
+
+    /// Why nobody could be asked: with what may pass also what does not.
+    fn why_away(&self) -> Error {
+        let Some(away) = &self.away else {
+            return Error::with(ErrorKind::Unavailable, "no manager address is known");
+        };
+        if is_lasting(away) {
+            return away.clone();
+        }
+        let refusals = self.candidates.iter().filter_map(|candidate| candidate.refuses.as_ref());
+        let said = [away].into_iter().chain(refusals).map(|error| &*error.detail);
+        let said: Vec<&str> = said.filter(|detail| !detail.is_empty()).collect();
+        Error::with(away.kind, said.join("; "))
     }
 }
 
@@ -177,7 +201,7 @@ impl MapView {
             candidates: self.candidates(),
             end: Instant::now() + Duration::from_millis(LEADERLESS_MS_MAX),
             follows: None,
-            away: Error::with(ErrorKind::Unavailable, "no manager address is known"),
+            away: None,
         };
         let mut under_way = FuturesUnordered::new();
         loop {
@@ -220,10 +244,7 @@ impl MapView {
                     }
                 }
                 Ok(reply) => return Ok((reply, search.candidates[nth].service.clone())),
-                Err(error) if asks_others(&error) => {
-                    search.candidates[nth].refuses = is_lasting(&error).then(|| error.clone());
-                    search.away = error;
-                }
+                Err(error) if asks_others(&error) => search.note_error(nth, error),
                 Err(error) => return Err(error),
             }
             if let Some(refusal) = search.refusal() {

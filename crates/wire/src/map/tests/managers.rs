@@ -141,6 +141,21 @@ async fn a_single_manager_that_is_away_is_told_at_once() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
+/// Of `strake mount host2,host1:/v`, where the manager of host2 was starting anew, the word of host1 that it has none was the last
+/// one: the mount failed at once, and the other way round it waited.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_may_be_back_is_waited_for_in_whatever_order_they_are_named() {
+    for does in [[Does::Refuses, Does::Denies], [Does::Denies, Does::Refuses]] {
+        let (view, _) = managers(2, &does);
+        let error = who_answers(&view, beat()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+        assert!(error.detail.ends_with("an old disk"), "{error}");
+    }
+    let (view, _) = managers(2, &[Does::Denies, Does::Denies]);
+    let error = who_answers(&view, beat()).await.unwrap_err();
+    assert_eq!((error.kind, error.detail.as_ref()), (ErrorKind::WrongPeer, "an old disk"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_the_map_does_not_know_is_found_by_the_word_of_another() {
     let does = [Does::Refuses, Does::Names(3), Does::Answers];

@@ -3,6 +3,7 @@
 
 use crate::order::Whose;
 use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use strake_base::is_broken;
 use strake_types::{Error, ErrorKind, Result};
@@ -10,7 +11,7 @@ use strake_wire::capability::is_clients;
 use strake_wire::message::storage::{Attempt, AttemptTable};
 
 /// Clients remembered; beyond, the one that was heard longest ago is forgotten.
-const CLIENTS_MAX: usize = 4096;
+const CLIENTS_MAX: usize = 16_384;
 /// Clients of one session: it has one. Who makes up others would have all forgotten that is remembered of anybody else.
 const CLIENTS_OF_SESSION_MAX: usize = 64;
 /// Changes remembered of one client above those it calls settled.
@@ -36,6 +37,10 @@ struct Client {
 struct Inner {
     calls: u64,
     clients: HashMap<u64, Client>,
+    /// Those that have nothing under way, by when they were heard: the first is the next to be forgotten.
+    idle: BTreeSet<(u64, u64)>,
+    /// How many of them began a change in which session last.
+    of_sessions: HashMap<Whose, usize>,
     /// Changes remembered as done, of all clients together.
     changes: usize,
 }
@@ -76,8 +81,12 @@ impl Attempts {
             let detail = format!("client {:x}: its session has too many clients", attempt.client);
             return Err(Error::with(ErrorKind::Busy, detail));
         }
-        let client = inner.heard(attempt);
-        client.whose = whose.or(client.whose);
+        inner.heard(attempt);
+        if let Some(whose) = whose {
+            inner.belong(attempt.client, whose);
+        }
+        let Inner { clients, idle, .. } = &mut *inner;
+        let client = clients.entry(attempt.client).or_default();
         if attempt.seq < client.settled {
             return refused("is over for its client");
         }
@@ -88,6 +97,7 @@ impl Attempts {
         if !client.running.insert(attempt.seq) {
             return refused("is still under way");
         }
+        idle.remove(&(client.heard, attempt.client));
         begun(Some(attempt))
     }
 
@@ -149,8 +159,7 @@ impl Inner {
         if self.clients.contains_key(&client) {
             return true;
         }
-        let own = self.clients.values().filter(|client| client.whose == Some(whose));
-        own.count() < CLIENTS_OF_SESSION_MAX
+        self.of_sessions.get(&whose).is_none_or(|own| *own < CLIENTS_OF_SESSION_MAX)
     }
 
     /// Forgets changes if so many are remembered: of the client that has the most, since others must not suffer from it.
@@ -167,17 +176,50 @@ impl Inner {
         self.changes -= forgotten.len();
     }
 
+    /// Forgets who was heard longest ago, if there are too many and it has nothing under way.
+    fn make_room(&mut self) {
+        if self.clients.len() < CLIENTS_MAX {
+            return;
+        }
+        let Some((_, oldest)) = self.idle.pop_first() else { return };
+        let Some(forgotten) = self.clients.remove(&oldest) else { return };
+        self.changes -= forgotten.done.len();
+        self.leave(forgotten.whose);
+    }
+
+    /// One client less has begun its last change in a session.
+    fn leave(&mut self, whose: Option<Whose>) {
+        if let Some(whose) = whose
+            && let Entry::Occupied(mut own) = self.of_sessions.entry(whose)
+        {
+            *own.get_mut() -= 1;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+
+    /// A client that was heard begins a change in a session.
+    fn belong(&mut self, id: u64, whose: Whose) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let before = client.whose.replace(whose);
+        if before != Some(whose) {
+            self.leave(before);
+            *self.of_sessions.entry(whose).or_default() += 1;
+        }
+    }
+
     fn heard(&mut self, attempt: Attempt) -> &mut Client {
         self.calls += 1;
         let calls = self.calls;
-        if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&attempt.client) {
-            let idle = self.clients.iter().filter(|(_, c)| c.running.is_empty());
-            if let Some(oldest) = idle.min_by_key(|(_, c)| c.heard).map(|(id, _)| *id) {
-                let forgotten = self.clients.remove(&oldest);
-                self.changes -= forgotten.map_or(0, |client| client.done.len());
-            }
+        if !self.clients.contains_key(&attempt.client) {
+            self.make_room();
         }
         let client = self.clients.entry(attempt.client).or_default();
+        if client.running.is_empty() {
+            self.idle.remove(&(client.heard, attempt.client));
+            self.idle.insert((calls, attempt.client));
+        }
         client.heard = calls;
         let before = client.done.len();
         if attempt.settled > client.settled {
@@ -213,8 +255,12 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         let Some(attempt) = self.attempt else { return };
         let mut inner = self.attempts.inner.lock();
-        if let Some(client) = inner.clients.get_mut(&attempt.client) {
+        let Inner { clients, idle, .. } = &mut *inner;
+        if let Some(client) = clients.get_mut(&attempt.client) {
             client.running.remove(&attempt.seq);
+            if client.running.is_empty() {
+                idle.insert((client.heard, attempt.client));
+            }
         }
     }
 }
@@ -313,6 +359,25 @@ mod tests {
         }
     }
 
+    /// Of more clients than are remembered each change had the whole table looked through, twice.
+    #[test]
+    fn who_was_heard_longest_ago_is_forgotten_and_nobody_with_a_change_under_way() {
+        let attempts = Attempts::default();
+        let begin = |client| {
+            let attempt = Attempt { client, seq: 1, settled: 1 };
+            attempts.begin(Some(attempt), Some((VolumeId(1), SessionId(client + 1)))).unwrap()
+        };
+        let under_way = begin(0).unwrap();
+        (1..CLIENTS_MAX as u64).for_each(|client| begin(client).unwrap().succeed());
+        assert!(begin(1).is_none(), "heard again, so that the next one is the oldest");
+        begin(CLIENTS_MAX as u64).unwrap().succeed();
+        under_way.succeed();
+        assert!(begin(0).is_none(), "it is remembered");
+        let inner = attempts.inner.lock();
+        assert!((0..=CLIENTS_MAX as u64).all(|id| (id == 2) != inner.clients.contains_key(&id)));
+        assert_eq!((inner.idle.len(), inner.of_sessions.len()), (CLIENTS_MAX, CLIENTS_MAX));
+    }
+
     /// A client may go on in another session, which it has opened since, and remains one.
     #[test]
     fn a_client_that_changes_its_session_counts_once() {
@@ -329,7 +394,7 @@ mod tests {
         assert_eq!(inner.changes, 3 * CLIENTS_OF_SESSION_MAX);
     }
 
-    /// Each of 4,096 clients might have 65,536 changes remembered: gigabytes.
+    /// Each of thousands of clients might have 65,536 changes remembered: gigabytes.
     #[test]
     fn the_client_with_the_most_changes_gives_way_where_all_have_too_many() {
         let attempts = Attempts::default();

@@ -68,7 +68,13 @@ pub(crate) fn create(
 
 /// What the map takes for volumes. Deleted ones, of some 20 bytes, have no other bound.
 fn bytes_of_all(state: &State) -> usize {
-    let volumes = state.volumes.iter().map(|(&id, volume)| show::volume(id, volume)).collect();
+    bytes_of(state, |_| true)
+}
+
+/// The same, of those that are meant.
+fn bytes_of(state: &State, is_meant: impl Fn(&Volume) -> bool) -> usize {
+    let meant = state.volumes.iter().filter(|(_, volume)| is_meant(volume));
+    let volumes = meant.map(|(&id, volume)| show::volume(id, volume)).collect();
     ClusterMap { volumes, ..ClusterMap::default() }.encoded_len()
 }
 
@@ -79,9 +85,17 @@ fn check_room(state: &State, before: usize) -> Result<()> {
     if bytes <= MAP_BYTES_MAX.max(before) {
         return Ok(());
     }
+    // They stay: a target that comes back after however long drops what it has of them.
+    let deleted = bytes_of(state, |volume| volume.deleting);
+    let mend = match deleted > bytes / 2 {
+        true => format!(
+            "{deleted} of them name volumes that were deleted, for good: empty a volume and use it again instead of deleting \
+             it, and make volumes of fewer shares (--shares)"
+        ),
+        false => "delete volumes (strake volume delete), or name fewer targets in their layouts (strake volume set)".into(),
+    };
     Err(invalid(format!(
-        "the settings of all volumes would take {bytes} bytes of the cluster's map, and {MAP_BYTES_MAX} are the most: delete \
-         volumes (strake volume delete), or name fewer targets in their layouts (strake volume set)"
+        "the settings of all volumes would take {bytes} bytes of the cluster's map, and {MAP_BYTES_MAX} are the most: {mend}"
     )))
 }
 

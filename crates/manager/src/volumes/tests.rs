@@ -113,6 +113,20 @@ fn deleted_volumes_leave_room_for_others() {
     assert_eq!(find(&state, "wide").unwrap(), id);
 }
 
+/// It was told to delete volumes, of which none could be made any more for that very reason.
+#[test]
+fn where_deleted_volumes_take_the_map_nobody_is_told_to_delete_more() {
+    let wide = VolumeSpec { shares: Some(64), ..spec("gone") };
+    let mut gone = Volume { spec: wide, ..Volume::default() };
+    gone.delete();
+    let volumes = (1_000_000..1_200_000).map(|id| (id, gone.clone())).collect();
+    let mut state = State { volumes, ..State::default() };
+    state.cluster.next_volume = 1_200_000;
+    let refused = create(&mut state, &spec("new"), |_| true).unwrap_err();
+    assert!(refused.detail.contains("were deleted"), "{refused}");
+    assert!(!refused.detail.contains("strake volume delete"), "{refused}");
+}
+
 #[test]
 fn the_map_of_a_large_cluster_fits_into_a_message() {
     let mut state = full();

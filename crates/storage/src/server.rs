@@ -160,7 +160,12 @@ impl StorageServer {
     /// As [`StorageServer::check_right`]. Refuses what was allowed to a session that is fenced, and waits
     /// until nothing of those is under way that the sender knows to be fenced. What a primary forwards it has
     /// begun: it ends everywhere.
-    async fn admit(&self, request: &StorageRequest, op: &StorageOp) -> Result<Option<Whose>> {
+    async fn admit(
+        &self,
+        target: &Target,
+        request: &StorageRequest,
+        op: &StorageOp,
+    ) -> Result<Option<Whose>> {
         let whose = self.check_right(&request.capability, op)?;
         if request.forward.is_some() {
             return Ok(None);
@@ -168,8 +173,9 @@ impl StorageServer {
         if request.fenced > 0 {
             let fenced = Epoch(request.fenced);
             self.map().reach(fenced).await?;
-            let (target, group) = (TargetId(request.target), GroupId(request.group));
-            self.gates.of(target, group).fence(fenced).await;
+            let gate = self.gates.of(target.id, GroupId(request.group));
+            // What its disk has not ended may be inside.
+            target.while_disk_answers(gate.fence(fenced)).await?;
         }
         self.common.check_fence(whose)?;
         Ok(whose)
@@ -194,7 +200,7 @@ impl StorageServer {
                 self.open_replica(target, group)
             }
         };
-        replica.open().await;
+        target.while_disk_answers(replica.open()).await?;
         Ok(replica)
     }
 
@@ -283,16 +289,13 @@ impl StorageServer {
     ) -> Result<bool> {
         // Once more: inside the gate it counts.
         self.common.check_fence(order.whose)?;
-        let Some(running) = shelf.target.attempts.begin(order.attempt, order.whose)? else {
-            return Ok(false);
-        };
-        let shelf = shelf.clone().unless_given_up(running.attempt());
-        let synced = match op.is_durable() && !is_broken("syncs-reach-disks") {
-            true => shelf.change_and_sync(op, payload).await?,
-            false => shelf.change(op, payload).await.map(|()| false)?,
-        };
-        running.succeed();
-        Ok(synced)
+        let has_payload = !payload.is_empty();
+        let made = Box::pin(make_alone(shelf.clone(), order.attempt, order.whose, op, payload));
+        match has_payload {
+            // Until it is answered it has room that calls to other disks need. What has begun is as many as there are turns.
+            true => shelf.target.end_while_disk_answers(made).await,
+            false => made.await,
+        }
     }
 
     /// Answers who asks for contents.
@@ -413,7 +416,7 @@ impl StorageServer {
         op: StorageOp,
         payload: Bytes,
     ) -> Result<Answer> {
-        let order = Order::of(&request, self.admit(&request, &op).await?);
+        let order = Order::of(&request, self.admit(target, &request, &op).await?);
         let (group, epoch) = (order.group, order.epoch);
         match op {
             op if let Some(forward) = request.forward => {
@@ -526,6 +529,25 @@ fn kind_of(op: &StorageOp) -> OpKind {
         | StorageOp::Remember(_) => OpKind::Replicate,
         StorageOp::Repair(_) | StorageOp::Compare(_) => OpKind::Repair,
     }
+}
+
+/// Makes a change of a group that has no replica, once.
+async fn make_alone(
+    shelf: Shelf,
+    attempt: Option<msg::Attempt>,
+    whose: Option<Whose>,
+    op: StorageOp,
+    payload: Bytes,
+) -> Result<bool> {
+    let target = shelf.target.clone();
+    let Some(running) = target.attempts.begin(attempt, whose)? else { return Ok(false) };
+    let shelf = shelf.unless_given_up(running.attempt());
+    let synced = match op.is_durable() && !is_broken("syncs-reach-disks") {
+        true => shelf.change_and_sync(op, payload).await?,
+        false => shelf.change(op, payload).await.map(|()| false)?,
+    };
+    running.succeed();
+    Ok(synced)
 }
 
 /// Chunks of all groups; the cursor is one of the store.

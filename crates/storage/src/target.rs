@@ -251,6 +251,22 @@ impl Target {
         }
     }
 
+    /// The same, of what has to come to its end: it goes on when nobody waits for it any more.
+    pub async fn end_while_disk_answers<T: Send + 'static>(
+        &self,
+        mut awaited: impl Future<Output = Result<T>> + Send + Unpin + 'static,
+    ) -> Result<T> {
+        loop {
+            if let Ok(done) = timeout(DISK_LOOK, &mut awaited).await {
+                return done;
+            }
+            if let Err(silent) = self.check_disk() {
+                task::spawn(async move { drop(awaited.await) });
+                return Err(silent);
+            }
+        }
+    }
+
     /// Makes everything durable that was acknowledged before the call, or before the first one of those that have `asked` for
     /// the same. It goes on to its end even if the caller stops waiting.
     pub async fn sync(self: &Arc<Self>, asked: Option<Asked>) -> Result<()> {

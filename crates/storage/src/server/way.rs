@@ -38,7 +38,9 @@ impl StorageServer {
     ) -> Result<Way> {
         let standing = self.standing(target, group, epoch).await;
         if group.copies() == 1 && is_alone(standing) && !self.has_replica(target.id, group) {
-            let pass = self.gates.of(target.id, group).enter().await;
+            let gate = self.gates.of(target.id, group);
+            // Who waits to be alone inside may wait for what the disk does not end.
+            let pass = target.while_disk_answers(gate.enter()).await?;
             // Once more: now no replica can begin.
             let standing = self.map().standing(group, target.id);
             if is_alone(standing) && !self.has_replica(target.id, group) {

@@ -206,7 +206,9 @@ mod tests {
         // Those that say no number are clients of their own.
         let (known, unknown): (Vec<_>, Vec<_>) = clients.iter().partition(|c| c.mount != 0);
         assert_eq!((known.len(), unknown.len()), (mounts as usize - 1, 52));
-        assert!(known.iter().all(|client| client.open == 52 && client.session >> SESSION_BITS == 0));
+        assert!(
+            known.iter().all(|client| client.open == 52 && client.session >> SESSION_BITS == 0)
+        );
         assert!(unknown.iter().all(|client| client.open == 1));
     }
 }

@@ -49,8 +49,8 @@ const CONNECTIONS_PER_SERVER: u64 = CONNECTIONS_PER_CLIENT + 1;
 const CONNECTIONS_TO_ALL_ROLES: u64 = CONNECTIONS_PER_CLIENT + 3;
 /// Connections that one server process takes (`strake_wire::server`).
 const CONNECTIONS_MAX: u64 = 8_192;
-/// Of these, those that clients leave to servers and commands.
-const CONNECTIONS_KEPT: u64 = CONNECTIONS_MAX / 8;
+/// With so many, whoever has them, it takes no client more: the rest is kept for servers and commands.
+const CONNECTIONS_WITH_CLIENTS_MAX: u64 = CONNECTIONS_MAX - CONNECTIONS_MAX / 8;
 /// Memory of a server for a connection that is used now and then. Not measured at thousands.
 const CONNECTION_BYTES: u64 = 40 << 10;
 
@@ -376,10 +376,10 @@ impl Demand {
     fn apart(&self, offer: &Offer) -> Option<String> {
         let others = self.clients.saturating_add(self.servers).saturating_add(offer.step.servers);
         let connections = others.saturating_mul(CONNECTIONS_TO_ALL_ROLES);
-        (connections > CONNECTIONS_MAX).then(|| {
+        (connections > CONNECTIONS_WITH_CLIENTS_MAX).then(|| {
             format!(
                 "keep manager, metadata and storage on servers of their own (--roles): one of all roles would have {connections} \
-                 connections, and takes {CONNECTIONS_MAX}"
+                 connections, and takes no client more with {CONNECTIONS_WITH_CLIENTS_MAX}"
             )
         })
     }
@@ -388,15 +388,16 @@ impl Demand {
         let mut problems = Vec::new();
         let of_servers = (self.servers.saturating_mul(CONNECTIONS_PER_SERVER))
             .saturating_add(offer.step.servers.saturating_mul(CONNECTIONS_PER_CLIENT));
-        let of_clients = CONNECTIONS_MAX.saturating_sub(of_servers.max(CONNECTIONS_KEPT));
+        let of_clients = CONNECTIONS_WITH_CLIENTS_MAX.saturating_sub(of_servers);
         let most = of_clients / CONNECTIONS_PER_CLIENT;
-        if self.clients > most {
+        if self.clients > most || of_servers > CONNECTIONS_MAX {
             let mend = match most {
                 0 => format!("{of_servers} of them are those of servers; take fewer servers"),
                 _ => format!("at most some {most} clients"),
             };
             problems.push(format!(
-                "each server would have {} connections and takes {CONNECTIONS_MAX}, {CONNECTIONS_KEPT} of them from no client: {mend}",
+                "each server would have {} connections and takes {CONNECTIONS_MAX}, and no client more with \
+                 {CONNECTIONS_WITH_CLIENTS_MAX}: {mend}",
                 storage.connections
             ));
         }
@@ -532,7 +533,8 @@ mod tests {
         assert_eq!(memory(200) - memory(100), 100 * client);
     }
 
-    /// A manager that also stores has six of each client, and three were counted; of those that it takes, it keeps some for servers.
+    /// A manager that also stores has six of each client, and three were counted. What is kept for servers is kept above all
+    /// connections, those of servers among them: 2,389 clients fitted on paper, and 22 of them were refused.
     #[test]
     fn a_server_of_all_roles_has_more_connections_than_one_that_stores() {
         let apart = |clients| {
@@ -540,10 +542,19 @@ mod tests {
             let is_told = needs.advice.iter().any(|line| line.contains("--roles"));
             (is_told, needs.problems.len())
         };
-        assert_eq!(apart(1_300), (false, 0));
-        assert_eq!(apart(1_400), (true, 0));
-        assert_eq!(apart(2_389), (true, 0));
-        assert_eq!(apart(2_390), (true, 1), "the others are kept for servers");
+        assert_eq!(apart(1_177), (false, 0));
+        assert_eq!(apart(1_178), (true, 0));
+        assert_eq!(apart(2_367), (true, 0));
+        assert_eq!(apart(2_368), (true, 1), "the others are kept for servers");
+    }
+
+    /// It was said only where there were clients.
+    #[test]
+    fn servers_that_are_too_many_for_each_other_are_too_many_without_clients() {
+        let problems = |servers| Demand { servers, clients: 0, ..demand() }.needs().problems;
+        assert_eq!(problems(2_047), [""; 0]);
+        let told = problems(2_048);
+        assert!(told[0].ends_with("take fewer servers"), "{told:?}");
     }
 
     #[test]

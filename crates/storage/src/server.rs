@@ -15,7 +15,7 @@ use crate::replica::ranges::Ranges;
 use crate::replica::{Common, Healing, MetBy, Outcome, Replica, SYNC_WAIT};
 use crate::syncs::Asked;
 use crate::tag::{Tag, plain};
-use crate::target::{OpKind, Target, describe_metrics};
+use crate::target::{LATE_BYTES_MAX, OpKind, Target, describe_metrics};
 use async_trait::async_trait;
 use bytes::Bytes;
 use census::Census;
@@ -58,6 +58,8 @@ pub struct StorageServer {
     pub(crate) gates: Gates,
     pub(crate) census: Census,
     copies: Semaphore,
+    /// Bytes of payloads that may be held by writes which were answered while their disk hung.
+    late: Arc<Semaphore>,
     /// Cuts in groups of one copy.
     cuts: Mutex<HashMap<TargetId, Ranges>>,
     opener: OnceLock<Arc<dyn Opener>>,
@@ -93,6 +95,7 @@ impl StorageServer {
             gates: Gates::default(),
             census: Census::default(),
             copies: Semaphore::new(COPIES_MAX),
+            late: Arc::new(Semaphore::new(LATE_BYTES_MAX)),
             cuts: Mutex::default(),
             opener: OnceLock::new(),
         }
@@ -289,12 +292,12 @@ impl StorageServer {
     ) -> Result<bool> {
         // Once more: inside the gate it counts.
         self.common.check_fence(order.whose)?;
-        let has_payload = !payload.is_empty();
+        let bytes = payload.len();
         let made = Box::pin(make_alone(shelf.clone(), order.attempt, order.whose, op, payload));
-        match has_payload {
-            // Until it is answered it has room that calls to other disks need. What has begun is as many as there are turns.
-            true => shelf.target.end_while_disk_answers(made).await,
-            false => made.await,
+        match bytes {
+            0 => made.await,
+            // Until it is answered it has room that calls to other disks need.
+            _ => shelf.target.end_while_disk_answers(made, &self.late, bytes).await,
         }
     }
 

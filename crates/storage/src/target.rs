@@ -21,6 +21,9 @@ use tokio::time::timeout;
 /// order.
 pub(crate) const DEPTH_MAX: usize = 32;
 
+/// Payloads of writes that were answered before their disks have ended them, at all targets of a server.
+pub(crate) const LATE_BYTES_MAX: usize = 256 << 20;
+
 /// Who waits for his turn looks so often whether the disk answers at all.
 const DISK_LOOK: Duration = Duration::from_secs(1);
 
@@ -251,17 +254,30 @@ impl Target {
         }
     }
 
-    /// The same, of what has to come to its end: it goes on when nobody waits for it any more.
+    /// The same, of a write with a payload of so many bytes, which has to come to its end: it goes on when nobody waits for it any
+    /// more. Where such ones hold too much already (`late`), it is waited for.
     pub async fn end_while_disk_answers<T: Send + 'static>(
         &self,
         mut awaited: impl Future<Output = Result<T>> + Send + Unpin + 'static,
+        late: &Arc<Semaphore>,
+        bytes: usize,
     ) -> Result<T> {
+        let (id, bytes) = (self.id, u32::try_from(bytes).unwrap_or(u32::MAX));
         loop {
             if let Ok(done) = timeout(DISK_LOOK, &mut awaited).await {
                 return done;
             }
-            if let Err(silent) = self.check_disk() {
-                task::spawn(async move { drop(awaited.await) });
+            if let Err(silent) = self.check_disk()
+                && let Ok(held) = late.clone().try_acquire_many_owned(bytes)
+            {
+                task::spawn(async move {
+                    if let Err(error) = awaited.await {
+                        tracing::warn!(
+                            "target {id}: a write that was answered while its disk hung has failed: {error}"
+                        );
+                    }
+                    drop(held);
+                });
                 return Err(silent);
             }
         }

@@ -40,6 +40,8 @@ const STORAGE_BYTES: u64 = 32 * MIB;
 const TARGET_BYTES: u64 = 64 * MIB;
 /// Contents under way to and from all clients. Judged; each connection has a bound (`strake_wire::server`).
 const UNDER_WAY_BYTES: u64 = 256 * MIB;
+/// Contents of writes that were answered because their disks hang. A bound (`strake_storage::target`).
+const LATE_BYTES: u64 = 256 * MIB;
 
 /// Connections of one client to one server: one for small messages, two for contents (`strake_wire::options`).
 const CONNECTIONS_PER_CLIENT: u64 = 3;
@@ -282,7 +284,7 @@ impl Demand {
             buy_bytes: (disk_bytes.saturating_add(fixed) as f64 / FULL_MAX) as u64,
             memory_bytes: STORAGE_BYTES
                 .saturating_add(self.targets.saturating_mul(TARGET_BYTES))
-                .saturating_add(UNDER_WAY_BYTES)
+                .saturating_add(UNDER_WAY_BYTES + LATE_BYTES)
                 .saturating_add(connections.saturating_mul(CONNECTION_BYTES)),
             connections,
         }

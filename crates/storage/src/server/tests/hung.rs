@@ -118,6 +118,31 @@ async fn a_write_that_has_begun_on_a_disk_that_hangs_is_answered_and_goes_on() {
     assert_eq!(read(&server, 1).await.unwrap(), bytes(2, 4_096));
 }
 
+/// What such writes hold in memory had no bound but the turns of all targets: 256 MiB for each disk that hung.
+#[tokio::test]
+async fn a_write_that_has_begun_on_a_disk_that_hangs_keeps_its_room_while_others_have_too_much() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    let others = server.late.clone().try_acquire_many_owned(LATE_BYTES_MAX as u32).unwrap();
+    hold(&server, &disk);
+    let begun = tokio::spawn(write(server.clone(), 1));
+    until_waited_for(&disk).await;
+    watch(&server, true).await;
+    // The write has looked at the disk, too, when this has.
+    let target = server.local(TargetId(1)).unwrap();
+    target.while_disk_answers(std::future::pending::<()>()).await.unwrap_err();
+    assert!(!begun.is_finished());
+    drop(others);
+    assert_eq!(begun.await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+    assert_eq!(server.late.available_permits(), LATE_BYTES_MAX - 4_096);
+    go_on(&server, &disk).await;
+    while server.late.available_permits() < LATE_BYTES_MAX {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(read(&server, 1).await.unwrap(), bytes(1, 4_096));
+}
+
 /// All that was sent to it waited for ever, and held slots and room that calls to healthy disks needed.
 #[tokio::test]
 async fn what_is_asked_of_a_disk_that_hangs_is_refused_and_what_has_begun_is_made() {

@@ -24,8 +24,27 @@ enum Source {
 }
 
 impl StorageServer {
+    /// Makes a copy once, when it is its turn. Turns are those of all targets: it gives its own back where the disk of its target
+    /// hangs, and waits on for what it has begun there.
+    pub(crate) async fn copy_in_turn(
+        &self,
+        to: &Arc<Target>,
+        order: &Order,
+        request: Copy,
+    ) -> Result<()> {
+        let turn = self.copies.acquire().await;
+        let Some(running) = to.attempts.begin(order.attempt, order.whose)? else { return Ok(()) };
+        let mut made = Box::pin(self.copy(to, order, request, running));
+        let waited = to.while_disk_answers(&mut made).await;
+        if let Ok(made) = waited {
+            return made;
+        }
+        drop(turn);
+        made.await
+    }
+
     /// Makes a range of a chunk the same as one of another chunk, wherever that is.
-    pub(crate) async fn copy(
+    async fn copy(
         &self,
         to: &Arc<Target>,
         order: &Order,
@@ -44,8 +63,9 @@ impl StorageServer {
         let single = group.copies() == 1 && from_group.copies() == 1;
         let source = self.source_of(&request)?;
         if let Source::Local(target) = &source {
-            // Nothing of a session that is fenced may come into the source after it was read.
-            self.gates.of(target.id, from_group).fence(self.map().fenced_epoch()).await;
+            // Nothing of a session that is fenced may come into the source after it was read. What its disk has not ended may be inside.
+            let gate = self.gates.of(target.id, from_group);
+            target.while_disk_answers(gate.fence(self.map().fenced_epoch())).await?;
         }
         if single
             && from_target == to.id

@@ -44,7 +44,7 @@ pub(crate) use way::Way;
 const SCRUB_BYTES_MAX: u64 = 256 << 20;
 /// Chunks of one page of a census.
 const CENSUS_CHUNKS_MAX: usize = 4096;
-/// Copies under way at once; each holds a piece in memory.
+/// Copies under way at once, but for those that wait for a disk that hangs; each holds a piece in memory.
 const COPIES_MAX: usize = 16;
 
 /// The storage role of a server.
@@ -57,7 +57,7 @@ pub struct StorageServer {
     /// Those that go without a replica.
     pub(crate) gates: Gates,
     pub(crate) census: Census,
-    copies: Semaphore,
+    pub(crate) copies: Semaphore,
     /// Bytes of payloads that may be held by writes which were answered while their disk hung.
     late: Arc<Semaphore>,
     /// Cuts in groups of one copy.
@@ -434,10 +434,7 @@ impl StorageServer {
                     // What members before us have made is known from then on.
                     self.replica(target, group, epoch).await?.ready(epoch).await?;
                 }
-                let _turn = self.copies.acquire().await;
-                if let Some(running) = target.attempts.begin(order.attempt, order.whose)? {
-                    Box::pin(self.copy(target, &order, copy, running)).await?;
-                }
+                Box::pin(self.copy_in_turn(target, &order, copy)).await?;
                 self.done_for(target, &order)
             }
             op if op.is_durable() => {

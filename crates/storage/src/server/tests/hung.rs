@@ -8,18 +8,41 @@ use strake_base::disk::HeldDisk;
 /// A server with one target on a disk that may be held, which has one group of one copy.
 fn server(dir: &tempfile::TempDir) -> (Arc<StorageServer>, Arc<HeldDisk>) {
     let disk = Arc::new(HeldDisk::new(Arc::new(RealDisk::new(dir.path()).unwrap())));
+    let target = |id| MapTarget { id, server: 1, up: true, ..MapTarget::default() };
+    let group = |id| Group { id: id - 1, epoch: 1, members: vec![id], ..Group::default() };
     let map = ClusterMap {
         cluster: "c".into(),
         epoch: 1,
         servers: vec![Server { id: 1, up: true, ..Server::default() }],
-        targets: vec![MapTarget { id: 1, server: 1, up: true, ..MapTarget::default() }],
-        groups: vec![Group { id: 0, epoch: 1, members: vec![1], ..Group::default() }],
+        targets: [1, 2].map(target).to_vec(),
+        groups: [1, 2].map(group).to_vec(),
         ..ClusterMap::default()
     };
     let map = MapView::fixed(Callers::new(CallerOptions::default()), map);
     let stores = vec![(TargetId(1), store_on(disk.clone(), "1"))];
     let server = StorageServer::with_clock(stores, key(), map, Arc::new(FixedClock));
     (Arc::new(server), disk)
+}
+
+/// Gives it target 2, on a disk that answers, which has another such group.
+fn add_another(server: &Arc<StorageServer>, dir: &tempfile::TempDir) {
+    std::fs::create_dir(dir.path().join("2")).unwrap();
+    server.add_target(TargetId(2), store(dir, "2"));
+}
+
+/// A copy of a part of chunk 0 of one target to a chunk of another one, or of the same.
+async fn copy(server: Arc<StorageServer>, from: u32, to: u32, index: u64) -> Result<()> {
+    let copy = msg::Copy {
+        to: msg::Range { chunk: chunk(index), offset: 100, len: 1_000 },
+        from: msg::Range { chunk: chunk(0), offset: 0, len: 1_000 },
+        from_target: from,
+        from_capability: key().mint(&capability(Rights::READ)),
+        from_group: from - 1,
+    };
+    let capability = key().mint(&capability(Rights::READ_WRITE));
+    let (group, op) = (to - 1, Some(StorageOp::Copy(copy)));
+    let request = StorageRequest { target: to, group, capability, op, ..StorageRequest::default() };
+    server.call(request, Bytes::new()).await.map(drop)
 }
 
 async fn call(server: &Arc<StorageServer>, op: StorageOp, payload: Bytes) -> Result<Bytes> {
@@ -172,6 +195,44 @@ async fn what_is_asked_of_a_disk_that_hangs_is_refused_and_what_has_begun_is_mad
     }
     write(server.clone(), 0).await.unwrap();
     assert_eq!(read(&server, 0).await.unwrap(), bytes(1, 4_096));
+}
+
+/// Each had one of the turns of the whole server until its disk ended it.
+#[tokio::test]
+async fn copies_that_have_begun_on_a_disk_that_hangs_leave_their_turns_to_other_targets() {
+    let (dir, another) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (server, disk) = server(&dir);
+    add_another(&server, &another);
+    write(server.clone(), 0).await.unwrap();
+    hold(&server, &disk);
+    let begin = |nth| tokio::spawn(copy(server.clone(), 1, 1, nth));
+    let begun: Vec<_> = (1..=COPIES_MAX as u64).map(begin).collect();
+    until_waited_for(&disk).await;
+    watch(&server, true).await;
+    copy(server.clone(), 2, 2, 1).await.unwrap();
+    go_on(&server, &disk).await;
+    for copy in begun {
+        copy.await.unwrap().unwrap();
+    }
+}
+
+/// It waited for what the disk had not ended, with its turn, whatever target it was for.
+#[tokio::test]
+async fn a_copy_from_a_disk_that_hangs_does_not_wait_for_what_was_begun_there_before_a_fence() {
+    let (dir, another) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (server, disk) = server(&dir);
+    add_another(&server, &another);
+    write(server.clone(), 0).await.unwrap();
+    hold(&server, &disk);
+    let begun = tokio::spawn(write(server.clone(), 1));
+    until_waited_for(&disk).await;
+    watch(&server, true).await;
+    assert_eq!(begun.await.unwrap().unwrap_err().kind, ErrorKind::Unavailable);
+    server.map().fence(VolumeId(VOLUME), &[SessionId(9)]).await.unwrap();
+    let refused = copy(server.clone(), 1, 2, 1).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
+    go_on(&server, &disk).await;
+    copy(server.clone(), 1, 2, 1).await.unwrap();
 }
 
 /// Its caller may ask another member; it changes nothing however late it ends.

@@ -21,10 +21,10 @@ const SILENT: &str = "the peer hung up before it said hello";
 /// What calls: a server that has many connections keeps some for those without whom nobody is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerKind {
-    /// A mount, or whatever else uses a volume.
+    /// A mount, a program with the library, or a command that is given a place in a volume (`strake cp`).
     #[default]
     Client,
-    /// A command that looks after the cluster.
+    /// A command that looks after the cluster, also through a volume of it (`strake fsck`).
     Command,
     /// A server of the cluster.
     Server,

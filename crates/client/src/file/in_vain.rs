@@ -37,14 +37,14 @@ impl InVain {
     }
 }
 
-/// The last time that servers were waited for in vain by who had a file's order: who stood in line meanwhile would wait as
-/// long once more, one after the other.
+/// The last time that servers were waited for in vain by who had a file's order, or what else is one's at a time: who stood in
+/// line meanwhile would wait as long once more, one after the other.
 #[derive(Default)]
 pub(crate) struct OrderInVain(Option<(Duration, Error)>);
 
 impl OrderInVain {
     /// How something has ended that was done in order: an error, or well.
-    pub(super) fn note(&mut self, now: Duration, error: Option<&Error>) {
+    pub(crate) fn note(&mut self, now: Duration, error: Option<&Error>) {
         match error {
             Some(error) if error.kind == ErrorKind::TimedOut => self.0 = Some((now, error.clone())),
             None => self.0 = None,
@@ -53,7 +53,7 @@ impl OrderInVain {
     }
 
     /// Fails if it was in vain for the last time after that.
-    pub(super) fn check(&self, since: Duration) -> Result<()> {
+    pub(crate) fn check(&self, since: Duration) -> Result<()> {
         match &self.0 {
             Some((at, error)) if *at > since => Err(error.clone()),
             _ => Ok(()),

@@ -33,6 +33,7 @@ mod write;
 
 #[cfg(test)]
 pub(crate) use flush::Tell;
+pub(crate) use in_vain::OrderInVain;
 pub(crate) use life::{Life, Rights};
 pub use open::OpenFile;
 pub(crate) use open::Opening;

@@ -274,7 +274,7 @@ impl Volume {
     }
 
     /// True if more than half of the time for an operation has passed since then.
-    pub(super) fn has_waited(&self, since: Duration) -> bool {
+    pub(crate) fn has_waited(&self, since: Duration) -> bool {
         let limit = Duration::from_millis(self.options().operation_wait_ms);
         self.now().saturating_sub(since) >= limit / 2
     }

@@ -2,6 +2,7 @@
 
 use super::unexpected;
 use crate::api::VolumeSpace;
+use crate::file::OrderInVain;
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -21,27 +22,42 @@ const ANSWER_WAIT: Duration = Duration::from_secs(1);
 /// Targets asked at the same time.
 const PARALLEL: usize = 64;
 
-/// What the targets said last about their room, and when.
+/// What the targets said last about their room, and when the last of them was heard.
 #[derive(Default)]
 pub(crate) struct SpaceCache {
     last: Mutex<Option<(VolumeSpace, Duration)>>,
     /// Held by the one who asks them.
     asking: tokio::sync::Mutex<()>,
+    /// How that has ended.
+    in_vain: Mutex<OrderInVain>,
 }
 
 impl Volume {
-    /// Room of the whole cluster and counts of the volume, at most a second old.
+    /// Room of the whole cluster and counts of the volume, as heard at most a second ago.
     pub async fn statfs(&self) -> Result<VolumeSpace> {
         let _timer = self.count(Op::Space);
         if let Some(space) = self.known_space() {
             return Ok(space);
         }
+        let began = self.now();
         // All others wait for the same answers.
         let _one = self.space.asking.lock().await;
         if let Some(space) = self.known_space() {
             return Ok(space);
         }
-        let now = self.clock().monotonic();
+        if self.has_waited(began) {
+            self.space.in_vain.lock().check(began)?;
+        }
+        let heard = Box::pin(self.ask_for_space()).await;
+        self.space.in_vain.lock().note(self.now(), heard.as_ref().err());
+        let space = heard?;
+        // The time of before would be too old where a target was waited for, and others would wait for it again.
+        *self.space.last.lock() = Some((space, self.clock().monotonic()));
+        Ok(space)
+    }
+
+    /// As all say it now.
+    async fn ask_for_space(&self) -> Result<VolumeSpace> {
         let (mut contents_bytes, mut inodes, mut inodes_free) = (0, 0, 0);
         for answer in self.ask_all(&self.root_cred(), &MetaOp::VolumeStat(Nothing {})).await? {
             let MetaAnswer::VolumeStat(stat) = answer else {
@@ -55,9 +71,7 @@ impl Volume {
         let add = |(all, all_free), (total, free)| async move { (all + total, all_free + free) };
         let rooms = stream::iter(rooms).buffer_unordered(PARALLEL);
         let (total_bytes, free_bytes) = rooms.fold((0, 0), add).await;
-        let space = VolumeSpace { total_bytes, free_bytes, contents_bytes, inodes, inodes_free };
-        *self.space.last.lock() = Some((space, now));
-        Ok(space)
+        Ok(VolumeSpace { total_bytes, free_bytes, contents_bytes, inodes, inodes_free })
     }
 
     /// What was last heard, unless that is too old.

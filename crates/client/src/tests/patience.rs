@@ -297,3 +297,31 @@ async fn who_stands_in_line_behind_a_cut_that_others_hold_up_is_not_told_with_it
     assert_eq!(cut.unwrap_err().kind, ErrorKind::TimedOut);
     told.unwrap();
 }
+
+/// One after the other waited for the same target for a second: what had been heard was too old when it was.
+#[tokio::test(start_paused = true)]
+async fn all_who_ask_for_room_wait_for_a_silent_target_together() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume_in_pair(patient(30)).await;
+    fake.pairs.set(0, Mood::Silent);
+    let asked = join_all((0..20).map(|_| volume.statfs()));
+    let told = timeout(Duration::from_secs(3), asked).await.expect("they wait together");
+    assert!(told.iter().all(|told| told.is_ok()));
+}
+
+/// Each waited for the metadata server as long as the one before, after it.
+#[tokio::test(start_paused = true)]
+async fn who_stands_in_line_to_ask_for_room_in_vain_is_told_with_it() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(10)).await;
+    let file = create(&volume, "a").await;
+    for _ in 0..1_000 {
+        fake.fail("VolumeStat", ErrorKind::Unavailable);
+    }
+    let asked = join_all((0..20).map(|_| volume.statfs()));
+    let reserved = volume.fallocate(&file, FallocateMode::Allocate, 0, 10);
+    let both = async { tokio::join!(asked, reserved) };
+    let (told, reserved) = timeout(Duration::from_secs(25), both).await.expect("they end");
+    assert!(told.iter().all(|told| told.as_ref().unwrap_err().kind == ErrorKind::TimedOut));
+    assert_eq!(reserved.unwrap_err().kind, ErrorKind::TimedOut);
+}

@@ -122,6 +122,60 @@ impl Drop for Drops {
     }
 }
 
+/// Drops that wait for pages which are being read, and may be asked for by each of many reads: of each file one is under way,
+/// and all that is asked for meanwhile is one, the next. Each takes a thread.
+#[derive(Default)]
+pub(super) struct InTurn {
+    files: Mutex<HashMap<Ino, Next>>,
+}
+
+/// What is dropped next of a file.
+#[derive(Default)]
+pub(super) struct Next {
+    /// As [`Writing::leave_out`] says them.
+    pub ranges: Vec<(u64, u64)>,
+    /// For all who have asked.
+    drops: Option<Drops>,
+}
+
+impl InTurn {
+    /// These ranges of a file are to be dropped. True if the caller has to begin, with [`InTurn::next`] until there is nothing.
+    pub fn ask(&self, ino: Ino, ranges: &[(u64, u64)], drops: Option<Drops>) -> bool {
+        let mut files = self.files.lock();
+        let begins = !files.contains_key(&ino);
+        let next = files.entry(ino).or_default();
+        next.ranges.extend(ranges);
+        join(&mut next.ranges);
+        next.drops = next.drops.take().or(drops);
+        begins
+    }
+
+    /// What is dropped now of a file, until it is given back. None: nothing, and who asks from now on has to begin.
+    pub fn next(&self, ino: Ino) -> Option<Next> {
+        let mut files = self.files.lock();
+        let next = files.get_mut(&ino).map(std::mem::take)?;
+        if next.ranges.is_empty() && next.drops.is_none() {
+            files.remove(&ino);
+            return None;
+        }
+        Some(next)
+    }
+}
+
+/// Makes one of ranges that overlap or touch.
+fn join(ranges: &mut Vec<(u64, u64)>) {
+    let end = |(from, len): (u64, u64)| if len == 0 { u64::MAX } else { from.saturating_add(len) };
+    ranges.sort_unstable();
+    ranges.dedup_by(|later, earlier| {
+        let joins = later.0 <= end(*earlier);
+        if joins {
+            let to = end(*earlier).max(end(*later));
+            earlier.1 = if to == u64::MAX { 0 } else { to - earlier.0 };
+        }
+        joins
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +197,28 @@ mod tests {
         let writing = Writing::default();
         let last = writing.begin(Ino(7), u64::MAX - 10, 10);
         assert_eq!(writing.leave_out(Ino(7)), [(0, last.0)]);
+    }
+
+    #[test]
+    fn what_is_to_be_dropped_while_that_is_under_way_is_dropped_together_after_it() {
+        let (in_turn, dropping, ino) = (InTurn::default(), Arc::new(Dropping::default()), Ino(7));
+        assert!(in_turn.next(ino).is_none());
+        assert!(in_turn.ask(ino, &[(0, 0)], Some(dropping.begin(ino))));
+        let first = in_turn.next(ino).unwrap();
+        assert_eq!(first.ranges, [(0, 0)]);
+        assert!(!in_turn.ask(ino, &[(PAGE, PAGE), (9 * PAGE, PAGE)], None));
+        assert!(in_turn.ask(Ino(8), &[(0, 0)], None), "another file");
+        assert!(!in_turn.ask(ino, &[(0, PAGE), (5 * PAGE, PAGE)], Some(dropping.begin(ino))));
+        drop(first);
+        assert!(dropping.has(ino), "until that of the next is dropped");
+        let second = in_turn.next(ino).unwrap();
+        assert_eq!(second.ranges, [(0, 2 * PAGE), (5 * PAGE, PAGE), (9 * PAGE, PAGE)]);
+        assert!(!in_turn.ask(ino, &[(5 * PAGE, PAGE), (3 * PAGE, 0)], None), "it is under way");
+        drop(second);
+        assert!(!dropping.has(ino));
+        assert_eq!(in_turn.next(ino).unwrap().ranges, [(3 * PAGE, 0)]);
+        assert!(in_turn.next(ino).is_none());
+        assert!(in_turn.ask(ino, &[(0, 0)], None), "it is over");
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
-use super::pages::{Dropping, Drops, Writing};
+use super::pages::{Dropping, Drops, InTurn, Writing};
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use strake_client::Believer;
 use strake_types::Ino;
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
@@ -50,6 +51,8 @@ pub(super) struct Recalls {
     pub dropping: Arc<Dropping>,
     /// What is dropped to be written out, also when nobody waits for that any more.
     pub writing_out: Arc<Dropping>,
+    /// What reads have dropped.
+    in_turn: InTurn,
 }
 
 /// Which inodes were recalled.
@@ -93,6 +96,7 @@ impl Default for Recalls {
             writing: Writing::default(),
             dropping: Arc::default(),
             writing_out: Arc::default(),
+            in_turn: InTurn::default(),
         }
     }
 }
@@ -128,6 +132,33 @@ impl Recalls {
         for &node in nodes {
             self.device.get().iter().for_each(|device| device.forget_attributes(node));
         }
+    }
+
+    /// The kernel drops these ranges, and waits for pages that are being read or written.
+    fn drop_ranges(&self, node: u64, ranges: &[(u64, u64)]) {
+        for &(from, len) in ranges {
+            self.device.get().iter().for_each(|device| device.forget_contents(node, from, len));
+        }
+    }
+
+    /// The same of an inode, by the number that the kernel knows, on a thread and in turn: while it waits for a page that some
+    /// server is slow to send, any number of reads of others may ask for this.
+    fn drop_in_turn(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        (ino, node): (Ino, u64),
+        ranges: &[(u64, u64)],
+        drops: Option<Drops>,
+    ) {
+        if !self.in_turn.ask(ino, ranges, drops) {
+            return;
+        }
+        let recalls = Arc::clone(self);
+        runtime.spawn_blocking(move || {
+            while let Some(next) = recalls.in_turn.next(ino) {
+                recalls.drop_ranges(node, &next.ranges);
+            }
+        });
     }
 }
 
@@ -172,8 +203,8 @@ impl FuseDoor {
     /// by which it would have dropped the rest itself: those answers wait for this ([`Dropping`]).
     pub(super) fn forget_again(&self, ino: Ino, drops: Drops) {
         self.prefetch.cancel(ino);
-        let dropped = self.drop_pages(vec![(self.node(ino), self.recalls.writing.free(ino))]);
-        self.runtime.spawn(dropped.map(|_ended| drop(drops)));
+        let (inode, free) = ((ino, self.node(ino)), self.recalls.writing.free(ino));
+        self.recalls.drop_in_turn(&self.runtime, inode, &free, Some(drops));
     }
 
     /// Has the kernel write what programs have stored there into maps, by dropping it. False if some of the file may not be
@@ -213,10 +244,7 @@ impl FuseDoor {
         let recalls = self.recalls.clone();
         self.runtime.spawn_blocking(move || {
             for (node, ranges) in all {
-                for (from, len) in ranges {
-                    let device = recalls.device.get();
-                    device.iter().for_each(|device| device.forget_contents(node, from, len));
-                }
+                recalls.drop_ranges(node, &ranges);
             }
         })
     }
@@ -265,6 +293,42 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    /// Each read without a lease left a thread, and all waited for one page; with enough of them no recall was told any more.
+    #[tokio::test]
+    async fn however_often_a_file_is_to_be_dropped_one_thread_waits_for_its_pages() {
+        let (mut kernel, ours) = UnixStream::pair().unwrap();
+        let (recalls, ino) = (Arc::new(Recalls::default()), Ino(7));
+        recalls.mounted(Device::from_session(ours.as_fd()).unwrap());
+        // It takes nothing for a while.
+        ours.set_nonblocking(true).unwrap();
+        let mut before = 0;
+        while let Ok(len) = (&ours).write(&[0; 4096]) {
+            before += len;
+        }
+        ours.set_nonblocking(false).unwrap();
+        for _ in 0..100 {
+            let drops = recalls.dropping.begin(ino);
+            recalls.drop_in_turn(&Handle::current(), (ino, ino.0), &[(0, 0)], Some(drops));
+        }
+        kernel.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (mut came, mut space) = (0, vec![0; 64 << 10]);
+        for _ in 0..3_000 {
+            let over = !recalls.dropping.has(ino);
+            match kernel.read(&mut space) {
+                Ok(len) => came += len,
+                Err(_) if over => break,
+                Err(_) => {}
+            }
+        }
+        let one = size_of::<abi::OutHeader>() + size_of::<abi::InvalInodeOut>();
+        let told = came - before;
+        assert!(told == one || told == 2 * one, "{told} bytes, {one} for each time");
+        assert!(!recalls.dropping.has(ino));
+    }
 
     #[test]
     fn an_answer_is_older_than_a_recall_only_of_what_was_recalled_since_it_was_asked_for() {

@@ -171,6 +171,13 @@ impl Inodes {
         self.shard(ino).lock().nodes.get(&ino).and_then(|n| n.seen)
     }
 
+    /// Nobody can tell any more what they were.
+    pub(crate) fn forget_seen(&self, ino: Ino) {
+        if let Some(node) = self.shard(ino).lock().nodes.get_mut(&ino) {
+            node.seen = None;
+        }
+    }
+
     /// The attributes known are no longer true.
     pub(crate) fn forget_attr(&self, ino: Ino, now: Duration) {
         let mut shard = self.shard(ino).lock();

@@ -20,6 +20,7 @@ mod kept;
 mod listings;
 mod locks;
 mod lost;
+mod pages;
 mod patience;
 mod privileges;
 mod rest;

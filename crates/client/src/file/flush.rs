@@ -361,6 +361,7 @@ impl Volume {
     pub(crate) fn failed(&self, file: &FileState, error: &Error) {
         self.lost_of(file, error);
         file.fail(error);
+        self.drop_lost(file.ino());
     }
 
     /// As [`Volume::lost()`]: of each of many writes that fail alike nothing new is said.
@@ -375,5 +376,12 @@ impl Volume {
     pub(crate) fn lost(&self, ino: Ino, error: &Error) {
         tracing::error!("data written to inode {ino} is lost: {error}");
         self.memory().kept().forget(ino);
+    }
+
+    /// A kernel may have what is lost of a file, under the length and the time that the file has from then on: it drops that.
+    /// Nobody waits for it, and who opens the file meanwhile has it dropped as well.
+    pub(crate) fn drop_lost(&self, ino: Ino) {
+        self.inodes().forget_seen(ino);
+        self.believer().iter().for_each(|believer| believer.forget_soon(ino));
     }
 }

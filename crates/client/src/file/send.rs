@@ -75,6 +75,10 @@ impl Drop for Sending<'_> {
                 *acknowledged = (*acknowledged).max(self.end);
             }
         }
+        if result.is_err() {
+            // Now that no read finds it among what is being sent, and takes it there again.
+            self.volume.drop_lost(self.file.ino());
+        }
         self.volume.memory().make_way();
         self.file.progress.notify_waiters();
     }

@@ -232,6 +232,9 @@ impl Core {
         self.failure.untold = true;
         self.failure.of_last_life = false;
         self.kept.clear();
+        self.ahead.clear();
+        // Length and time may be those of what is lost.
+        self.ours = None;
     }
 
     /// The server refuses to be told: the file is as the server has it.

@@ -364,6 +364,7 @@ impl Volume {
                 } else if self.left().tell(*ino) {
                     let error = lost(group);
                     self.lost(*ino, &error);
+                    self.drop_lost(*ino);
                     result = result.clone().and(Err(error));
                 }
             });

@@ -195,6 +195,8 @@ impl Believer for Quiet {
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }
+
+    fn forget_soon(&self, _ino: Ino) {}
 }
 
 #[test]
@@ -233,6 +235,8 @@ impl Believer for Kernel {
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }
+
+    fn forget_soon(&self, _ino: Ino) {}
 }
 
 /// A kernel that is being told something while it is told of a recall.
@@ -249,6 +253,8 @@ impl Believer for Busy {
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
         Box::pin(async {})
     }
+
+    fn forget_soon(&self, _ino: Ino) {}
 }
 
 /// It once said so 20 ms after its kernel was to stop believing, had no leases until then, and asked for nothing.

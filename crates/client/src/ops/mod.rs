@@ -58,8 +58,7 @@ impl Volume {
             std::mem::take(&mut core.stale_pages) && core.handles > 0
         };
         if let Some(believer) = self.believer().filter(|_| stale) {
-            // Begun by this; nobody waits for it.
-            drop(believer.forget_contents(&[file.ino()]));
+            believer.forget_soon(file.ino());
         }
     }
 

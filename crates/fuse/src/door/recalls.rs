@@ -51,7 +51,7 @@ pub(super) struct Recalls {
     pub dropping: Arc<Dropping>,
     /// What is dropped to be written out, also when nobody waits for that any more.
     pub writing_out: Arc<Dropping>,
-    /// What reads have dropped.
+    /// What reads and failures have dropped.
     in_turn: InTurn,
 }
 
@@ -272,6 +272,12 @@ impl Believer for FuseDoor {
         let dropped = self.drop_pages(inodes.iter().map(ranges).collect());
         // Ended in whatever way: nothing more is to be done.
         Box::pin(dropped.map(drop))
+    }
+
+    fn forget_soon(&self, ino: Ino) {
+        self.prefetch.cancel(ino);
+        let (inode, ranges) = ((ino, self.node(ino)), self.recalls.writing.leave_out(ino));
+        self.recalls.drop_in_turn(&self.runtime, inode, &ranges, None);
     }
 }
 

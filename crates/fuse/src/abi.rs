@@ -53,6 +53,8 @@ pub const GETATTR_FH: u32 = 1;
 /// Among the flags of an OPEN: the file is opened to be run (`__FMODE_EXEC`).
 pub const OPEN_EXEC: u32 = 1 << 5;
 pub const OPEN_KILL_SUIDGID: u32 = 1;
+/// Among the flags of a READ: it is for a program, around the page cache; whoever fills pages names no owner of locks.
+pub const READ_LOCKOWNER: u32 = 1 << 1;
 pub const WRITE_CACHE: u32 = 1;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;

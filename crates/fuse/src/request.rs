@@ -91,6 +91,8 @@ pub enum Op {
         fh: u64,
         offset: u64,
         size: u32,
+        /// The kernel keeps what it gets, by whatever handle it asks.
+        fills_pages: bool,
     },
     /// `sync`: the file was opened, or the write called, to return only when it is on disk. `append`: the file has O_APPEND
     /// now, however it was opened.
@@ -436,7 +438,8 @@ fn contents(opcode: u32, a: &mut Arguments<'_>) -> Option<Op> {
         }
         abi::READ => {
             let v: abi::ReadIn = a.take()?;
-            Op::Read { fh: v.fh, offset: v.offset, size: v.size }
+            let fills_pages = v.read_flags & abi::READ_LOCKOWNER == 0;
+            Op::Read { fh: v.fh, offset: v.offset, size: v.size, fills_pages }
         }
         abi::FLUSH => {
             let v: abi::FlushIn = a.take()?;
@@ -563,6 +566,21 @@ mod tests {
                 panic!("not a write")
             };
             assert_eq!((append, sync), (flags != 0, false));
+        }
+    }
+
+    #[test]
+    fn each_read_says_whether_it_fills_pages() {
+        for (read_flags, fills) in [(0, true), (abi::READ_LOCKOWNER, false)] {
+            let (fh, offset, size, lock_owner) = (9, 5, 100, 0);
+            let args =
+                abi::ReadIn { fh, offset, size, read_flags, lock_owner, flags: 0, padding: 0 };
+            let (incoming, _) = parsed(abi::READ, args.as_bytes());
+            let Incoming::Request(Request { op: Op::Read { fills_pages, .. }, .. }) = incoming
+            else {
+                panic!("not a read")
+            };
+            assert_eq!(fills_pages, fills);
         }
     }
 

@@ -37,7 +37,8 @@ impl Drop for WriteEnd<'_> {
         let left_out = door.recalls.writing.end(ino, self.range);
         let unleased = || self.file.is_shared() && !door.volume.is_leased(self.file);
         if left_out || self.elsewhere || unleased() {
-            door.forget_again(ino, door.recalls.dropping.begin(ino));
+            let own = (self.range.0, self.range.1 - self.range.0);
+            door.forget_again(ino, Some(own), door.recalls.dropping.begin(ino));
         }
     }
 }
@@ -157,7 +158,12 @@ impl FuseDoor {
         Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
     }
 
-    pub(super) async fn read(&self, fh: u64, offset: u64, size: u32) -> Result<Reply, Errno> {
+    pub(super) async fn read(
+        &self,
+        fh: u64,
+        (offset, size): (u64, u32),
+        fills_pages: bool,
+    ) -> Result<Reply, Errno> {
         let handle = self.handle(fh)?;
         if let Some(part) = &handle.part {
             return Ok(Reply::Data(part.read(&self.volume, &handle, (offset, size)).await?.parts));
@@ -166,8 +172,10 @@ impl FuseDoor {
         let told = || unleased = Some(self.recalls.dropping.begin(ino));
         let (data, took) = self.volume.read_telling(&handle.file, offset, size, told).await?;
         if let Some(drops) = unleased {
-            // Nobody would tell the kernel when they change. A map asks by a handle that goes around the page cache, too.
-            self.forget_again(ino, drops);
+            // Nobody would tell the kernel when they change. A map asks by a handle that goes around the page cache, too. What
+            // goes to a program waits for no pages: another read may have those locked for long.
+            let own = fills_pages.then_some((offset, u64::from(size)));
+            self.forget_again(ino, own, drops);
         }
         if let Some(took) = took {
             self.fetch_around(handle, offset..offset + u64::from(size), took);

@@ -143,7 +143,9 @@ impl FuseDoor {
             Op::Lookup { name } => self.lookup(&cred, ino, name).await,
             Op::Getattr { fh } => self.getattr(ino, fh).await.map(Reply::Attr),
             Op::Statx { fh } => self.getattr(ino, fh).await.map(Reply::Statx),
-            Op::Read { fh, offset, size } => self.read(fh, offset, size).await,
+            Op::Read { fh, offset, size, fills_pages } => {
+                self.read(fh, (offset, size), fills_pages).await
+            }
             Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages } => {
                 let handle = self.handle(fh)?;
                 if !from_pages && self.volume.note_writer(&handle.file, kill_suidgid) {

@@ -7,6 +7,7 @@
 use super::counted::Counted;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::Ino;
@@ -122,58 +123,80 @@ impl Drop for Drops {
     }
 }
 
-/// Drops that wait for pages which are being read, and may be asked for by each of many reads: of each file one is under way,
-/// and all that is asked for meanwhile is one, the next. Each takes a thread.
+/// Drops of whole files that wait for pages which are being read, and may be asked for by each of many reads: of each file one
+/// is under way, and all that is asked for meanwhile is one, the next. Each takes a thread.
 #[derive(Default)]
 pub(super) struct InTurn {
-    files: Mutex<HashMap<Ino, Next>>,
+    /// None: one is under way, and nothing was asked for since it began.
+    files: Mutex<HashMap<Ino, Option<Asked>>>,
 }
 
-/// What is dropped next of a file.
+/// That a file is to be dropped. How much of it can be is known when that begins, which may be long after.
 #[derive(Default)]
-pub(super) struct Next {
-    /// As [`Writing::leave_out`] says them.
-    pub ranges: Vec<(u64, u64)>,
+pub(super) struct Asked {
+    /// What is being written then is to be dropped as well, in the end: [`Writing::leave_out`], else [`Writing::free`].
+    pub leaves_out: bool,
     /// For all who have asked.
-    drops: Option<Drops>,
+    pub drops: Option<Drops>,
 }
 
 impl InTurn {
-    /// These ranges of a file are to be dropped. True if the caller has to begin, with [`InTurn::next`] until there is nothing.
-    pub fn ask(&self, ino: Ino, ranges: &[(u64, u64)], drops: Option<Drops>) -> bool {
-        let mut files = self.files.lock();
-        let begins = !files.contains_key(&ino);
-        let next = files.entry(ino).or_default();
-        next.ranges.extend(ranges);
-        join(&mut next.ranges);
-        next.drops = next.drops.take().or(drops);
-        begins
-    }
-
-    /// What is dropped now of a file, until it is given back. None: nothing, and who asks from now on has to begin.
-    pub fn next(&self, ino: Ino) -> Option<Next> {
-        let mut files = self.files.lock();
-        let next = files.get_mut(&ino).map(std::mem::take)?;
-        if next.ranges.is_empty() && next.drops.is_none() {
-            files.remove(&ino);
-            return None;
+    /// A file is to be dropped, by the caller if a turn is given back.
+    pub fn ask(self: &Arc<Self>, ino: Ino, asked: Asked) -> Option<Turn> {
+        match self.files.lock().entry(ino) {
+            Entry::Vacant(entry) => {
+                entry.insert(Some(asked));
+                Some(Turn { of: Arc::clone(self), ino, ended: false })
+            }
+            Entry::Occupied(mut entry) => {
+                let next = entry.get_mut().get_or_insert_default();
+                next.leaves_out |= asked.leaves_out;
+                next.drops = next.drops.take().or(asked.drops);
+                None
+            }
         }
-        Some(next)
     }
 }
 
-/// Makes one of ranges that overlap or touch.
-fn join(ranges: &mut Vec<(u64, u64)>) {
-    let end = |(from, len): (u64, u64)| if len == 0 { u64::MAX } else { from.saturating_add(len) };
-    ranges.sort_unstable();
-    ranges.dedup_by(|later, earlier| {
-        let joins = later.0 <= end(*earlier);
-        if joins {
-            let to = end(*earlier).max(end(*later));
-            earlier.1 = if to == u64::MAX { 0 } else { to - earlier.0 };
+/// Whoever has this drops a file as often as it gives something, each of which lasts until that is dropped. After the last one,
+/// or when this is gone, who asks has the next turn.
+pub(super) struct Turn {
+    of: Arc<InTurn>,
+    ino: Ino,
+    ended: bool,
+}
+
+impl Turn {
+    /// The file.
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+}
+
+impl Iterator for Turn {
+    type Item = Asked;
+
+    fn next(&mut self) -> Option<Asked> {
+        if self.ended {
+            return None;
         }
-        joins
-    });
+        let mut files = self.of.files.lock();
+        let asked = files.get_mut(&self.ino).and_then(Option::take);
+        if asked.is_none() {
+            files.remove(&self.ino);
+            self.ended = true;
+        }
+        asked
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if !self.ended {
+            // Given up half-way, by a panic: others would ask in vain for ever.
+            self.of.files.lock().remove(&self.ino);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -201,24 +224,42 @@ mod tests {
 
     #[test]
     fn what_is_to_be_dropped_while_that_is_under_way_is_dropped_together_after_it() {
-        let (in_turn, dropping, ino) = (InTurn::default(), Arc::new(Dropping::default()), Ino(7));
-        assert!(in_turn.next(ino).is_none());
-        assert!(in_turn.ask(ino, &[(0, 0)], Some(dropping.begin(ino))));
-        let first = in_turn.next(ino).unwrap();
-        assert_eq!(first.ranges, [(0, 0)]);
-        assert!(!in_turn.ask(ino, &[(PAGE, PAGE), (9 * PAGE, PAGE)], None));
-        assert!(in_turn.ask(Ino(8), &[(0, 0)], None), "another file");
-        assert!(!in_turn.ask(ino, &[(0, PAGE), (5 * PAGE, PAGE)], Some(dropping.begin(ino))));
+        let (in_turn, dropping) = (Arc::new(InTurn::default()), Arc::new(Dropping::default()));
+        let ino = Ino(7);
+        let counts = || Asked { drops: Some(dropping.begin(ino)), ..Asked::default() };
+        let mut turn = in_turn.ask(ino, counts()).unwrap();
+        let first = turn.next().unwrap();
+        assert!(!first.leaves_out);
+        assert!(in_turn.ask(ino, Asked { leaves_out: true, drops: None }).is_none());
+        assert!(in_turn.ask(Ino(8), Asked::default()).is_some(), "another file");
+        assert!(in_turn.ask(ino, counts()).is_none());
         drop(first);
-        assert!(dropping.has(ino), "until that of the next is dropped");
-        let second = in_turn.next(ino).unwrap();
-        assert_eq!(second.ranges, [(0, 2 * PAGE), (5 * PAGE, PAGE), (9 * PAGE, PAGE)]);
-        assert!(!in_turn.ask(ino, &[(5 * PAGE, PAGE), (3 * PAGE, 0)], None), "it is under way");
+        assert!(dropping.has(ino), "until the next is dropped");
+        let second = turn.next().unwrap();
+        assert!(second.leaves_out, "one of those who asked for it needs that");
+        assert!(in_turn.ask(ino, Asked::default()).is_none(), "it is under way");
         drop(second);
         assert!(!dropping.has(ino));
-        assert_eq!(in_turn.next(ino).unwrap().ranges, [(3 * PAGE, 0)]);
-        assert!(in_turn.next(ino).is_none());
-        assert!(in_turn.ask(ino, &[(0, 0)], None), "it is over");
+        assert!(!turn.next().unwrap().leaves_out);
+        assert!(turn.next().is_none());
+        let again = in_turn.ask(ino, Asked::default());
+        drop(turn);
+        assert!(in_turn.ask(ino, Asked::default()).is_none(), "another one has it");
+        drop(again);
+        assert!(in_turn.files.lock().is_empty());
+    }
+
+    /// Nobody would have dropped the file any more, and its attributes would not have been believed.
+    #[test]
+    fn a_turn_that_is_given_up_half_way_is_over() {
+        let (in_turn, dropping) = (Arc::new(InTurn::default()), Arc::new(Dropping::default()));
+        let counts = || Asked { drops: Some(dropping.begin(Ino(7))), ..Asked::default() };
+        let mut turn = in_turn.ask(Ino(7), counts()).unwrap();
+        let first = turn.next();
+        assert!(in_turn.ask(Ino(7), counts()).is_none());
+        drop((first, turn));
+        assert!(!dropping.has(Ino(7)));
+        assert!(in_turn.ask(Ino(7), counts()).is_some());
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
-use super::pages::{Dropping, Drops, InTurn, Writing};
+use super::pages::{Asked, Dropping, Drops, InTurn, Turn, Writing};
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
@@ -51,8 +51,8 @@ pub(super) struct Recalls {
     pub dropping: Arc<Dropping>,
     /// What is dropped to be written out, also when nobody waits for that any more.
     pub writing_out: Arc<Dropping>,
-    /// What reads and failures have dropped.
-    in_turn: InTurn,
+    /// What reads, ends of writes and failures have dropped.
+    in_turn: Arc<InTurn>,
 }
 
 /// Which inodes were recalled.
@@ -96,7 +96,7 @@ impl Default for Recalls {
             writing: Writing::default(),
             dropping: Arc::default(),
             writing_out: Arc::default(),
-            in_turn: InTurn::default(),
+            in_turn: Arc::default(),
         }
     }
 }
@@ -141,24 +141,44 @@ impl Recalls {
         }
     }
 
-    /// The same of an inode, by the number that the kernel knows, on a thread and in turn: while it waits for a page that some
-    /// server is slow to send, any number of reads of others may ask for this.
-    fn drop_in_turn(
+    /// The same of all of an inode, by the number that the kernel knows, on a thread and in turn: while it waits for a page that
+    /// some server is slow to send, any number of reads of others may ask for this.
+    fn drop_in_turn(self: &Arc<Self>, runtime: &Handle, (ino, node): (Ino, u64), asked: Asked) {
+        if let Some(turn) = self.in_turn.ask(ino, asked) {
+            let recalls = Arc::clone(self);
+            runtime.spawn_blocking(move || recalls.take_turn(node, turn));
+        }
+    }
+
+    /// As [`Recalls::drop_in_turn`], and before that, at once, the range of the request that asks for it: what it brought is not
+    /// to stay until others' pages have come. This waits for no pages but its own, which are answered the next moment: no more
+    /// threads wait so than requests are being answered.
+    fn drop_own_and_in_turn(
         self: &Arc<Self>,
         runtime: &Handle,
         (ino, node): (Ino, u64),
-        ranges: &[(u64, u64)],
-        drops: Option<Drops>,
+        own: (u64, u64),
+        asked: Asked,
     ) {
-        if !self.in_turn.ask(ino, ranges, drops) {
-            return;
-        }
         let recalls = Arc::clone(self);
         runtime.spawn_blocking(move || {
-            while let Some(next) = recalls.in_turn.next(ino) {
-                recalls.drop_ranges(node, &next.ranges);
+            recalls.drop_ranges(node, &[own]);
+            if let Some(turn) = recalls.in_turn.ask(ino, asked) {
+                recalls.take_turn(node, turn);
             }
         });
+    }
+
+    /// Drops what is asked for of an inode until that is nothing, but for what is being written when it begins.
+    fn take_turn(&self, node: u64, turn: Turn) {
+        let ino = turn.ino();
+        for asked in turn {
+            let ranges = match asked.leaves_out {
+                true => self.writing.leave_out(ino),
+                false => self.writing.free(ino),
+            };
+            self.drop_ranges(node, &ranges);
+        }
     }
 }
 
@@ -198,13 +218,18 @@ impl FuseDoor {
 }
 
 impl FuseDoor {
-    /// Has the kernel drop what was left out when a file was recalled, or what it was given without a lease, and all
-    /// else that is not being written. Being told makes it ignore the answer about attributes that is on its way,
-    /// by which it would have dropped the rest itself: those answers wait for this ([`Dropping`]).
-    pub(super) fn forget_again(&self, ino: Ino, drops: Drops) {
+    /// Has the kernel drop what was left out when a file was recalled, or what it was given without a lease (`own`: first byte
+    /// and length, if that is in its pages), and all else that is not being written. Being told makes it ignore the answer
+    /// about attributes that is on its way, by which it would have dropped the rest itself: those answers wait for this
+    /// ([`Dropping`]).
+    pub(super) fn forget_again(&self, ino: Ino, own: Option<(u64, u64)>, drops: Drops) {
         self.prefetch.cancel(ino);
-        let (inode, free) = ((ino, self.node(ino)), self.recalls.writing.free(ino));
-        self.recalls.drop_in_turn(&self.runtime, inode, &free, Some(drops));
+        let inode = (ino, self.node(ino));
+        let asked = Asked { leaves_out: false, drops: Some(drops) };
+        match own {
+            Some(own) => self.recalls.drop_own_and_in_turn(&self.runtime, inode, own, asked),
+            None => self.recalls.drop_in_turn(&self.runtime, inode, asked),
+        }
     }
 
     /// Has the kernel write what programs have stored there into maps, by dropping it. False if some of the file may not be
@@ -276,8 +301,8 @@ impl Believer for FuseDoor {
 
     fn forget_soon(&self, ino: Ino) {
         self.prefetch.cancel(ino);
-        let (inode, ranges) = ((ino, self.node(ino)), self.recalls.writing.leave_out(ino));
-        self.recalls.drop_in_turn(&self.runtime, inode, &ranges, None);
+        let (inode, asked) = ((ino, self.node(ino)), Asked { leaves_out: true, drops: None });
+        self.recalls.drop_in_turn(&self.runtime, inode, asked);
     }
 }
 
@@ -317,8 +342,8 @@ mod tests {
         }
         ours.set_nonblocking(false).unwrap();
         for _ in 0..100 {
-            let drops = recalls.dropping.begin(ino);
-            recalls.drop_in_turn(&Handle::current(), (ino, ino.0), &[(0, 0)], Some(drops));
+            let asked = Asked { leaves_out: false, drops: Some(recalls.dropping.begin(ino)) };
+            recalls.drop_in_turn(&Handle::current(), (ino, ino.0), asked);
         }
         kernel.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let (mut came, mut space) = (0, vec![0; 64 << 10]);
@@ -334,6 +359,54 @@ mod tests {
         let told = came - before;
         assert!(told == one || told == 2 * one, "{told} bytes, {one} for each time");
         assert!(!recalls.dropping.has(ino));
+    }
+
+    /// Recalls of a kernel, and the end by which that is told.
+    fn told_by() -> (UnixStream, Arc<Recalls>) {
+        let (kernel, ours) = UnixStream::pair().unwrap();
+        kernel.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let recalls = Arc::new(Recalls::default());
+        recalls.mounted(Device::from_session(ours.as_fd()).unwrap());
+        (kernel, recalls)
+    }
+
+    /// First byte and length of what a kernel is to drop next.
+    fn next_dropped(kernel: &mut UnixStream) -> (i64, i64) {
+        let mut told = [0; size_of::<abi::OutHeader>() + size_of::<abi::InvalInodeOut>()];
+        kernel.read_exact(&mut told).unwrap();
+        let number = |at: usize| i64::from_ne_bytes(told[at..at + 8].try_into().unwrap());
+        (number(told.len() - 16), number(told.len() - 8))
+    }
+
+    /// It waited for pages of others, and who looked into his map saw what another mount had written over since.
+    #[tokio::test]
+    async fn the_pages_of_a_read_without_a_lease_go_while_others_of_the_file_are_waited_for() {
+        let ((mut kernel, recalls), ino) = (told_by(), Ino(7));
+        let mut slow = recalls.in_turn.ask(ino, Asked::default()).unwrap();
+        let waits = slow.next();
+        for from in [0, 8192] {
+            let asked = Asked { leaves_out: false, drops: Some(recalls.dropping.begin(ino)) };
+            let own = (from, 4096);
+            recalls.drop_own_and_in_turn(&Handle::current(), (ino, ino.0), own, asked);
+            assert_eq!(next_dropped(&mut kernel), (from as i64, 4096));
+            assert!(recalls.dropping.has(ino), "the rest is not dropped yet");
+        }
+        drop(waits);
+        recalls.take_turn(ino.0, slow);
+        assert_eq!(next_dropped(&mut kernel), (0, 0));
+    }
+
+    /// A drop that waits for its turn waited for writes that had begun since it was asked for, and left out those that had ended.
+    #[test]
+    fn what_is_being_written_when_a_drop_begins_is_left_out_and_dropped_at_its_end() {
+        let ((mut kernel, recalls), ino) = (told_by(), Ino(7));
+        let before = recalls.writing.begin(ino, 8192, 4096);
+        let turn = recalls.in_turn.ask(ino, Asked { leaves_out: true, drops: None }).unwrap();
+        assert!(!recalls.writing.end(ino, before), "it has not begun");
+        let since = recalls.writing.begin(ino, 0, 4096);
+        recalls.take_turn(ino.0, turn);
+        assert_eq!(next_dropped(&mut kernel), (4096, 0));
+        assert!(recalls.writing.end(ino, since));
     }
 
     #[test]

@@ -233,7 +233,8 @@ impl Core {
         self.failure.of_last_life = false;
         self.kept.clear();
         self.ahead.clear();
-        // Length and time may be those of what is lost.
+        // Length and time may be those of what is lost: until it is opened anew nobody can tell whose the contents are, and what
+        // is kept of it goes with each answer, as where somebody else changes it. That costs, and is rare.
         self.ours = None;
     }
 

@@ -9,9 +9,11 @@
 //! a Unix socket never leaves the machine and stays as it is.
 
 use crate::tls::{Certificate, Tls};
+use futures::stream::{FuturesUnordered, StreamExt};
 use socket2::{SockRef, TcpKeepalive};
 use std::fs::File;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -34,6 +36,8 @@ const KEEPALIVE_INTERVAL_MS: u64 = 2_000;
 const KEEPALIVE_PROBES: u32 = 3;
 /// Sent bytes that are not acknowledged for this long break a TCP connection.
 const UNACKNOWLEDGED_MS_MAX: u64 = 20_000;
+/// When there is no connection after this time, the next address of a name is tried as well: one to which packets are lost says nothing.
+const NEXT_ADDRESS_MS: u64 = 300;
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
@@ -72,7 +76,9 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
         let near = Near::new(Path::new(path)).map_err(failed)?;
         return UnixStream::connect(&near.path).await.map(Connected::plain).map_err(failed);
     }
-    let socket = TcpStream::connect(address).await.map_err(failed)?;
+    let addresses = tokio::net::lookup_host(address).await.map_err(failed)?;
+    let addresses: Vec<SocketAddr> = addresses.collect();
+    let socket = first_of(addresses, TcpStream::connect::<SocketAddr>).await.map_err(failed)?;
     tune(&socket).map_err(failed)?;
     let Some(tls) = tls else {
         return Ok(Connected::plain(socket));
@@ -80,6 +86,33 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
     let named = |e: Error| Error::with(e.kind, format!("{address}: {}", e.detail));
     let (stream, certificate) = tls.connect(socket, host_of(address)).await.map_err(named)?;
     Ok(Connected { stream: Arc::new(stream), certificate: Some(certificate) })
+}
+
+/// Connects to that of these addresses which is the first to answer; of none, the error of the last one that failed.
+async fn first_of<A, T, F>(
+    addresses: impl IntoIterator<Item = A>,
+    connect: impl Fn(A) -> F,
+) -> io::Result<T>
+where
+    F: Future<Output = io::Result<T>>,
+{
+    let mut addresses = addresses.into_iter().peekable();
+    let mut attempts: FuturesUnordered<F> = FuturesUnordered::new();
+    let mut error = io::Error::new(io::ErrorKind::InvalidInput, "no such host");
+    loop {
+        attempts.extend(addresses.next().map(&connect));
+        let has_more = addresses.peek().is_some();
+        let pause = Duration::from_millis(NEXT_ADDRESS_MS);
+        tokio::select! {
+            biased;
+            connected = attempts.next() => match connected {
+                Some(Ok(connected)) => return Ok(connected),
+                Some(Err(e)) => error = e,
+                None => return Err(error),
+            },
+            () = tokio::time::sleep(pause), if has_more => {}
+        }
+    }
 }
 
 /// The host of `host:port`, without the brackets of an IPv6 address.
@@ -202,8 +235,8 @@ async fn bind_tcp(address: &str) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no such host");
     for candidate in tokio::net::lookup_host(address).await? {
         let socket = match candidate {
-            std::net::SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4()?,
-            std::net::SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6()?,
+            SocketAddr::V4(_) => tokio::net::TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => tokio::net::TcpSocket::new_v6()?,
         };
         // A restarted server takes its port back although old connections linger in TIME_WAIT.
         socket.set_reuseaddr(true)?;
@@ -251,5 +284,35 @@ impl Near {
         let directory = File::open(directory)?;
         let path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
         Ok(Self { path, _directory: Some(directory) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Instant;
+
+    /// Says nothing, or refuses, or answers.
+    async fn attempt(nth: u32) -> io::Result<u32> {
+        match nth {
+            0 => std::future::pending().await,
+            1 => Err(io::ErrorKind::ConnectionRefused.into()),
+            nth => Ok(nth),
+        }
+    }
+
+    /// The first one had all the time that there was, and no other was ever tried.
+    #[tokio::test(start_paused = true)]
+    async fn of_a_name_whose_first_address_says_nothing_the_next_one_is_tried_soon() {
+        let (began, pause) = (Instant::now(), Duration::from_millis(NEXT_ADDRESS_MS));
+        assert_eq!(first_of([0, 7], attempt).await.unwrap(), 7);
+        let took = began.elapsed();
+        assert!((pause..2 * pause).contains(&took), "{took:?}");
+        // Who refuses is not waited for.
+        assert_eq!(first_of([1, 1, 8, 0], attempt).await.unwrap(), 8);
+        assert_eq!(began.elapsed(), took);
+        let refused = first_of([1, 1], attempt).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(first_of([], attempt).await.is_err());
     }
 }

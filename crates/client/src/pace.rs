@@ -16,7 +16,7 @@ pub(crate) const TELLING_BYTES_MIN: u64 = 64 << 10;
 const SHARE: u64 = 8;
 /// By what part of itself the shortest time that is remembered grows with each answer: it may have been another way.
 const FORGETTING: u64 = 256;
-/// Slower than this is a server that stood still.
+/// Slower than this is a server that stood still, unless it is as slow again and again.
 const SLOWEST: Duration = Duration::from_secs(1);
 
 /// Which way bytes go.
@@ -87,7 +87,6 @@ impl Passage {
         }
         let took = now.saturating_sub(self.began);
         let mib = took.as_secs_f64() * (1 << 20) as f64 / self.under_way_bytes as f64;
-        let ns = (mib.min(SLOWEST.as_secs_f64()) * 1e9) as u64;
         let Flow { mib_ns: mean, least_ns, .. } = &self.flows[self.way as usize];
         let took_ns = (took.min(SLOWEST).as_nanos() as u64).max(1);
         let least = match least_ns.load(Ordering::Relaxed) {
@@ -97,6 +96,8 @@ impl Passage {
         least_ns.store(least, Ordering::Relaxed);
         // Of two answers at the same moment one may count alone.
         let known = mean.load(Ordering::Relaxed);
+        let slowest_ns = (SLOWEST.as_nanos() as u64).max(known.saturating_mul(2));
+        let ns = ((mib * 1e9) as u64).min(slowest_ns);
         let next = if known == 0 { ns } else { known - known / SHARE + ns / SHARE };
         mean.store(next.max(1), Ordering::Relaxed);
     }
@@ -143,6 +144,17 @@ mod tests {
         answer(MIB, MS * 8);
         answer(MIB, MS * 60_000);
         assert_eq!(paces.mib(GROUP, Way::Sent), Some(MS * 132));
+    }
+
+    #[test]
+    fn what_is_always_slower_than_a_standstill_is_known_as_that() {
+        let paces = Paces::default();
+        let answer = |took| paces.begin(GROUP, Way::Sent, MIB, MS).answered(MS + took);
+        (0..80).for_each(|_| answer(MS * 5_000));
+        let mib = paces.mib(GROUP, Way::Sent).unwrap();
+        assert!((MS * 4_950..=MS * 5_000).contains(&mib), "{mib:?}");
+        (0..40).for_each(|_| answer(MS * 10));
+        assert!(paces.mib(GROUP, Way::Sent).unwrap() < MS * 50);
     }
 
     #[test]

@@ -21,8 +21,10 @@ const UNIT_TIME: Duration = Duration::from_millis(8);
 /// Bytes under way to a group, in the largest writes: what a primary receives, what it forwards and what is being acknowledged at the
 /// same time.
 const UNDER_WAY_BYTES: u64 = 4 << 20;
-/// Parts under way to a slow group of one copy, beside what fills the way there.
+/// Parts under way to a slow group of one copy, beside what fills the way there, and the fewest to any other.
 const SLOW_PARTS: u64 = 2;
+/// No more is under way than passes in this time: each part waits for all that are before it, and who waits for too long gives up.
+const UNDER_WAY_TIME: Duration = Duration::from_secs(4);
 /// The largest part that is sent at once to a group of several copies that answers soon.
 const COPIED_UNIT_BYTES: u64 = 512 << 10;
 /// The same where a link or a disk limits, and the processors have time for more requests.
@@ -43,28 +45,24 @@ impl Parts {
 
     /// Bytes of the largest part that is sent at once to a group.
     pub(crate) fn sent_bytes(&self, group: GroupId) -> u64 {
-        let mib = self.paces.mib(group, Way::Sent);
-        if group.copies() == 1 {
-            unit_bytes(mib)
-        } else if mib.is_some_and(|mib| mib < SLOW) {
-            COPIED_UNIT_BYTES
-        } else {
-            SLOW_COPIED_UNIT_BYTES
-        }
+        sent_bytes(group, self.paces.mib(group, Way::Sent))
     }
 
     /// How many parts of a file are sent at once to a group. To a slow one few more than it needs: one that takes more of a link
     /// than others would be done early, and leave them with more than their disks write in the time that is left.
     pub(crate) fn sent_together(&self, group: GroupId) -> u64 {
-        let bytes = self.sent_bytes(group);
-        let is_slow =
-            group.copies() == 1 && bytes < UNIT_BYTES && self.paces.mib(group, Way::Sent).is_some();
-        match is_slow {
-            true => {
+        let mib = self.paces.mib(group, Way::Sent);
+        let bytes = sent_bytes(group, mib);
+        match mib {
+            None => UNDER_WAY_BYTES / bytes,
+            Some(_) if group.copies() == 1 && bytes < UNIT_BYTES => {
                 let filling = self.paces.filling_bytes(group, Way::Sent);
                 (SLOW_PARTS + filling.div_ceil(bytes)).min(UNDER_WAY_BYTES / bytes)
             }
-            false => UNDER_WAY_BYTES / bytes,
+            Some(mib) => {
+                let under_way = UNDER_WAY_BYTES.min(passing_bytes(UNDER_WAY_TIME, mib));
+                (under_way / bytes).max(SLOW_PARTS)
+            }
         }
     }
 
@@ -79,11 +77,25 @@ impl Parts {
     }
 }
 
+fn sent_bytes(group: GroupId, mib: Option<Duration>) -> u64 {
+    if group.copies() == 1 {
+        unit_bytes(mib)
+    } else if mib.is_some_and(|mib| mib < SLOW) {
+        COPIED_UNIT_BYTES
+    } else {
+        SLOW_COPIED_UNIT_BYTES
+    }
+}
+
 fn unit_bytes(mib: Option<Duration>) -> u64 {
     let Some(mib) = mib else { return FIRST_UNIT_BYTES };
-    let bytes = UNIT_TIME.as_secs_f64() / mib.as_secs_f64() * (1 << 20) as f64;
+    passing_bytes(UNIT_TIME, mib).clamp(UNIT_BYTES_MIN, UNIT_BYTES).next_power_of_two()
+}
+
+/// How many bytes pass in a time, where a MiB takes so long.
+fn passing_bytes(time: Duration, mib: Duration) -> u64 {
     // What a cast makes of the largest numbers is still large.
-    (bytes as u64).clamp(UNIT_BYTES_MIN, UNIT_BYTES).next_power_of_two()
+    (time.as_secs_f64() / mib.as_secs_f64() * (1 << 20) as f64) as u64
 }
 
 fn part_of_chunk(placement: &Placement, at: u64, bytes_of: impl Fn(GroupId) -> u64) -> (u64, u64) {
@@ -169,6 +181,27 @@ mod tests {
             (0..16).map(|_| parts.paces.begin(one, Way::Sent, 64 * KIB, Duration::ZERO)).collect();
         many.into_iter().for_each(|sent| sent.answered(Duration::from_millis(100)));
         assert!(parts.sent_together(one) > 4, "{}", parts.sent_together(one));
+    }
+
+    /// Sixteen groups behind a link of 3.4 MB/s had 20 s of it before each part, and all that was sent later was late.
+    #[test]
+    fn no_more_is_under_way_to_copies_than_passes_in_a_few_seconds() {
+        let two = GroupId::of_class(2, 0);
+        let parts = Parts::default();
+        // 1.3 MB/s: as many as where links are fast.
+        answer(&parts, 2, Way::Sent, Duration::from_millis(800));
+        assert_eq!(parts.sent_together(two), 16);
+        // 262 kB/s, and 10.
+        answer(&parts, 2, Way::Sent, Duration::from_secs(4));
+        assert_eq!(parts.sent_together(two), 4);
+        answer(&parts, 2, Way::Sent, Duration::from_secs(100));
+        assert_eq!(parts.sent_together(two), 2);
+        // One answer of a server that stood still changes nothing.
+        let parts = Parts::default();
+        answer(&parts, 2, Way::Sent, Duration::from_millis(88));
+        let began = parts.paces.begin(two, Way::Sent, MIB, Duration::ZERO);
+        began.answered(Duration::from_secs(60));
+        assert_eq!(parts.sent_together(two), 16);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! others, as for a lock, and one for what members live by. A lane holds at most one connection, made when the first call needs it and again
 //! after it broke, with backoff. That of the last kind is made anew, too, when a call on it was in vain and it
 //! was silent meanwhile.
+//! A sync, which waits for a disk, has a place of its own, so that however many there are other calls by the same lane have theirs.
 //! A call whose connection breaks fails as [`ErrorKind::Unavailable`]: it may or may not have been
 //! carried out, and the caller decides whether to send it again.
 
@@ -15,21 +16,28 @@ use crate::hello::{self, Hello, remote_error};
 use crate::link::{FrameReader, Outbox, ReadError};
 use crate::options::CallerOptions;
 use crate::transport;
+use crate::turn::{CallTime, Turn};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
 use strake_types::{Error, ErrorKind, Result};
-use tokio::sync::{Semaphore, oneshot};
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 /// Lanes for what must not wait behind what may wait for it; made when first used.
 const FORWARD_LANES: usize = 1;
-/// Calls that may be under way on one connection; further ones wait.
+/// Calls that may be under way on one connection, beside syncs; further ones wait.
 const CALLS_MAX: usize = 256;
+/// Syncs that may be: three quarters of what a server answers at once, which others wait for.
+const SYNCS_MAX: usize = 192;
+/// Syncs that a primary may have forwarded by one connection. They take no slots of the other server's, and of one that has many
+/// disks those that sync soon are not to wait for one that does not.
+const FORWARDED_SYNCS_MAX: usize = 4096;
 /// A call that members live by was in vain if it is given up after this time; sooner, its caller has its
 /// answer from elsewhere.
 const VAIN_MS_MIN: u64 = 1_000;
@@ -85,6 +93,26 @@ pub(crate) enum LaneKind {
     Vital,
 }
 
+impl LaneKind {
+    /// Such a lane carries data.
+    fn is_bulk(self) -> bool {
+        !matches!(self, Self::Control | Self::Waiting | Self::Vital)
+    }
+
+    /// Clients' data goes by it, of which much may wait for its turn.
+    fn is_for_clients_data(self) -> bool {
+        matches!(self, Self::Bulk | Self::BulkInTurn(_))
+    }
+
+    /// Syncs that may be under way on one connection.
+    fn syncs_max(self) -> usize {
+        match self {
+            Self::Forward => FORWARDED_SYNCS_MAX,
+            _ => SYNCS_MAX,
+        }
+    }
+}
+
 /// A call before it is given to a connection.
 pub(crate) struct Call {
     pub service: ServiceClass,
@@ -93,12 +121,14 @@ pub(crate) struct Call {
     pub lane: LaneKind,
     /// How many times the common limit the call may take.
     pub timeout_factor: u32,
+    /// It waits for a disk.
+    pub is_sync: bool,
 }
 
 impl Call {
     /// A call by a control lane.
     pub fn new(service: ServiceClass, draft: Draft) -> Self {
-        Self { service, draft, lane: LaneKind::Control, timeout_factor: 1 }
+        Self { service, draft, lane: LaneKind::Control, timeout_factor: 1, is_sync: false }
     }
 }
 
@@ -131,22 +161,31 @@ impl Peer {
     /// Body and payload of the answer.
     pub async fn call(&self, call: Call) -> Answer {
         let limit = self.options.call_timeout() * call.timeout_factor;
-        let late = |_| {
-            let detail = format!("{}: no answer within {} ms", self.address, limit.as_millis());
-            Error::with(ErrorKind::Unavailable, detail)
-        };
-        tokio::time::timeout(limit, self.call_unbounded(call)).await.map_err(late)?
+        let mut time = CallTime::new(limit, call.lane.is_for_clients_data());
+        let turn = Turn::default();
+        let mut answer = pin!(self.call_unbounded(call, &turn));
+        loop {
+            if let Ok(answer) = timeout_at(time.look(), answer.as_mut()).await {
+                return answer;
+            }
+            if time.is_over(&turn) {
+                let detail = format!("{}: no answer within {} ms", self.address, limit.as_millis());
+                return Err(Error::with(ErrorKind::Unavailable, detail));
+            }
+        }
     }
 
-    async fn call_unbounded(&self, call: Call) -> Answer {
+    async fn call_unbounded(&self, call: Call, turn: &Turn) -> Answer {
         let lane = self.lane(call.lane);
-        let bulk = !matches!(call.lane, LaneKind::Control | LaneKind::Waiting | LaneKind::Vital);
         let connection = match lane.current() {
             Some(connection) => connection,
-            None => lane.connect(self, bulk).await?,
+            None => lane.connect(self, call.lane).await?,
         };
+        if call.lane.is_for_clients_data() {
+            turn.wait_at(&connection.outbox);
+        }
         let mut doubt = (call.lane == LaneKind::Vital).then(|| Doubt::new(&connection));
-        let answer = connection.call(call.service, call.draft).await;
+        let answer = connection.call(call, turn).await;
         if let Some(doubt) = &mut doubt {
             doubt.is_over = true;
         }
@@ -219,7 +258,7 @@ impl Lane {
         self.current.read().as_ref().map_or(0, |c| c.waiting.lock().answers.len())
     }
 
-    async fn connect(&self, peer: &Peer, bulk: bool) -> Result<Arc<Connection>> {
+    async fn connect(&self, peer: &Peer, kind: LaneKind) -> Result<Arc<Connection>> {
         let mut attempts = self.attempts.lock().await;
         if let Some(connection) = self.current() {
             return Ok(connection);
@@ -230,7 +269,7 @@ impl Lane {
             return Err(error.clone());
         }
         // In a box: few calls find no connection, and none is to be larger by what that takes.
-        match Box::pin(Connection::open(peer, bulk)).await {
+        match Box::pin(Connection::open(peer, kind)).await {
             Ok(connection) => {
                 *attempts = Attempts::default();
                 *self.current.write() = Some(connection.clone());
@@ -251,10 +290,17 @@ impl Lane {
 /// Calls that wait for their answers.
 #[derive(Default)]
 struct Waiting {
-    answers: HashMap<u64, oneshot::Sender<Answer>>,
+    answers: HashMap<u64, Caller>,
     last_request: u64,
     /// Why no further call can be made: the connection broke, or the server says goodbye.
     closed: Option<Error>,
+}
+
+/// Who waits for an answer, or did.
+struct Caller {
+    answer: oneshot::Sender<Answer>,
+    /// The place of a sync.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// One connection with many calls at once.
@@ -262,13 +308,15 @@ struct Connection {
     outbox: Arc<Outbox>,
     waiting: Arc<Mutex<Waiting>>,
     slots: Semaphore,
+    /// Places of syncs, which need no slot.
+    syncs: Arc<Semaphore>,
     /// See [`FrameReader::heard`].
     heard: Arc<AtomicU64>,
     _tasks: [Owned<()>; 2],
 }
 
 impl Connection {
-    async fn open(peer: &Peer, bulk: bool) -> Result<Arc<Self>> {
+    async fn open(peer: &Peer, kind: LaneKind) -> Result<Arc<Self>> {
         let address = peer.address.as_str();
         if address.is_empty() {
             let detail = "the server's address is not known here";
@@ -279,14 +327,15 @@ impl Connection {
             let detail = format!("{address}: no connection within {} ms", limit.as_millis());
             Error::with(ErrorKind::Unavailable, detail)
         };
-        let greet = Self::greet(address, &peer.options, bulk);
+        let greet = Self::greet(address, &peer.options, kind.is_bulk());
         let (reader, outbox, writer) = tokio::time::timeout(limit, greet).await.map_err(late)??;
         let waiting = Arc::new(Mutex::new(Waiting::default()));
         let (name, heard) = (address.to_owned(), reader.heard());
         let receiver = receive(reader, waiting.clone(), outbox.clone(), name);
         let _tasks = [spawn_owned(writer), spawn_owned(receiver)];
         let slots = Semaphore::new(CALLS_MAX);
-        Ok(Arc::new(Self { outbox, waiting, slots, heard, _tasks }))
+        let syncs = Arc::new(Semaphore::new(kind.syncs_max()));
+        Ok(Arc::new(Self { outbox, waiting, slots, syncs, heard, _tasks }))
     }
 
     /// Connects and exchanges hellos.
@@ -323,9 +372,12 @@ impl Connection {
         self.waiting.lock().closed.is_none()
     }
 
-    async fn call(&self, service: ServiceClass, draft: Draft) -> Answer {
+    async fn call(&self, call: Call, turn: &Turn) -> Answer {
         let gone = || Error::with(ErrorKind::Unavailable, "the connection was closed");
-        let _slot = self.slots.acquire().await.map_err(|_| gone())?;
+        let (_slot, place) = match call.is_sync {
+            false => (Some(self.slots.acquire().await.map_err(|_| gone())?), None),
+            true => (None, Some(self.syncs.clone().acquire_owned().await.map_err(|_| gone())?)),
+        };
         let (answer, arrival) = oneshot::channel();
         let request = {
             let mut waiting = self.waiting.lock();
@@ -334,12 +386,15 @@ impl Connection {
             }
             waiting.last_request += 1;
             let request = waiting.last_request;
-            waiting.answers.insert(request, answer);
+            waiting.answers.insert(request, Caller { answer, _place: place });
             request
         };
-        // A caller that stops waiting must not leave its entry behind.
-        let _forget = Forget { waiting: &self.waiting, request };
-        self.outbox.send(draft.seal(FrameKind::Request, service, request), Default::default());
+        // The server goes on with a sync for which nobody waits any more, and it keeps its slot there.
+        let lasts = call.is_sync && call.lane != LaneKind::Forward;
+        let mut given_up = GivenUp { connection: self, request, frame: None, lasts };
+        let frame = call.draft.seal(FrameKind::Request, call.service, request);
+        given_up.frame = self.outbox.send(frame, Default::default());
+        turn.set_frame(given_up.frame.unwrap_or_default());
         arrival.await.unwrap_or_else(|_| Err(gone()))
     }
 
@@ -386,14 +441,28 @@ impl Drop for Doubt<'_> {
     }
 }
 
-struct Forget<'a> {
-    waiting: &'a Mutex<Waiting>,
+/// A caller that stops waiting leaves nothing behind: neither its entry nor what is not sent yet. Its next attempt would
+/// have its turn after that.
+struct GivenUp<'a> {
+    connection: &'a Connection,
     request: u64,
+    /// The number of its frame in the outbox.
+    frame: Option<u64>,
+    /// The entry of what is sent stays until there is an answer.
+    lasts: bool,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        self.waiting.lock().answers.remove(&self.request);
+        let Connection { outbox, waiting, .. } = self.connection;
+        if !waiting.lock().answers.contains_key(&self.request) {
+            // It was answered.
+            return;
+        }
+        let is_sent = self.frame.is_some_and(|frame| !outbox.withdraw(frame));
+        if !is_sent || !self.lasts {
+            waiting.lock().answers.remove(&self.request);
+        }
     }
 }
 
@@ -418,9 +487,9 @@ async fn receive(
         waiting.closed = Some(error.clone());
         std::mem::take(&mut waiting.answers)
     };
-    for (_, answer) in answers {
+    for (_, caller) in answers {
         // A caller that is gone needs no answer.
-        let _ = answer.send(Err(error.clone()));
+        let _ = caller.answer.send(Err(error.clone()));
     }
     outbox.close();
 }
@@ -445,7 +514,7 @@ async fn receive_one(
             let caller = waiting.lock().answers.remove(&header.request);
             if let Some(caller) = caller {
                 // A caller that has just given up needs no answer.
-                let _ = caller.send(answer);
+                let _ = caller.answer.send(answer);
             }
         }
         FrameKind::Goodbye => {

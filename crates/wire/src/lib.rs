@@ -48,6 +48,7 @@ pub mod service;
 mod stream;
 pub mod tls;
 pub mod transport;
+mod turn;
 
 #[cfg(test)]
 mod tests;

@@ -222,6 +222,10 @@ pub(crate) type Hold = [Option<OwnedSemaphorePermit>; 4];
 
 struct Sending {
     frame: Outgoing,
+    /// Its place among all that were to be sent, ascending from 1.
+    number: u64,
+    /// The socket was given something of it, and has to get the rest: also an encrypted one that has taken nothing yet.
+    is_begun: bool,
     sent: usize,
     _hold: Hold,
 }
@@ -268,10 +272,26 @@ impl Pace {
 
 #[derive(Default)]
 struct OutboxState {
+    /// In the order of their numbers.
     queue: VecDeque<Sending>,
+    /// The number of the last frame that was to be sent,
+    last: u64,
+    /// and a number below which all have been sent.
+    sent_below: u64,
+    /// Bytes that the socket has taken in all.
+    taken: u64,
     /// Somebody writes: a caller inline, or the writer task.
     busy: bool,
     closed: bool,
+}
+
+impl OutboxState {
+    /// The socket has taken so many bytes more; `next` is what it gets before all that is queued.
+    fn note_taken(&mut self, bytes: usize, next: Option<&Sending>) {
+        self.taken += bytes as u64;
+        let next = next.or(self.queue.front());
+        self.sent_below = next.map_or(self.last + 1, |sending| sending.number);
+    }
 }
 
 /// Sends frames.
@@ -323,22 +343,25 @@ impl Outbox {
         (outbox.clone(), outbox.write_queued())
     }
 
-    /// Sends or queues a frame; false if the connection is closed. What happens later to a queued
+    /// Sends or queues a frame, and gives its number; `None` if the connection is closed. What happens later to a queued
     /// frame shows on the reading side: a connection that cannot be written to is closed.
-    pub fn send(&self, frame: Outgoing, hold: Hold) -> bool {
-        let mut sending = Sending { frame, sent: 0, _hold: hold };
-        {
+    pub fn send(&self, frame: Outgoing, hold: Hold) -> Option<u64> {
+        let mut sending = Sending { frame, number: 0, is_begun: false, sent: 0, _hold: hold };
+        let number = {
             let mut state = self.state.lock();
             if state.closed {
-                return false;
+                return None;
             }
+            state.last += 1;
+            sending.number = state.last;
             if state.busy {
                 self.heads.fetch_add(sending.frame.head.len(), Ordering::SeqCst);
                 state.queue.push_back(sending);
-                return true;
+                return Some(state.last);
             }
             state.busy = true;
-        }
+            state.last
+        };
         while sending.left() > 0 {
             match self.stream.try_write(&sending.parts()) {
                 Ok(n) => sending.sent += n,
@@ -346,20 +369,23 @@ impl Outbox {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(_) => {
                     self.close();
-                    return false;
+                    return None;
                 }
             }
         }
         self.finish_inline(sending);
-        true
+        Some(number)
     }
 
-    fn finish_inline(&self, sending: Sending) {
+    fn finish_inline(&self, mut sending: Sending) {
         let mut state = self.state.lock();
+        let taken = sending.sent;
         if sending.left() > 0 {
             self.heads.fetch_add(sending.frame.head.len(), Ordering::SeqCst);
+            sending.is_begun = true;
             state.queue.push_front(sending);
         }
+        state.note_taken(taken, None);
         if state.queue.is_empty() {
             state.busy = false;
             drop(state);
@@ -383,10 +409,11 @@ impl Outbox {
     }
 
     async fn drain(&self) -> io::Result<()> {
-        let (mut batch, mut pace) = (VecDeque::new(), Pace::new());
+        let (mut batch, mut pace, mut taken) = (VecDeque::new(), Pace::new(), 0);
         loop {
             {
                 let mut state = self.state.lock();
+                state.note_taken(std::mem::take(&mut taken), batch.front());
                 let room = (FRAMES_PER_WRITE_MAX - batch.len()).min(state.queue.len());
                 batch.extend(state.queue.drain(..room));
                 if batch.is_empty() {
@@ -396,7 +423,10 @@ impl Outbox {
             }
             let heads = heads_of(&batch);
             match write_batch(&*self.stream, &mut batch)? {
-                Some(written) => pace.note(written),
+                Some(written) => {
+                    pace.note(written);
+                    taken += written;
+                }
                 None => self.writable(&pace).await?,
             }
             self.relieve(heads - heads_of(&batch));
@@ -414,7 +444,27 @@ impl Outbox {
         })?
     }
 
-    /// Some headers and bodies are sent.
+    /// Bytes that the socket has taken in all, as long as it has not taken all of this frame; 0 is one that is still to come.
+    pub fn taken_before(&self, number: u64) -> Option<u64> {
+        let state = self.state.lock();
+        (number == 0 || number >= state.sent_below).then_some(state.taken)
+    }
+
+    /// Takes back a frame that waits for its turn; false if it is not there, or has been begun.
+    pub fn withdraw(&self, number: u64) -> bool {
+        let withdrawn = {
+            let mut state = self.state.lock();
+            let queue = &mut state.queue;
+            let at = queue.binary_search_by_key(&number, |sending| sending.number).ok();
+            at.filter(|&at| !queue[at].is_begun).and_then(|at| queue.remove(at))
+        };
+        if let Some(sending) = &withdrawn {
+            self.relieve(sending.frame.head.len());
+        }
+        withdrawn.is_some()
+    }
+
+    /// Some headers and bodies are sent, or withdrawn.
     fn relieve(&self, bytes: usize) {
         let before = self.heads.fetch_sub(bytes, Ordering::SeqCst);
         if before > HEADS_BYTES_MAX && before - bytes <= HEADS_BYTES_MAX {

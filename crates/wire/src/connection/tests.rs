@@ -1,5 +1,6 @@
-use super::{CALLS_MAX, LaneKind, Peer, PeerOptions, VAIN_MS_MIN};
+use super::{CALLS_MAX, LaneKind, Peer, PeerOptions, SYNCS_MAX, VAIN_MS_MIN};
 use crate::buffer::BufferPool;
+use crate::caller::Callers;
 use crate::frame::{Draft, FrameKind, crc32c};
 use crate::hello::{self, Hello};
 use crate::link::{FrameReader, Outbox};
@@ -7,7 +8,10 @@ use crate::message::manager::{Heartbeat, ManagerAnswer, ManagerOp, ManagerReply,
 use crate::message::meta::{
     Claim, Lock, Look, MetaAnswer, MetaOp, MetaRequest, Publish, Recalls, Told,
 };
-use crate::message::storage::{Chunk, Data, Read, StorageAnswer, StorageOp, StorageRequest, Write};
+use crate::message::storage::{
+    Chunk, Data, FileRef, Forward, Read, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+    Write,
+};
 use crate::options::CallerOptions;
 use crate::service::{ManagerService, MetaService, StorageService};
 use crate::tests::{Running, callers, pattern, server_at};
@@ -18,7 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_types::{ErrorKind, Result};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
 
 async fn meta(service: &Arc<dyn MetaService>, session: u64, seq: u64) -> Result<u64> {
     let reply = service.call(MetaRequest { session, seq, ..MetaRequest::default() }).await?;
@@ -35,9 +41,17 @@ async fn read(service: &Arc<dyn StorageService>, offset: u64, len: u64) -> Resul
 }
 
 async fn write(service: &Arc<dyn StorageService>, data: Bytes) -> Result<()> {
+    write_as(service, None, data).await
+}
+
+async fn write_as(
+    service: &Arc<dyn StorageService>,
+    forward: Option<Forward>,
+    data: Bytes,
+) -> Result<()> {
     let write = Write { chunk: Chunk::default(), offset: 0, crc: crc32c(&data), durable: false };
     let op = Some(StorageOp::Write(write));
-    let request = StorageRequest { op, ..StorageRequest::default() };
+    let request = StorageRequest { op, forward, ..StorageRequest::default() };
     let (reply, payload) = service.call(request, data).await?;
     assert_eq!(reply.answer, Some(StorageAnswer::Data(Data { crc: write.crc })));
     assert!(payload.is_empty());
@@ -174,6 +188,51 @@ async fn what_is_told_does_not_wait_behind_those_who_wait_until_others_tell() {
     }
 }
 
+/// Syncs that do not end, twice as many as calls may be under way.
+async fn sync_for_ever(service: &Arc<dyn StorageService>, forward: Option<Forward>) {
+    let op = Some(StorageOp::Sync(FileRef { volume: 0, ino: 2 }));
+    let sync = StorageRequest { op, forward, ..StorageRequest::default() };
+    join_all((0..2 * CALLS_MAX).map(|_| service.call(sync.clone(), Bytes::new()))).await;
+}
+
+/// Those of a slow disk took all slots, and what others read was late.
+#[tokio::test]
+async fn a_small_read_does_not_wait_behind_syncs() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let storage = callers(20_000).storage(&server.entry());
+    tokio::select! {
+        biased;
+        () = sync_for_ever(&storage, None) => panic!("nobody answers them"),
+        data = read(&storage, 7, 100) => assert!(data.unwrap() == pattern(7, 100)),
+    }
+}
+
+/// The server goes on with them, each in one of its slots.
+#[tokio::test]
+async fn a_small_read_does_not_wait_behind_syncs_that_were_given_up() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let storage = callers(20_000).storage(&server.entry());
+    for _ in 0..3 {
+        let given_up = timeout(Duration::from_millis(300), sync_for_ever(&storage, None)).await;
+        assert!(given_up.is_err(), "nobody answers them");
+    }
+    assert!(read(&storage, 7, 100).await.unwrap() == pattern(7, 100));
+    assert!(server.fake.storage_calls.load(Ordering::SeqCst) <= SYNCS_MAX + 1);
+}
+
+/// Members of groups on other disks of the same server got no write from their primaries.
+#[tokio::test]
+async fn what_is_forwarded_does_not_wait_behind_syncs() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let storage = callers(20_000).storage(&server.entry());
+    let forward = Some(Forward::default());
+    tokio::select! {
+        biased;
+        () = sync_for_ever(&storage, forward) => panic!("nobody answers them"),
+        written = write_as(&storage, forward, pattern(7, 4096)) => written.unwrap(),
+    }
+}
+
 async fn beat(manager: &Arc<dyn ManagerService>) -> Result<ManagerReply> {
     let op = Some(ManagerOp::Heartbeat(Heartbeat::default()));
     manager.call(ManagerRequest { op }).await
@@ -221,7 +280,7 @@ async fn after_a_beat_in_vain_the_next_one_goes_by_another_connection() {
         reader.body(header.body_len).await.unwrap();
         let reply = Draft::message(&ManagerReply::from(ManagerAnswer::Epoch(7))).unwrap();
         let reply = reply.seal(FrameKind::Reply, header.service, header.request);
-        assert!(outbox.send(reply, Default::default()));
+        assert!(outbox.send(reply, Default::default()).is_some());
         (silent, reader)
     });
     let manager = callers(60_000).manager_at(&address);
@@ -229,6 +288,71 @@ async fn after_a_beat_in_vain_the_next_one_goes_by_another_connection() {
     assert!(tokio::time::timeout(limit, beat(&manager)).await.is_err());
     let reply = beat(&manager).await.unwrap();
     assert_eq!(reply.answer, Some(ManagerAnswer::Epoch(7)));
+}
+
+/// Takes writes, each after a pause, and answers them.
+async fn take_writes(mut reader: FrameReader, outbox: Arc<Outbox>, pause_ms: u64) -> Option<()> {
+    loop {
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let header = reader.header().await.ok()??;
+        reader.body(header.body_len).await.ok()?;
+        let crc = crc32c(&reader.payload(&header).await.ok()?);
+        let answer = Some(StorageAnswer::Data(Data { crc }));
+        let reply = Draft::message(&StorageReply { answer }).unwrap();
+        let reply = reply.seal(FrameKind::Reply, header.service, header.request);
+        outbox.send(reply, Default::default())?;
+    }
+}
+
+/// The storage at an address, with one lane for data.
+fn narrow(address: &str, call_timeout_ms: u64) -> Arc<dyn StorageService> {
+    let options = CallerOptions { bulk_lanes: 1, call_timeout_ms, ..CallerOptions::default() };
+    Callers::new(options).storage(&server_at(address))
+}
+
+/// All that was behind what passes in the time of a call was called late, and sent once more, for ever.
+#[tokio::test]
+async fn what_waits_for_its_turn_on_a_slow_connection_is_not_late() {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let storage = narrow(&listener.address(), 1_500);
+    let _server = tokio::spawn(async move {
+        let (reader, outbox) = greeted(&listener).await;
+        take_writes(reader, outbox, 50).await
+    });
+    let (data, began) = (pattern(7, 1 << 20), Instant::now());
+    let written = join_all((0..48).map(|_| write(&storage, data.clone()))).await;
+    assert!(began.elapsed() > Duration::from_secs(2), "the last ones waited for long");
+    assert_eq!(written.into_iter().find(Result::is_err), None);
+}
+
+/// It went before all that was sent after it, though nobody waited for it.
+#[tokio::test]
+async fn what_is_given_up_before_its_turn_is_not_sent() {
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let storage = narrow(&listener.address(), 60_000);
+    let (go_on, taken) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let _server = tokio::spawn({
+        let (go_on, taken) = (go_on.clone(), taken.clone());
+        async move {
+            let (mut reader, outbox) = greeted(&listener).await;
+            go_on.notified().await;
+            while let Ok(Some(header)) = reader.header().await {
+                reader.skip(&header).await.unwrap();
+                taken.fetch_add(1, Ordering::SeqCst);
+            }
+            drop(outbox);
+        }
+    });
+    let data = pattern(7, 1 << 20);
+    let writes = join_all((0..100).map(|_| write(&storage, data.clone())));
+    assert!(timeout(Duration::from_millis(500), writes).await.is_err(), "nobody answers them");
+    go_on.notify_one();
+    let mut before = usize::MAX;
+    while before != taken.load(Ordering::SeqCst) {
+        before = taken.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert!((1..100).contains(&before), "{before} came");
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ async fn who_takes_answers_too_slowly_is_hung_up_on_and_its_room_goes_to_others(
     let _writer = tokio::spawn(writer);
     let room = Arc::new(Semaphore::new(1));
     let held = room.clone().try_acquire_owned().ok();
-    assert!(outbox.send(frame(), [held, None, None, None]));
+    assert!(outbox.send(frame(), [held, None, None, None]).is_some());
     assert_eq!(room.available_permits(), 0);
     outbox.flushed().await;
     assert!(stream.is_closed());
@@ -79,7 +79,24 @@ async fn a_caller_waits_for_a_server_that_has_no_room() {
     let stream = Trickle::new();
     let (outbox, writer) = Outbox::new(stream.clone());
     let _writer = tokio::spawn(writer);
-    assert!(outbox.send(frame(), Hold::default()));
+    assert!(outbox.send(frame(), Hold::default()).is_some());
     outbox.flushed().await;
     assert!(!stream.is_closed());
+}
+
+/// It was sent all the same, and what was asked for again had its turn after that.
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_back_is_not_sent_unless_it_was_begun() {
+    let (outbox, writer) = Outbox::new(Trickle::new());
+    let numbers = [(); 3].map(|()| outbox.send(frame(), Hold::default()));
+    let [begun, second, third] = numbers.map(Option::unwrap);
+    // Of an encrypted one the socket may have got what it did not take.
+    assert!(!outbox.withdraw(begun));
+    assert!(outbox.withdraw(second) && !outbox.withdraw(second));
+    assert_eq!(outbox.taken_before(third), Some(0));
+    let _writer = tokio::spawn(writer);
+    outbox.flushed().await;
+    assert_eq!(outbox.taken_before(third), None);
+    assert_eq!(outbox.taken_before(0), Some(2 * frame().bytes() as u64));
+    assert!(!outbox.withdraw(third));
 }

@@ -20,7 +20,6 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::time::Duration;
 use strake_base::random::mixed;
-use strake_base::task;
 use strake_types::error::Advice;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::map::Route;
@@ -99,8 +98,6 @@ impl Ask<'_> {
     ) -> Result<Answer> {
         let request = self.request(route.primary, route.epoch)?;
         let service = self.volume.map().storage_of(route.primary)?;
-        let payload = self.payload.clone();
-        let mut call = async move { service.call(request, payload).await }.boxed();
         let given_up = async {
             tokio::select! {
                 biased;
@@ -108,14 +105,14 @@ impl Ask<'_> {
                 error = over => error,
             }
         };
+        // A call that is given up is dropped: what of it waits for its turn on a connection is not sent. A server, also one in
+        // this process, comes to the end of what it has begun.
         tokio::select! {
             biased;
-            reply = &mut call => self.check(answered(reply.map_err(as_absent)?)?),
-            error = given_up => {
-                // A server in this process is to come to the end of what it has begun.
-                task::spawn(call);
-                Err(error)
+            reply = service.call(request, self.payload.clone()) => {
+                self.check(answered(reply.map_err(as_absent)?)?)
             }
+            error = given_up => Err(error),
         }
     }
 

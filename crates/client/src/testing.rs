@@ -142,7 +142,9 @@ impl Fake {
     }
 
     fn callers(self: &Arc<Self>) -> Arc<Callers> {
-        let callers = Callers::new(CallerOptions::default());
+        // So that who waits for a connection does so until he gives it up himself.
+        let options = CallerOptions { connect_timeout_ms: 60_000, ..CallerOptions::default() };
+        let callers = Callers::new(options);
         let services = LocalServices {
             manager: None,
             meta: Some(Arc::new(FakeMeta(Arc::clone(self)))),

@@ -10,7 +10,9 @@ use std::time::Duration;
 use strake_types::{ErrorKind, GroupId};
 use strake_wire::message::manager::{ClusterMap, Group, Server, Target};
 use strake_wire::message::storage::Attempt;
-use tokio::time::{Instant, sleep};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep, timeout};
 
 async fn pair() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
     let fake = Arc::new(Fake::default());
@@ -114,6 +116,32 @@ async fn a_broken_connection_is_tried_until_another_leads() {
     let asked = fake.pairs.take_asked();
     assert_eq!(asked.last().unwrap().target, 1);
     assert!(asked.len() > 2 && numbers(&asked).len() == 1, "{asked:?}");
+}
+
+/// It was sent all the same, in an epoch that was over, and what was sent anew had its turn after that.
+#[tokio::test]
+async fn what_was_for_a_primary_that_does_not_lead_any_more_is_not_sent() {
+    let fake = Arc::new(Fake::default());
+    let patient = VolumeOptions { operation_wait_ms: 60_000, ..options() };
+    let volume = fake.volume_in_pair(patient).await;
+    // Who connects to it waits with all that he has to send.
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    fake.pairs.place(0, mute.local_addr().unwrap().to_string());
+    let placed = async {
+        while volume.map().current().servers.len() < 2 {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(seconds(10), placed).await.unwrap();
+    let file = create(&volume, "file").await;
+    write(&volume, &file, 0, contents(1)).await;
+    let (v, f) = (volume.clone(), file.clone());
+    let flush = tokio::spawn(async move { v.flush(&f).await });
+    let (mut waits, _) = timeout(seconds(10), mute.accept()).await.unwrap().unwrap();
+    fake.pairs.move_to(&[1], 0);
+    timeout(seconds(10), flush).await.unwrap().unwrap().unwrap();
+    let ended = timeout(seconds(10), waits.read_to_end(&mut Vec::new())).await;
+    assert!(ended.is_ok(), "there is still something to be sent");
 }
 
 /// It failed at once, as a call does to a server of another cluster, although another copy was there.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::manager::{
-    ClusterMap, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer,
+    ClusterMap, Group, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, MapAnswer, Server,
 };
 use strake_wire::message::storage::{Attempt, Done, StorageAnswer, StorageOp, StorageRequest};
 use strake_wire::service::ManagerService;
@@ -80,6 +80,16 @@ impl Pairs {
         group.epoch += 1;
         group.in_sync = in_sync.to_vec();
         group.losses = losses;
+    }
+
+    /// A target is on a server of its own, at this address.
+    pub(crate) fn place(&self, target: u32, address: String) {
+        let mut state = self.0.lock();
+        state.map.epoch += 1;
+        let id = state.map.servers.len() as u32 + 1;
+        state.map.servers.push(Server { id, address, up: true, ..Server::default() });
+        let known = state.map.targets.iter_mut().filter(|known| known.id == target);
+        known.for_each(|known| known.server = id);
     }
 
     /// The manager hears nothing of the server of a target any more.

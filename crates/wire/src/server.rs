@@ -52,13 +52,17 @@ const STRANGERS_MAX: usize = 1024;
 const STRANGERS_PART: u64 = 8;
 /// Longest time for the exchange of hellos.
 const HELLO_MS_MAX: u64 = 5_000;
-/// Calls under way on one connection.
+/// Calls under way on one connection, beside syncs.
 const CALLS_PER_CONNECTION_MAX: u32 = 256;
+/// Syncs under way on one connection: those that wait for a slow disk are not to keep others of theirs, and cost little.
+const SYNCS_PER_CONNECTION_MAX: u32 = 1024;
 /// Unit in which room is reserved.
 const ROOM_UNIT_BYTES: usize = 4 << 10;
 /// Largest body that needs no room, as that of most calls: in all slots of a connection they are not more
 /// than one that has come and waits for room.
 const BODY_BYTES_FREE: usize = 16 << 10;
+/// The same of a sync.
+const SYNC_BODY_BYTES_FREE: usize = 4 << 10;
 /// Bodies and payloads under way on one connection.
 const BYTES_PER_CONNECTION_MAX: usize = 64 << 20;
 /// Payloads under way on all connections.
@@ -155,6 +159,8 @@ struct Connection {
     certificate: Option<Certificate>,
     outbox: Arc<Outbox>,
     slots: Arc<Semaphore>,
+    /// Those of syncs.
+    syncs: Arc<Semaphore>,
     /// Room for bodies and payloads, in units.
     room: Arc<Semaphore>,
 }
@@ -224,8 +230,9 @@ impl Shared {
             for connection in &connections {
                 // All slots free: no call is under way and every answer has been sent.
                 let all = connection.slots.acquire_many(CALLS_PER_CONNECTION_MAX).await;
+                let syncs = connection.syncs.acquire_many(SYNCS_PER_CONNECTION_MAX).await;
                 connection.outbox.flushed().await;
-                drop(all);
+                drop((all, syncs));
             }
         };
         if tokio::time::timeout(Duration::from_millis(STOP_MS_MAX), finish).await.is_err() {
@@ -264,6 +271,7 @@ async fn converse(caller: Incoming, mut stranger: Stranger, shared: Arc<Shared>)
         certificate,
         outbox: outbox.clone(),
         slots: Arc::new(Semaphore::new(CALLS_PER_CONNECTION_MAX as usize)),
+        syncs: Arc::new(Semaphore::new(SYNCS_PER_CONNECTION_MAX as usize)),
         room: Arc::new(Semaphore::new(BYTES_PER_CONNECTION_MAX / ROOM_UNIT_BYTES)),
     });
     let id = shared.next_connection.fetch_add(1, Ordering::Relaxed);
@@ -390,14 +398,16 @@ impl Work {
         if self.is_forward() {
             return None;
         }
+        let is_sync = self.is_sync();
+        let free = if is_sync { SYNC_BODY_BYTES_FREE } else { BODY_BYTES_FREE };
         let body = match header.body_len as usize {
-            0..=BODY_BYTES_FREE => 0,
+            bytes if bytes <= free => 0,
             bytes => units(bytes),
         };
         let payload = units(self.answer_bytes().max(header.payload_len as usize));
         // Nor must what servers tell each other wait for the bodies of clients.
         let shared = if self.is_between_servers() { 0 } else { body };
-        Some(Room { own: body + payload, bodies: shared, payloads: payload })
+        Some(Room { is_sync, own: body + payload, bodies: shared, payloads: payload })
     }
 
     /// Bytes of payload that its answer may carry.
@@ -421,6 +431,11 @@ impl Work {
     /// True for what the primary of a group forwards to its members.
     fn is_forward(&self) -> bool {
         matches!(self, Work::Storage(StorageRequest { forward: Some(_), .. }))
+    }
+
+    /// True for what waits for a disk.
+    fn is_sync(&self) -> bool {
+        matches!(self, Work::Storage(StorageRequest { op: Some(StorageOp::Sync(_)), .. }))
     }
 
     async fn run(self, services: &Services, payload: Bytes) -> Result<Draft> {
@@ -448,6 +463,8 @@ impl Work {
 /// Units of room for a call.
 #[derive(Clone, Copy)]
 struct Room {
+    /// Its slot is one of those of syncs.
+    is_sync: bool,
     /// Of its connection's room.
     own: u32,
     /// Of the room that all have for bodies,
@@ -479,7 +496,7 @@ impl Connection {
             // Its body is gone.
             Err(_) => {
                 let payload = units(header.payload_len as usize);
-                Some(Room { own: payload, bodies: 0, payloads: payload })
+                Some(Room { is_sync: false, own: payload, bodies: 0, payloads: payload })
             }
         };
         let hold = match needs {
@@ -515,7 +532,8 @@ impl Connection {
 
     /// Waits for a slot and for room. Whoever has room for a payload waits for no other.
     async fn reserve(&self, room: Room) -> Hold {
-        let slot = take(&self.slots, 1).await;
+        let slots = if room.is_sync { &self.syncs } else { &self.slots };
+        let slot = take(slots, 1).await;
         let own = take(&self.room, room.own).await;
         let bodies = take(&self.shared.bodies, room.bodies).await;
         let payloads = take(&self.shared.room, room.payloads).await;

@@ -188,11 +188,15 @@ async fn what_is_told_does_not_wait_behind_those_who_wait_until_others_tell() {
     }
 }
 
-/// Syncs that do not end, twice as many as calls may be under way.
-async fn sync_for_ever(service: &Arc<dyn StorageService>, forward: Option<Forward>) {
-    let op = Some(StorageOp::Sync(FileRef { volume: 0, ino: 2 }));
-    let sync = StorageRequest { op, forward, ..StorageRequest::default() };
-    join_all((0..2 * CALLS_MAX).map(|_| service.call(sync.clone(), Bytes::new()))).await;
+fn sync_of(ino: u64, forward: Option<Forward>) -> StorageRequest {
+    let op = Some(StorageOp::Sync(FileRef { volume: 0, ino }));
+    StorageRequest { op, forward, ..StorageRequest::default() }
+}
+
+/// So many syncs that do not end.
+async fn sync_for_ever(service: &Arc<dyn StorageService>, forward: Option<Forward>, many: usize) {
+    let sync = sync_of(2, forward);
+    join_all((0..many).map(|_| service.call(sync.clone(), Bytes::new()))).await;
 }
 
 /// Those of a slow disk took all slots, and what others read was late.
@@ -202,8 +206,20 @@ async fn a_small_read_does_not_wait_behind_syncs() {
     let storage = callers(20_000).storage(&server.entry());
     tokio::select! {
         biased;
-        () = sync_for_ever(&storage, None) => panic!("nobody answers them"),
+        () = sync_for_ever(&storage, None, 2 * SYNCS_MAX) => panic!("nobody answers them"),
         data = read(&storage, 7, 100) => assert!(data.unwrap() == pattern(7, 100)),
+    }
+}
+
+/// Those of another disk of the server had no turn until the first ones were told that it takes long.
+#[tokio::test]
+async fn a_sync_does_not_wait_behind_hundreds_of_a_slow_disk() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let storage = callers(20_000).storage(&server.entry());
+    tokio::select! {
+        biased;
+        () = sync_for_ever(&storage, None, SYNCS_MAX - 1) => panic!("nobody answers them"),
+        synced = storage.call(sync_of(3, None), Bytes::new()) => assert!(synced.is_ok()),
     }
 }
 
@@ -213,7 +229,8 @@ async fn a_small_read_does_not_wait_behind_syncs_that_were_given_up() {
     let server = Running::start("127.0.0.1:0", "c").await;
     let storage = callers(20_000).storage(&server.entry());
     for _ in 0..3 {
-        let given_up = timeout(Duration::from_millis(300), sync_for_ever(&storage, None)).await;
+        let syncs = sync_for_ever(&storage, None, 2 * SYNCS_MAX);
+        let given_up = timeout(Duration::from_millis(300), syncs).await;
         assert!(given_up.is_err(), "nobody answers them");
     }
     assert!(read(&storage, 7, 100).await.unwrap() == pattern(7, 100));
@@ -228,7 +245,7 @@ async fn what_is_forwarded_does_not_wait_behind_syncs() {
     let forward = Some(Forward::default());
     tokio::select! {
         biased;
-        () = sync_for_ever(&storage, forward) => panic!("nobody answers them"),
+        () = sync_for_ever(&storage, forward, 2 * CALLS_MAX) => panic!("nobody answers them"),
         written = write_as(&storage, forward, pattern(7, 4096)) => written.unwrap(),
     }
 }

@@ -78,7 +78,7 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
     }
     let addresses = tokio::net::lookup_host(address).await.map_err(failed)?;
     let addresses: Vec<SocketAddr> = addresses.collect();
-    let socket = first_of(addresses, TcpStream::connect::<SocketAddr>).await.map_err(failed)?;
+    let socket = connect_any(addresses).await.map_err(failed)?;
     tune(&socket).map_err(failed)?;
     let Some(tls) = tls else {
         return Ok(Connected::plain(socket));
@@ -86,6 +86,11 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
     let named = |e: Error| Error::with(e.kind, format!("{address}: {}", e.detail));
     let (stream, certificate) = tls.connect(socket, host_of(address)).await.map_err(named)?;
     Ok(Connected { stream: Arc::new(stream), certificate: Some(certificate) })
+}
+
+/// Connects to that of the addresses of a name which is the first to answer, by TCP alone.
+pub async fn connect_any(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    first_of(addresses, TcpStream::connect::<SocketAddr>).await
 }
 
 /// Connects to that of these addresses which is the first to answer; of none, the error of the last one that failed.

@@ -170,7 +170,7 @@ async fn reach(address: &str, tls: Option<&Tls>, report: &mut Report) {
     };
     report.ok("name", format!("{address} is {}", resolved[0].ip()));
     let began = Instant::now();
-    let connect = tokio::net::TcpStream::connect(resolved.as_slice());
+    let connect = transport::connect_any(resolved);
     match tokio::time::timeout(Duration::from_secs(ANSWER_SECONDS_MAX), connect).await {
         Ok(Ok(_)) => {
             report.ok("connect", format!("{address} in {:.1} ms", millis(began)));

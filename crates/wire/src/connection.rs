@@ -168,8 +168,9 @@ impl Peer {
             if let Ok(answer) = timeout_at(time.look(), answer.as_mut()).await {
                 return answer;
             }
-            if time.is_over(&turn) {
-                let detail = format!("{}: no answer within {} ms", self.address, limit.as_millis());
+            if time.is_over(turn.taken()) {
+                let waited_ms = time.whole().as_millis();
+                let detail = format!("{}: no answer within {waited_ms} ms", self.address);
                 return Err(Error::with(ErrorKind::Unavailable, detail));
             }
         }

@@ -19,7 +19,7 @@ use strake_wire::message::{manager, meta, storage};
 use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 use tokio::sync::oneshot;
 
-/// Longest time until an answer, as for a caller of `wire`.
+/// Longest time until an answer, as for a caller of `wire`. Nothing waits here for what was sent before, so that it is never longer.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 /// How many times longer a call may take that works through a target.
 const LONG_CALL_FACTOR: u32 = 6;

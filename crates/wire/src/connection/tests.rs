@@ -331,14 +331,14 @@ fn narrow(address: &str, call_timeout_ms: u64) -> Arc<dyn StorageService> {
 #[tokio::test]
 async fn what_waits_for_its_turn_on_a_slow_connection_is_not_late() {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
-    let storage = narrow(&listener.address(), 1_500);
+    let storage = narrow(&listener.address(), 3_000);
     let _server = tokio::spawn(async move {
         let (reader, outbox) = greeted(&listener).await;
         take_writes(reader, outbox, 50).await
     });
     let (data, began) = (pattern(7, 1 << 20), Instant::now());
-    let written = join_all((0..48).map(|_| write(&storage, data.clone()))).await;
-    assert!(began.elapsed() > Duration::from_secs(2), "the last ones waited for long");
+    let written = join_all((0..80).map(|_| write(&storage, data.clone()))).await;
+    assert!(began.elapsed() > Duration::from_secs(3), "the last ones waited for long");
     assert_eq!(written.into_iter().find(Result::is_err), None);
 }
 
@@ -364,12 +364,19 @@ async fn what_is_given_up_before_its_turn_is_not_sent() {
     let writes = join_all((0..100).map(|_| write(&storage, data.clone())));
     assert!(timeout(Duration::from_millis(500), writes).await.is_err(), "nobody answers them");
     go_on.notify_one();
-    let mut before = usize::MAX;
-    while before != taken.load(Ordering::SeqCst) {
-        before = taken.load(Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
-    assert!((1..100).contains(&before), "{before} came");
+    let all_that_comes = async {
+        let mut before = 0;
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            match taken.load(Ordering::SeqCst) {
+                now if now > 0 && now == before => break now,
+                now => before = now,
+            }
+        }
+    };
+    let came =
+        timeout(Duration::from_secs(60), all_that_comes).await.expect("what was begun comes");
+    assert!(came < 100, "{came} came");
 }
 
 #[tokio::test]

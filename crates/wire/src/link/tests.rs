@@ -10,12 +10,15 @@ struct Trickle {
     ticks: Mutex<Interval>,
     ready: AtomicBool,
     closed: AtomicBool,
+    /// What it has taken.
+    taken: Mutex<Vec<u8>>,
 }
 
 impl Trickle {
     fn new() -> Arc<Self> {
         let ticks = Mutex::new(tokio::time::interval(Duration::from_secs(10)));
-        Arc::new(Self { ticks, ready: AtomicBool::default(), closed: AtomicBool::default() })
+        let (ready, closed) = (AtomicBool::default(), AtomicBool::default());
+        Arc::new(Self { ticks, ready, closed, taken: Mutex::default() })
     }
 
     fn is_closed(&self) -> bool {
@@ -38,11 +41,13 @@ impl Stream for Trickle {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    fn try_write(&self, _: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.ready.swap(false, Ordering::SeqCst) {
-            true => Ok(1),
-            false => Err(io::ErrorKind::WouldBlock.into()),
+    fn try_write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        if !self.ready.swap(false, Ordering::SeqCst) {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
+        let byte = parts.iter().find_map(|part| part.first());
+        self.taken.lock().extend(byte);
+        Ok(usize::from(byte.is_some()))
     }
 
     fn close(&self) {
@@ -55,8 +60,12 @@ impl Stream for Trickle {
 }
 
 fn frame() -> Outgoing {
-    let draft = Draft::empty().with_payload(Bytes::from(vec![0; 1_000])).unwrap();
-    draft.seal(FrameKind::Reply, ServiceClass::Storage, 1)
+    numbered(1)
+}
+
+fn numbered(request: u8) -> Outgoing {
+    let draft = Draft::empty().with_payload(Bytes::from(vec![request; 1_000])).unwrap();
+    draft.seal(FrameKind::Reply, ServiceClass::Storage, request.into())
 }
 
 /// Who took a little every minute kept the room for what it had asked from all others.
@@ -87,16 +96,19 @@ async fn a_caller_waits_for_a_server_that_has_no_room() {
 /// It was sent all the same, and what was asked for again had its turn after that.
 #[tokio::test(start_paused = true)]
 async fn what_is_taken_back_is_not_sent_unless_it_was_begun() {
-    let (outbox, writer) = Outbox::new(Trickle::new());
-    let numbers = [(); 3].map(|()| outbox.send(frame(), Hold::default()));
-    let [begun, second, third] = numbers.map(Option::unwrap);
+    let stream = Trickle::new();
+    let (outbox, writer) = Outbox::new(stream.clone());
+    let numbers = [1, 2, 3, 4].map(|request| outbox.send(numbered(request), Hold::default()));
+    let [begun, second, third, fourth] = numbers.map(Option::unwrap);
     // Of an encrypted one the socket may have got what it did not take.
     assert!(!outbox.withdraw(begun));
     assert!(outbox.withdraw(second) && !outbox.withdraw(second));
     assert_eq!(outbox.taken_before(third), Some(0));
     let _writer = tokio::spawn(writer);
     outbox.flushed().await;
-    assert_eq!(outbox.taken_before(third), None);
-    assert_eq!(outbox.taken_before(0), Some(2 * frame().bytes() as u64));
+    assert_eq!(outbox.taken_before(fourth), None);
+    assert_eq!(outbox.taken_before(0), Some(3 * frame().bytes() as u64));
     assert!(!outbox.withdraw(third));
+    let sent = [1, 3, 4].map(numbered).map(|frame| [&frame.head[..], &frame.payload[..]].concat());
+    assert!(*stream.taken.lock() == sent.concat(), "whole, and in their order");
 }

@@ -48,6 +48,7 @@ pub mod ops;
 mod pace;
 mod patience;
 mod remote;
+mod room;
 mod route;
 mod session;
 mod share;

@@ -2,20 +2,30 @@
 //!
 //! Half is for data that is written and not yet acknowledged by a target, half for data read ahead.
 //! A writer that finds its half full waits in line (first come, first served) until a target has
-//! acknowledged enough; a reader that finds its half full reads no further ahead. What neither needs
-//! holds [`Listings`], an eighth of the bound at most, and [`Kept`] bytes. Both give way at once, the bytes first.
+//! acknowledged enough; an eighth of it is left to those for whose targets little waits ([`crate::room`]).
+//! A reader that finds its half full reads no further ahead. What neither needs holds [`Listings`],
+//! an eighth of the bound at most, and [`Kept`] bytes. Both give way at once, the bytes first.
 
 use crate::api::MEMORY_BYTES_MIN;
 use crate::kept::Kept;
 use crate::listings::Listings;
+use crate::room::{Reserve, Room};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use strake_types::GroupId;
+use tokio::sync::Semaphore;
 
 /// The least that makes progress possible: one large chunk.
 const HALF_BYTES_MIN: usize = MEMORY_BYTES_MIN as usize / 2;
 /// Listings take at most this part of the bound.
 const LISTINGS_SHARE: usize = 8;
+/// This part of the half for writes is left to groups of which little waits.
+const RESERVE_SHARE: usize = 8;
+/// How often who waits for room looks whether he can get it in another way.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// To look through all files for something to send takes one part in so many of the time.
+const LOOKS_SHARE: u32 = 32;
 
 /// When so much has been freed, it is worth while to give it back to the machine.
 const FREED_BYTES_MIN: usize = 32 << 20;
@@ -23,12 +33,14 @@ const FREED_BYTES_MIN: usize = 32 << 20;
 /// It must have stayed free for so many looks: what is freed between two files is soon needed again.
 const FREED_LOOKS_MIN: usize = 5;
 
-/// Room that is taken; given back when dropped.
-pub(crate) type Room = OwnedSemaphorePermit;
-
 /// The bound of one volume.
 pub(crate) struct Memory {
     dirty: Arc<Semaphore>,
+    reserve: Arc<Reserve>,
+    /// How often somebody in line was given room.
+    given: AtomicU64,
+    /// From when on files may be looked through again for something to send, in nanoseconds.
+    look_at_ns: AtomicU64,
     ahead: Arc<Semaphore>,
     kept: Arc<Kept>,
     listings: Listings,
@@ -45,7 +57,10 @@ impl Memory {
         let half_bytes = usize::try_from(bytes / 2).unwrap_or(usize::MAX);
         let half_bytes = half_bytes.clamp(HALF_BYTES_MIN, Semaphore::MAX_PERMITS);
         Self {
-            dirty: Arc::new(Semaphore::new(half_bytes)),
+            dirty: Arc::new(Semaphore::new(half_bytes - half_bytes / RESERVE_SHARE)),
+            reserve: Reserve::new(half_bytes / RESERVE_SHARE),
+            given: AtomicU64::new(0),
+            look_at_ns: AtomicU64::new(0),
             ahead: Arc::new(Semaphore::new(half_bytes)),
             kept: Arc::default(),
             listings: Listings::new(2 * half_bytes / LISTINGS_SHARE),
@@ -57,17 +72,47 @@ impl Memory {
 
     /// Room for a write, if there is some at once.
     pub(crate) fn try_dirty(&self, bytes: usize) -> Option<Room> {
-        self.made_way(Arc::clone(&self.dirty).try_acquire_many_owned(self.share(bytes)).ok())
+        let permits = self.share(bytes);
+        let permit = Arc::clone(&self.dirty).try_acquire_many_owned(permits).ok();
+        self.made_way(permit.map(Room::from))
     }
 
     /// Room for a write; waits in line.
     pub(crate) async fn dirty(&self, bytes: usize) -> Option<Room> {
-        self.made_way(Arc::clone(&self.dirty).acquire_many_owned(self.share(bytes)).await.ok())
+        let permits = self.share(bytes);
+        let permit = Arc::clone(&self.dirty).acquire_many_owned(permits).await.ok();
+        self.given.fetch_add(1, Ordering::Relaxed);
+        self.made_way(permit.map(Room::from))
+    }
+
+    /// Room for a write to these groups, although there is none for others: if little waits for each of them.
+    pub(crate) fn try_reserved(&self, bytes: usize, groups: &[GroupId]) -> Option<Room> {
+        self.made_way(self.reserve.take(bytes, groups))
+    }
+
+    /// How often somebody in line was given room so far.
+    pub(crate) fn given(&self) -> u64 {
+        self.given.load(Ordering::Relaxed)
+    }
+
+    /// True if it is time to look through all files for something to send. [`Memory::end_look`] says that it was done.
+    pub(crate) fn begin_look(&self, now: Duration) -> bool {
+        let due = self.look_at_ns.load(Ordering::Relaxed);
+        let next = (now + LOOK_EVERY).as_nanos() as u64;
+        let (at, relaxed) = (&self.look_at_ns, Ordering::Relaxed);
+        now.as_nanos() as u64 >= due && at.compare_exchange(due, next, relaxed, relaxed).is_ok()
+    }
+
+    /// They were looked through: the longer that took, the later it is done again.
+    pub(crate) fn end_look(&self, began: Duration, now: Duration) {
+        let pause = LOOK_EVERY.max(now.saturating_sub(began) * LOOKS_SHARE);
+        self.look_at_ns.fetch_max((now + pause).as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Room for reading ahead, if there is some.
     pub(crate) fn try_ahead(&self, bytes: usize) -> Option<Room> {
-        self.made_way(Arc::clone(&self.ahead).try_acquire_many_owned(self.share(bytes)).ok())
+        let permit = Arc::clone(&self.ahead).try_acquire_many_owned(self.share(bytes)).ok();
+        self.made_way(permit.map(Room::from))
     }
 
     /// Acknowledged bytes of all files.
@@ -82,7 +127,7 @@ impl Memory {
 
     /// Kept bytes and listings shrink to what is left of the bound.
     pub(crate) fn make_way(&self) {
-        let free = self.dirty.available_permits() + self.ahead.available_permits();
+        let free = self.free();
         self.listings.shrink_to(free);
         self.kept.shrink_to(free.saturating_sub(self.listings.bytes()));
     }
@@ -90,8 +135,7 @@ impl Memory {
     /// True if much less has been held for a while than before: what was freed is to be given back.
     /// To be asked at regular times.
     pub(crate) fn has_freed_much(&self) -> bool {
-        let free = self.dirty.available_permits() + self.ahead.available_permits();
-        let taken = (2 * self.half_bytes).saturating_sub(free);
+        let taken = (2 * self.half_bytes).saturating_sub(self.free());
         let held = taken + self.kept.bytes() + self.listings.bytes();
         let most = self.most_held.fetch_max(held, Ordering::Relaxed);
         if most < held + FREED_BYTES_MIN {
@@ -106,6 +150,15 @@ impl Memory {
         much
     }
 
+    /// Neither written nor read ahead.
+    fn free(&self) -> usize {
+        self.free_for_writes() + self.ahead.available_permits()
+    }
+
+    fn free_for_writes(&self) -> usize {
+        self.dirty.available_permits() + self.reserve.free()
+    }
+
     fn made_way(&self, room: Option<Room>) -> Option<Room> {
         self.make_way();
         room
@@ -113,7 +166,7 @@ impl Memory {
 
     /// Unsent and unacknowledged bytes now.
     pub(crate) fn dirty_bytes(&self) -> usize {
-        self.half_bytes.saturating_sub(self.dirty.available_permits())
+        self.half_bytes.saturating_sub(self.free_for_writes())
     }
 
     /// No request may ask for more than there is, or it would wait for ever.
@@ -128,7 +181,6 @@ mod tests {
     use crate::api::{Entry, Page};
     use crate::listings::KeptPage;
     use bytes::Bytes;
-    use std::time::Duration;
     use strake_types::{Attr, FileKind, Ino};
     use strake_wire::message::common::Attributes;
 
@@ -161,7 +213,8 @@ mod tests {
         memory.listings().put(Ino(5), listing(), || true);
         let listings = memory.listings().bytes();
         assert!(listings > MIB / 2);
-        let written = [8 * MIB, 8 * MIB].map(|bytes| memory.try_dirty(bytes));
+        let mut written = vec![memory.try_dirty(8 * MIB), memory.try_dirty(6 * MIB)];
+        written.extend([1, 2].map(|group| memory.try_reserved(MIB, &[GroupId(group)])));
         let mut ahead = vec![memory.try_ahead(8 * MIB)];
         assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (both, listings));
         // There would be room for each of the two alone.
@@ -170,6 +223,21 @@ mod tests {
         ahead.push(memory.try_ahead(2 * MIB + MIB / 2));
         assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (0, 0));
         assert!(written.iter().chain(&ahead).all(Option::is_some));
+    }
+
+    /// Each write that found no room looked through all files.
+    #[test]
+    fn files_are_looked_through_now_and_then_and_seldom_where_that_takes_long() {
+        let memory = Memory::new(32 << 20);
+        let ms = Duration::from_millis;
+        assert!(memory.begin_look(ms(100)));
+        assert!(!memory.begin_look(ms(100)), "one at a time");
+        memory.end_look(ms(100), ms(100));
+        assert!(!memory.begin_look(ms(109)));
+        assert!(memory.begin_look(ms(110)));
+        memory.end_look(ms(110), ms(120));
+        assert!(!memory.begin_look(ms(439)));
+        assert!(memory.begin_look(ms(440)));
     }
 
     #[test]

@@ -217,6 +217,26 @@ impl<'a> Patience<'a> {
         }
     }
 
+    /// While it stands in line for something of this mount that others hold until servers have answered them; to be asked all
+    /// the time. Said where nobody in line has got any for a while, an error where nobody has for as long as those may be waited
+    /// for. `moves`: somebody has, since this was asked last.
+    pub(crate) fn stand_in_line(&mut self, what: impl Fn() -> String, moves: bool) -> Result<()> {
+        let now = self.now();
+        let late = now.saturating_sub(std::mem::replace(&mut self.failed, now));
+        if moves || late > LATE_MAX {
+            self.started = now;
+        }
+        let limit = self.limit.max(ATTEMPT_TIME_MIN) + WORK_TIME_MAX;
+        let error = Error::with(ErrorKind::Unavailable, "nobody gives any back");
+        if self.waited() >= limit {
+            return Err(self.end(what, &error));
+        }
+        if self.waited() >= LOOK_AFTER {
+            self.say(what, &error, self.started, limit.as_millis() as u64);
+        }
+        Ok(())
+    }
+
     /// The time is over.
     fn end(&self, what: impl Fn() -> String, error: &Error) -> Error {
         let since = if self.works_long { self.began } else { self.started };

@@ -1,6 +1,6 @@
 //! Reading ahead: which reads follow each other, and what was fetched before it was asked for.
 
-use crate::memory::Room;
+use crate::room::Room;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

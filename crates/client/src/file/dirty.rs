@@ -4,7 +4,7 @@
 //! A large write becomes an extent as it is, without a copy; small ones that follow each other are
 //! gathered. Pure bookkeeping: nothing here waits or sends.
 
-use crate::memory::Room;
+use crate::room::{Room, join};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -298,7 +298,7 @@ impl Dirty {
         room: &mut Option<Room>,
         (born, generation, ready, lane): (Duration, u64, bool, Lane),
     ) -> usize {
-        let room = room.as_mut().and_then(|room| room.split(data.len().min(room.num_permits())));
+        let room = room.as_mut().map(|room| room.split(data.len()));
         let contents = Contents::new(data, PART_BYTES_MIN);
         self.enter(start, Extent { contents, room, born, generation, ready, lane });
         1
@@ -439,16 +439,6 @@ impl Dirty {
     pub(crate) fn touches(&self, from: u64, to: u64) -> bool {
         let before = self.extents.range(..to).next_back();
         before.is_some_and(|(&at, extent)| at + extent.len() > from)
-    }
-}
-
-fn join(a: Option<Room>, b: Option<Room>) -> Option<Room> {
-    match (a, b) {
-        (Some(mut a), Some(b)) => {
-            a.merge(b);
-            Some(a)
-        }
-        (a, b) => a.or(b),
     }
 }
 

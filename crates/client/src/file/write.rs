@@ -6,15 +6,18 @@ use super::dirty::{Fragment, PART_BYTES_MIN};
 use super::open::{OpenFile, TellBy};
 use super::state::{Body, Core, FileState};
 use crate::api::Written;
-use crate::memory::Room;
+use crate::memory::LOOK_EVERY;
 use crate::metrics::Op;
+use crate::patience::Patience;
+use crate::room::{IN_INODES, Room};
 use crate::volume::Volume;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{Consistency, Error, ErrorKind, Result, Timestamp};
+use strake_types::{Consistency, Error, ErrorKind, GroupId, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
@@ -171,16 +174,12 @@ impl Volume {
             let length = file.state.core().length;
             return Ok(Some((if let At::Offset(offset) = at { offset } else { length }, true)));
         }
-        // Other mounts wait for the end as long: what goes there is taken without room, where there is none. It is sent before
-        // its caller, who keeps the bytes until then, is answered. Not so of a file that nobody shares: its bytes stay here, and
-        // without room there would be no bound to them.
-        let hurries = locked && file.state.core().shared;
-        let mut room = Some(match hurries {
-            true => self.memory().try_dirty(data.len()),
-            false => self.room_for(data.len()).await,
-        });
         let (state, mut claims, mut once) = (&file.state, 0, false);
+        let mut room = None;
         loop {
+            if room.is_none() {
+                room = Some(self.room_for(state, (at, locked), data.len()).await?);
+            }
             let progress = state.progress.notified();
             let taken = {
                 let mut core = state.core();
@@ -189,9 +188,13 @@ impl Volume {
                 if core.dirty.ready_len() > 0 {
                     self.start_senders(state, &mut core);
                 }
-                taken
+                taken?
             };
-            match taken? {
+            if !matches!(taken, Taken::At(..)) {
+                // While this waits for others, the room is everybody's.
+                room = None;
+            }
+            match taken {
                 Taken::At(offset, held) => {
                     self.mark_busy(state);
                     return Ok(Some((offset, held)));
@@ -217,17 +220,76 @@ impl Volume {
         }
     }
 
-    /// Room for unsent data; where there is none, everything unsent is sent on its way first.
-    async fn room_for(self: &Arc<Self>, bytes: usize) -> Option<Room> {
-        if let Some(room) = self.memory().try_dirty(bytes) {
-            return Some(room);
+    /// Room for unsent data that goes there. `locked`: the file's end is.
+    async fn room_for(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        (at, locked): (At, bool),
+        bytes: usize,
+    ) -> Result<Option<Room>> {
+        let room = self.memory().try_dirty(bytes);
+        // Other mounts wait for the end as long: what goes there is taken without room, where there is none. It is sent before
+        // its caller, who keeps the bytes until then, is answered. Not so of a file that nobody shares: its bytes stay here, and
+        // without room there would be no bound to them.
+        if room.is_some() || locked && file.core().shared {
+            return Ok(room);
+        }
+        Box::pin(self.room_in_line(file, at, bytes)).await
+    }
+
+    /// Waits in line for room. What is unsent is sent on its way meanwhile. Whose groups hold little passes those whose groups
+    /// do not answer.
+    async fn room_in_line(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        at: At,
+        bytes: usize,
+    ) -> Result<Option<Room>> {
+        let (memory, groups) = (self.memory(), self.groups_at(&file.core(), at, bytes));
+        let what = || "room in the mount's memory, which waits for targets".to_owned();
+        let mut patience = Patience::new(self).on(Some(file.ino()));
+        let mut given = memory.given();
+        let in_line = memory.dirty(bytes);
+        tokio::pin!(in_line);
+        loop {
+            self.send_young();
+            if let Some(room) = memory.try_reserved(bytes, &groups) {
+                return Ok(Some(room));
+            }
+            tokio::select! {
+                biased;
+                room = &mut in_line => return Ok(room),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            let given_before = std::mem::replace(&mut given, memory.given());
+            patience.stand_in_line(what, given != given_before)?;
+        }
+    }
+
+    /// The groups to which what is written there goes.
+    fn groups_at(&self, core: &Core, at: At, bytes: usize) -> Vec<GroupId> {
+        let start = if let At::Offset(offset) = at { offset } else { core.length };
+        if core.is_inline() && start + bytes as u64 <= self.inline_bytes_max() {
+            return vec![IN_INODES];
+        }
+        let Some(placement) = &core.placement else { return Vec::new() };
+        let pieces = placement.pieces(start, bytes as u64);
+        let groups: BTreeSet<GroupId> = pieces.map(|piece| piece.group).collect();
+        groups.into_iter().collect()
+    }
+
+    /// Sends on its way what is unsent of all files, unless that was done a moment ago: there may be many.
+    fn send_young(self: &Arc<Self>) {
+        let began = self.now();
+        if !self.memory().begin_look(began) {
+            return;
         }
         for file in self.busy_files() {
             let mut core = file.core();
             core.dirty.make_ready(Duration::MAX);
             self.start_senders(&file, &mut core);
         }
-        self.memory().dirty(bytes).await
+        self.memory().end_look(began, self.now());
     }
 
     /// `once`: it may go through to where it is written, if that is not claimed.
@@ -341,16 +403,18 @@ impl Core {
             let unit = self.parts.sent_around(&placement, at);
             let stop = end.min(unit.1);
             let part = data.slice((at - offset) as usize..(stop - offset) as usize);
-            let part_room = match stop == end {
+            let mut part_room = match stop == end {
                 true => room.take(),
-                false => room.as_mut().and_then(|r| r.split(part.len().min(r.num_permits()))),
+                false => room.as_mut().map(|room| room.split(part.len())),
             };
             let chunk = placement.layout().chunk_at(at);
-            let lane = placement.group_of(chunk).0;
+            let group = placement.group_of(chunk);
+            part_room.iter_mut().for_each(|room| room.charge(group));
             let (start, bytes) = placement.layout().chunk_bounds(chunk);
             // A buffer is not to stay for what one slow target has not acknowledged of it: room was taken for that part only.
             let here = (end.min(start + bytes) - offset.max(start)) as usize;
             let is_part = here < PART_BYTES_MIN && here < data.len() / 2;
+            let lane = group.0;
             let fragment = Fragment { start: at, unit, lane, data: part, is_part, room: part_room };
             self.dirty.insert(fragment, now);
             at = stop;

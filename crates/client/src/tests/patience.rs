@@ -233,6 +233,54 @@ async fn a_durable_change_is_waited_for_while_its_metadata_server_is_heard_of() 
     synced.unwrap();
 }
 
+/// It stood in line behind them for as long as that target was waited for: they had all the memory.
+#[tokio::test(start_paused = true)]
+async fn who_writes_elsewhere_does_not_wait_for_memory_behind_a_target_that_is_away() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(30)).await;
+    let (dead, file) = (create(&volume, "dead").await, create(&volume, "a").await);
+    let placement = dead.state.core().placement().unwrap();
+    let group = |nth: u64| placement.group_of(placement.layout().chunk_at(nth * CHUNK));
+    let lost = group(0);
+    fake.lose_group(lost);
+    let (there, elsewhere): (Vec<u64>, Vec<u64>) = (0..2_000).partition(|nth| group(*nth) == lost);
+    let filling = Arc::clone(&volume);
+    let full = tokio::spawn(async move {
+        for nth in there {
+            write(&filling, &dead, nth * CHUNK, pattern(1, CHUNK as usize)).await;
+        }
+    });
+    // All but half of what is left to others.
+    super::shared::until(|| volume.memory().dirty_bytes() >= 15 << 20).await;
+    for nth in elsewhere.into_iter().take(100) {
+        let written = write(&volume, &file, nth * CHUNK, pattern(2, CHUNK as usize));
+        timeout(Duration::from_secs(5), written).await.expect("it does not wait for the other one");
+    }
+    assert!(!full.is_finished());
+    full.abort();
+}
+
+/// It waited for ever, and nobody was told.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_memory_in_vain_is_told_of_and_fails_in_the_end() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(30)).await;
+    let file = create(&volume, "a").await;
+    let memory = volume.memory();
+    let mut held: Vec<_> = std::iter::from_fn(|| memory.try_dirty(1 << 20)).collect();
+    held.extend(std::iter::from_fn(|| memory.try_reserved(1 << 20, &[])));
+    let look = async {
+        sleep(Duration::from_secs(5)).await;
+        let told = volume.waits.told(volume.clock().monotonic());
+        assert!(told.iter().any(|wait| wait.what.contains("memory")), "{told:?}");
+    };
+    let written = volume.write(&file, CHUNK, pattern(1, 100));
+    let (written, ()) = tokio::join!(timeout(Duration::from_secs(200), written), look);
+    assert_eq!(written.expect("it ends").unwrap_err().kind, ErrorKind::TimedOut);
+    drop(held);
+    write(&volume, &file, CHUNK, pattern(1, 100)).await;
+}
+
 /// The answer came when the wait was over, and nobody did what it said.
 #[tokio::test(start_paused = true)]
 async fn a_group_that_moves_after_a_short_wait_is_followed() {

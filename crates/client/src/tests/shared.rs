@@ -198,10 +198,10 @@ async fn who_has_the_end_locked_does_not_wait_for_memory() {
         };
         let appended = write(&file, 0, len);
         until_logged(&fake, "lock").await;
-        // All that there is, and somebody in line.
+        // All that there is for whoever comes, and somebody in line.
         let others = (0..3).map(|nth| write(&large, nth * (8 << 20), 8 << 20));
         let others: Vec<_> = others.collect();
-        until(|| volume.memory().dirty_bytes() >= 16 << 20).await;
+        until(|| volume.memory().dirty_bytes() >= 14 << 20).await;
         drop(lock_gate);
         until(|| file.attr().length >= 10 + len as u64).await;
         drop(gate);
@@ -297,6 +297,21 @@ async fn what_is_written_to_a_claimed_range_is_held_back_until_the_claim_is_call
     let log = fake.take_log();
     assert_eq!(starting(&log, "claim"), ["claim 0-1048576, 1048576"], "others are in the way");
     assert_eq!(starting(&log, "publish").len(), 2, "{log:?}");
+}
+
+/// Writes to a file of which a mount that hung had claims held the memory of all others until that was lost.
+#[tokio::test]
+async fn who_waits_for_a_claim_holds_no_memory() {
+    let (fake, volume, file) = claiming().await;
+    let gate = fake.claim_gate.write().await;
+    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
+    let written =
+        tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 30_000)).await });
+    until_logged(&fake, "claim").await;
+    assert_eq!(volume.memory().dirty_bytes(), 0);
+    drop(gate);
+    written.await.unwrap().unwrap();
+    assert_eq!(volume.memory().dirty_bytes(), 30_000, "it is held back");
 }
 
 /// Others hold something back elsewhere, and cannot tell it.

@@ -21,7 +21,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// A shorter part of a buffer is copied out of it: a few bytes must not hold a megabyte.
 const WHOLE_BYTES_MIN: usize = BUFFER_BYTES / 2;
 /// What the tables take for each extent, roughly.
-const EXTENT_BYTES: usize = 256;
+pub(crate) const EXTENT_BYTES: usize = 256;
 /// A shorter piece is not worth a place in the tables.
 const PIECE_BYTES_MIN: usize = 4 << 10;
 /// What nobody has used for so long is dropped: an idle mount gives its memory back.

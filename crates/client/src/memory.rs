@@ -7,7 +7,7 @@
 //! an eighth of the bound at most, and [`Kept`] bytes. Both give way at once, the bytes first.
 
 use crate::api::MEMORY_BYTES_MIN;
-use crate::kept::Kept;
+use crate::kept::{EXTENT_BYTES, Kept};
 use crate::listings::Listings;
 use crate::room::{Reserve, Room};
 use std::sync::Arc;
@@ -72,14 +72,14 @@ impl Memory {
 
     /// Room for a write, if there is some at once.
     pub(crate) fn try_dirty(&self, bytes: usize) -> Option<Room> {
-        let permits = self.share(bytes);
+        let permits = self.share(bytes.max(EXTENT_BYTES));
         let permit = Arc::clone(&self.dirty).try_acquire_many_owned(permits).ok();
         self.made_way(permit.map(Room::from))
     }
 
     /// Room for a write; waits in line.
     pub(crate) async fn dirty(&self, bytes: usize) -> Option<Room> {
-        let permits = self.share(bytes);
+        let permits = self.share(bytes.max(EXTENT_BYTES));
         let permit = Arc::clone(&self.dirty).acquire_many_owned(permits).await.ok();
         self.given.fetch_add(1, Ordering::Relaxed);
         self.made_way(permit.map(Room::from))
@@ -87,7 +87,7 @@ impl Memory {
 
     /// Room for a write to these groups, although there is none for others: if little waits for each of them.
     pub(crate) fn try_reserved(&self, bytes: usize, groups: &[GroupId]) -> Option<Room> {
-        self.made_way(self.reserve.take(bytes, groups))
+        self.made_way(self.reserve.take(bytes.max(EXTENT_BYTES), groups))
     }
 
     /// How often somebody in line was given room so far.

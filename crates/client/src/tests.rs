@@ -236,6 +236,48 @@ async fn unsent_data_is_bounded() {
     }
 }
 
+/// Sixteen bytes here and there counted as sixteen bytes, and took a quarter of a KiB each.
+#[tokio::test]
+async fn small_unsent_writes_count_with_what_notes_where_they_are() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { clock: Arc::new(Still), ..options() }).await;
+    let file = create(&volume, "random").await;
+    set_length(&volume, &file, 200 * CHUNK).await;
+    for i in 0..1_000 {
+        write(&volume, &file, i * 100, pattern(i as u8, 16)).await;
+    }
+    let scattered = volume.memory().dirty_bytes();
+    assert!(scattered >= 256_000, "{scattered}");
+    for i in 0..1_000 {
+        write(&volume, &file, 100 * CHUNK + i * 16, pattern(i as u8, 16)).await;
+    }
+    let gathered = volume.memory().dirty_bytes() - scattered;
+    assert!((16_000..100_000).contains(&gathered), "{gathered}");
+    volume.flush(&file).await.unwrap();
+    assert_eq!(volume.memory().dirty_bytes(), 0);
+}
+
+/// It took no room at all: as many small files could be unsent as were open.
+#[tokio::test]
+async fn what_is_unsent_inside_inodes_counts_once() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { clock: Arc::new(Still), ..options() }).await;
+    let file = create(&volume, "small").await;
+    for _ in 0..100 {
+        write(&volume, &file, 0, pattern(1, 4_096)).await;
+    }
+    write(&volume, &file, 4_000, pattern(2, 1_000)).await;
+    assert_eq!(volume.memory().dirty_bytes(), 5_000);
+    volume.flush(&file).await.unwrap();
+    assert_eq!(volume.memory().dirty_bytes(), 0);
+    // It moves out unsent.
+    write(&volume, &file, 0, pattern(3, 1_000)).await;
+    write(&volume, &file, 2 * CHUNK, pattern(4, 1_000)).await;
+    assert_eq!(volume.memory().dirty_bytes(), 2_000);
+    volume.flush(&file).await.unwrap();
+    assert_eq!(volume.memory().dirty_bytes(), 0);
+}
+
 /// Buffers of a megabyte stayed, each for the 64 KiB of it that a slow target had not acknowledged: with 16 targets 16 times
 /// the bound.
 #[tokio::test]

@@ -145,7 +145,8 @@ impl Volume {
         let start = if mode.frees() { from.min(length) } else { length };
         let end = if grows { to } else { to.min(length) };
         if start < end {
-            inline.write(start as usize, &vec![0; (end - start) as usize]);
+            let zeros = vec![0; (end - start) as usize];
+            inline.write(start as usize, &zeros, self.memory().try_dirty(zeros.len()));
             core.touch(start, end, self.wall_time());
         }
         true

@@ -4,6 +4,7 @@
 //! A large write becomes an extent as it is, without a copy; small ones that follow each other are
 //! gathered. Pure bookkeeping: nothing here waits or sends.
 
+use crate::kept::EXTENT_BYTES;
 use crate::room::{Room, join};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -89,6 +90,18 @@ pub(crate) type Lane = u32;
 impl Extent {
     fn len(&self) -> u64 {
         self.contents.as_slice().len() as u64
+    }
+
+    /// Adds the room of bytes that were gathered. Of many small writes each has brought room for an extent of its own: that is
+    /// given back at times, not by each.
+    fn add_room(&mut self, room: Option<Room>) {
+        self.room = join(self.room.take(), room);
+        let len = self.contents.as_slice().len();
+        if let Some(room) = &mut self.room
+            && room.bytes() > 2 * (len + GATHER_BYTES_MIN)
+        {
+            drop(room.split(room.bytes() - len - EXTENT_BYTES));
+        }
     }
 }
 
@@ -216,7 +229,7 @@ impl Dirty {
         {
             let limit = (unit.1 - at) as usize;
             extent.contents.gather(data.len(), limit).extend_from_slice(&data);
-            extent.room = join(extent.room.take(), room);
+            extent.add_room(room);
             if full && !std::mem::replace(&mut extent.ready, true) {
                 self.young.remove(&(extent.born, at));
                 self.push_ready(lane, at);
@@ -298,7 +311,7 @@ impl Dirty {
         room: &mut Option<Room>,
         (born, generation, ready, lane): (Duration, u64, bool, Lane),
     ) -> usize {
-        let room = room.as_mut().map(|room| room.split(data.len()));
+        let room = room.as_mut().map(|room| room.split(data.len().max(EXTENT_BYTES)));
         let contents = Contents::new(data, PART_BYTES_MIN);
         self.enter(start, Extent { contents, room, born, generation, ready, lane });
         1

@@ -1,5 +1,7 @@
 //! Contents that lie inside the inode: held whole, written back in one message.
 
+use crate::kept::EXTENT_BYTES;
+use crate::room::{IN_INODES, Room, join};
 use bytes::{Bytes, BytesMut};
 
 /// The contents of a small file as this mount sees them.
@@ -8,6 +10,8 @@ pub(crate) struct Inline {
     data: BytesMut,
     /// The range written and not yet accepted by the server.
     dirty: Option<(usize, usize)>,
+    /// The room that it takes while something is unsent.
+    room: Option<Room>,
     /// Number of writes so far.
     writes: u64,
 }
@@ -22,7 +26,7 @@ pub(crate) struct Unsent {
 impl Inline {
     /// Contents as the server sent them.
     pub(crate) fn new(data: &[u8]) -> Self {
-        Self { data: BytesMut::from(data), dirty: None, writes: 0 }
+        Self { data: BytesMut::from(data), ..Self::default() }
     }
 
     /// The contents.
@@ -35,8 +39,8 @@ impl Inline {
         self.dirty.is_some()
     }
 
-    /// Writes; a gap before `offset` becomes zeros.
-    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+    /// Writes; a gap before `offset` becomes zeros. Of the room, what it lacks is kept.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8], room: Option<Room>) {
         let end = offset + bytes.len();
         if self.data.len() < end {
             if self.data.capacity() < end {
@@ -50,6 +54,23 @@ impl Inline {
             None => (offset, end),
             Some((from, to)) => (from.min(offset), to.max(end)),
         });
+        self.add_room(room);
+    }
+
+    fn add_room(&mut self, room: Option<Room>) {
+        let held = self.room.as_ref().map_or(0, Room::bytes);
+        let lacks = self.data.len().max(EXTENT_BYTES).saturating_sub(held);
+        let Some(mut room) = room.filter(|_| lacks > 0) else { return };
+        if room.bytes() > lacks {
+            room = room.split(lacks);
+        }
+        room.charge(IN_INODES);
+        self.room = join(self.room.take(), Some(room));
+    }
+
+    /// Its contents are unsent elsewhere from now on.
+    pub(crate) fn take_room(&mut self) -> Option<Room> {
+        self.room.take()
     }
 
     /// The unsent range and its bytes.
@@ -63,13 +84,13 @@ impl Inline {
     /// The server has accepted it. What was written meanwhile stays unsent.
     pub(crate) fn accepted(&mut self, sent: &Unsent) {
         if self.writes == sent.writes {
-            self.dirty = None;
+            self.forget_unsent();
         }
     }
 
-    /// Gives up what is unsent.
+    /// Gives up what is unsent, and its room.
     pub(crate) fn forget_unsent(&mut self) {
-        self.dirty = None;
+        (self.dirty, self.room) = (None, None);
     }
 
     /// Cuts or extends with zeros; nothing of it is unsent, the server does the same.
@@ -77,5 +98,8 @@ impl Inline {
         self.data.resize(len, 0);
         self.dirty =
             self.dirty.filter(|(from, _)| *from < len).map(|(from, to)| (from, to.min(len)));
+        if self.dirty.is_none() {
+            self.room = None;
+        }
     }
 }

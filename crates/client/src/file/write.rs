@@ -329,7 +329,7 @@ impl Volume {
         let stays = alone && end <= self.inline_bytes_max();
         let held = match &mut core.body {
             Body::Inline(inline) if stays => {
-                inline.write(offset as usize, data);
+                inline.write(offset as usize, data, room.take().flatten());
                 true
             }
             Body::Inline(_) => return Ok(Taken::MoveOut),
@@ -371,7 +371,7 @@ impl Volume {
         let now = self.now();
         self.inodes().learn(&attr, now);
         let mut core = file.core();
-        if let Body::Inline(inline) = std::mem::replace(&mut core.body, Body::Chunks)
+        if let Body::Inline(mut inline) = std::mem::replace(&mut core.body, Body::Chunks)
             && let Some(unsent) = inline.unsent()
         {
             core.changed_elsewhere();
@@ -379,7 +379,7 @@ impl Volume {
             let end = unsent.offset + unsent.data.len() as u64;
             let grown = end.saturating_sub(unsent.offset.max(attr.length));
             core.unpublished.occupied += grown as i64;
-            core.write_chunks(unsent.offset, &unsent.data, None, now)?;
+            core.write_chunks(unsent.offset, &unsent.data, inline.take_room(), now)?;
         }
         Ok(())
     }

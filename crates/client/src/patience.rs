@@ -41,7 +41,7 @@ pub(crate) struct Patience<'a> {
     began: Duration,
     /// and the same, later where the time until then does not count.
     started: Duration,
-    /// When the last attempt failed; before that, when the operation began.
+    /// When the last attempt failed, or it was asked last whether to stand in line; before that, when the operation began.
     failed: Duration,
     /// When it was said last that it is at work on a sync, or was lost; before that, when the operation began.
     worked: Duration,
@@ -224,7 +224,8 @@ impl<'a> Patience<'a> {
         let now = self.now();
         let late = now.saturating_sub(std::mem::replace(&mut self.failed, now));
         if moves || late > LATE_MAX {
-            self.started = now;
+            // What was said was of another wait.
+            (self.started, self.said) = (now, None);
         }
         let limit = self.limit.max(ATTEMPT_TIME_MIN) + WORK_TIME_MAX;
         let error = Error::with(ErrorKind::Unavailable, "nobody gives any back");

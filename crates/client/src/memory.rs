@@ -2,7 +2,7 @@
 //!
 //! Half is for data that is written and not yet acknowledged by a target, half for data read ahead.
 //! A writer that finds its half full waits in line (first come, first served) until a target has
-//! acknowledged enough; an eighth of it is left to those for whose targets little waits ([`crate::room`]).
+//! acknowledged enough; an eighth of it is left to those whose targets hold little of it ([`crate::room`]).
 //! A reader that finds its half full reads no further ahead. What neither needs holds [`Listings`],
 //! an eighth of the bound at most, and [`Kept`] bytes. Both give way at once, the bytes first.
 
@@ -20,12 +20,14 @@ use tokio::sync::Semaphore;
 const HALF_BYTES_MIN: usize = MEMORY_BYTES_MIN as usize / 2;
 /// Listings take at most this part of the bound.
 const LISTINGS_SHARE: usize = 8;
-/// This part of the half for writes is left to groups of which little waits.
+/// This part of the half for writes is left to groups that hold little.
 const RESERVE_SHARE: usize = 8;
 /// How often who waits for room looks whether he can get it in another way.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// To look through all files for something to send takes one part in so many of the time.
-const LOOKS_SHARE: u32 = 32;
+/// To look through all files for something to send takes one part in so many of the time,
+const LOOKS_SHARE: u32 = 8;
+/// and is done so often at least: it may also have stood still meanwhile.
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
 
 /// When so much has been freed, it is worth while to give it back to the machine.
 const FREED_BYTES_MIN: usize = 32 << 20;
@@ -36,7 +38,7 @@ const FREED_LOOKS_MIN: usize = 5;
 /// The bound of one volume.
 pub(crate) struct Memory {
     dirty: Arc<Semaphore>,
-    reserve: Arc<Reserve>,
+    reserve: Reserve,
     /// How often somebody in line was given room.
     given: AtomicU64,
     /// From when on files may be looked through again for something to send, in nanoseconds.
@@ -85,9 +87,16 @@ impl Memory {
         self.made_way(permit.map(Room::from))
     }
 
-    /// Room for a write to these groups, although there is none for others: if little waits for each of them.
+    /// Room for a write to these groups, although there is none for others: if each of them holds little.
     pub(crate) fn try_reserved(&self, bytes: usize, groups: &[GroupId]) -> Option<Room> {
         self.made_way(self.reserve.take(bytes.max(EXTENT_BYTES), groups))
+    }
+
+    /// The room is for what goes to this group.
+    pub(crate) fn charge(&self, room: &mut Option<Room>, group: GroupId) {
+        if let Some(room) = room {
+            self.reserve.charge(room, group);
+        }
     }
 
     /// How often somebody in line was given room so far.
@@ -105,7 +114,8 @@ impl Memory {
 
     /// They were looked through: the longer that took, the later it is done again.
     pub(crate) fn end_look(&self, began: Duration, now: Duration) {
-        let pause = LOOK_EVERY.max(now.saturating_sub(began) * LOOKS_SHARE);
+        let took = now.saturating_sub(began).min(LOOK_EVERY_MAX);
+        let pause = (took * LOOKS_SHARE).clamp(LOOK_EVERY, LOOK_EVERY_MAX);
         self.look_at_ns.fetch_max((now + pause).as_nanos() as u64, Ordering::Relaxed);
     }
 
@@ -214,13 +224,13 @@ mod tests {
         let listings = memory.listings().bytes();
         assert!(listings > MIB / 2);
         let mut written = vec![memory.try_dirty(8 * MIB), memory.try_dirty(6 * MIB)];
-        written.extend([1, 2].map(|group| memory.try_reserved(MIB, &[GroupId(group)])));
+        written.extend([MIB, MIB / 2].map(|bytes| memory.try_reserved(bytes, &[])));
         let mut ahead = vec![memory.try_ahead(8 * MIB)];
         assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (both, listings));
         // There would be room for each of the two alone.
-        ahead.push(memory.try_ahead(5 * MIB + MIB / 2));
+        ahead.push(memory.try_ahead(6 * MIB));
         assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (both / 2, listings));
-        ahead.push(memory.try_ahead(2 * MIB + MIB / 2));
+        ahead.push(memory.try_ahead(2 * MIB));
         assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (0, 0));
         assert!(written.iter().chain(&ahead).all(Option::is_some));
     }
@@ -236,8 +246,10 @@ mod tests {
         assert!(!memory.begin_look(ms(109)));
         assert!(memory.begin_look(ms(110)));
         memory.end_look(ms(110), ms(120));
-        assert!(!memory.begin_look(ms(439)));
-        assert!(memory.begin_look(ms(440)));
+        assert!(!memory.begin_look(ms(199)));
+        assert!(memory.begin_look(ms(200)));
+        memory.end_look(ms(200), ms(60_000));
+        assert!(memory.begin_look(ms(60_250)), "it stood still");
     }
 
     #[test]

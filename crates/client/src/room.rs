@@ -1,77 +1,104 @@
-//! Room for data that is written and not yet acknowledged, and what is left of it for groups of which little waits.
+//! Room for data that is written and not yet acknowledged: who holds it, and what is left of it for groups that hold little.
 //!
-//! What is written to a target that does not answer keeps its room for as long as the target is waited for. So a part of all room
-//! is given only where the rest is taken, and to a group only while that holds less of it than is free: the rule of dynamic
-//! thresholds (Choudhury, Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). Of groups that do
-//! not answer each takes less than the one before, and something is left to those that do.
+//! What is written to a target that does not answer keeps its room for as long as the target is waited for; after a while such
+//! targets have all that anybody may take. So a part of all room, the reserve, is given only where the rest is taken, and to a
+//! group only while all that it holds is little of what the reserve has left: the rule of dynamic thresholds (Choudhury, Hahne,
+//! "Dynamic queue length thresholds for shared-memory packet switches", 1998). Groups that do not answer hold much, and get
+//! nothing more; those that do answer have the reserve from then on.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use strake_types::GroupId;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What goes into inodes waits for the metadata server, which counts as a group of its own.
-pub(crate) const IN_INODES: GroupId = GroupId(u32::MAX);
+/// A group holds little while that is less than this part of what the reserve has left.
+const LITTLE_SHARE: usize = 8;
+
+/// How much one group holds.
+type Holder = Arc<AtomicUsize>;
+
+/// What goes into inodes waits for the metadata server of a share, which counts as a group of its own. No group has so many copies
+/// that it would be one of these.
+pub(crate) fn in_inodes(share: u32) -> GroupId {
+    GroupId(u32::MAX - share)
+}
 
 /// Room that is taken; given back when dropped.
 pub(crate) struct Room {
     /// Of what anybody may take.
     common: Option<OwnedSemaphorePermit>,
-    /// Boxed, as there seldom is any.
-    reserved: Option<Box<Reserved>>,
+    reserved: Option<OwnedSemaphorePermit>,
+    /// Who holds it, if that is known yet.
+    holder: Option<Holder>,
 }
 
 impl From<OwnedSemaphorePermit> for Room {
     fn from(permit: OwnedSemaphorePermit) -> Self {
-        Self { common: Some(permit), reserved: None }
+        Self { common: Some(permit), reserved: None, holder: None }
     }
 }
 
 impl Room {
     /// How much it is.
     pub(crate) fn bytes(&self) -> usize {
-        permits(&self.common) + self.reserved.as_ref().map_or(0, |reserved| reserved.bytes)
+        permits(&self.common) + permits(&self.reserved)
     }
 
-    /// Takes so much off it, or all that there is.
+    /// Takes so much off it, or all that there is; of the reserve first.
     pub(crate) fn split(&mut self, bytes: usize) -> Room {
-        let there = permits(&self.common).min(bytes);
-        let common = self.common.as_mut().and_then(|common| common.split(there));
-        let more = bytes - there;
-        let reserved = match &mut self.reserved {
-            Some(reserved) if more > 0 => Some(Box::new(reserved.split(more))),
-            _ => None,
-        };
-        Room { common, reserved }
+        let reserved = split(&mut self.reserved, bytes);
+        let common = split(&mut self.common, bytes - permits(&reserved));
+        Room { common, reserved, holder: self.holder.clone() }
     }
 
     /// Adds other room of the same kind.
-    pub(crate) fn merge(&mut self, other: Room) {
-        let Room { common, reserved } = other;
-        match (&mut self.common, common) {
-            (Some(ours), Some(theirs)) => ours.merge(theirs),
-            (ours, Some(theirs)) => *ours = Some(theirs),
-            (_, None) => {}
+    pub(crate) fn merge(&mut self, mut other: Room) {
+        if let Some(holder) = &self.holder {
+            other.charge(holder);
+        } else if let Some(holder) = &other.holder {
+            self.charge(holder);
         }
-        match (&mut self.reserved, reserved) {
-            (Some(ours), Some(theirs)) => ours.merge(*theirs),
-            (ours, Some(theirs)) => *ours = Some(theirs),
-            (_, None) => {}
-        }
+        merge(&mut self.common, other.common.take());
+        merge(&mut self.reserved, other.reserved.take());
     }
 
-    /// It is for what goes to this group.
-    pub(crate) fn charge(&mut self, group: GroupId) {
-        if let Some(reserved) = &mut self.reserved {
-            reserved.charge(group);
+    fn charge(&mut self, holder: &Holder) {
+        if self.holder.as_ref().is_some_and(|before| Arc::ptr_eq(before, holder)) {
+            return;
+        }
+        let bytes = self.bytes();
+        holder.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(before) = self.holder.replace(Arc::clone(holder)) {
+            before.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
-fn permits(common: &Option<OwnedSemaphorePermit>) -> usize {
-    common.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+impl Drop for Room {
+    fn drop(&mut self) {
+        if let Some(holder) = &self.holder {
+            holder.fetch_sub(self.bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+fn permits(part: &Option<OwnedSemaphorePermit>) -> usize {
+    part.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+}
+
+fn split(part: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    let bytes = bytes.min(permits(part));
+    part.as_mut().filter(|_| bytes > 0)?.split(bytes)
+}
+
+fn merge(ours: &mut Option<OwnedSemaphorePermit>, theirs: Option<OwnedSemaphorePermit>) {
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) => ours.merge(theirs),
+        (ours, Some(theirs)) => *ours = Some(theirs),
+        (_, None) => {}
+    }
 }
 
 /// The room of two that become one.
@@ -85,94 +112,55 @@ pub(crate) fn join(a: Option<Room>, b: Option<Room>) -> Option<Room> {
     }
 }
 
-/// Room of the reserve.
-struct Reserved {
-    reserve: Arc<Reserve>,
-    /// Which group holds it, if that is known yet.
-    group: Option<GroupId>,
-    bytes: usize,
-}
-
-impl Reserved {
-    fn split(&mut self, bytes: usize) -> Reserved {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        Reserved { reserve: Arc::clone(&self.reserve), group: self.group, bytes }
-    }
-
-    fn merge(&mut self, mut other: Reserved) {
-        if let Some(group) = self.group {
-            other.charge(group);
-        } else if let Some(group) = other.group {
-            self.charge(group);
-        }
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
-
-    fn charge(&mut self, group: GroupId) {
-        let before = self.group.replace(group);
-        if before == Some(group) || self.bytes == 0 {
-            return;
-        }
-        let mut held = self.reserve.held.lock();
-        if let Some(before) = before {
-            take_off(&mut held, before, self.bytes);
-        }
-        *held.entry(group).or_default() += self.bytes;
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if self.bytes == 0 {
-            return;
-        }
-        let mut held = self.reserve.held.lock();
-        if let Some(group) = self.group {
-            take_off(&mut held, group, self.bytes);
-        }
-        self.reserve.free.fetch_add(self.bytes, Ordering::Relaxed);
-    }
-}
-
-fn take_off(held: &mut HashMap<GroupId, usize>, group: GroupId, bytes: usize) {
-    let left = held.remove(&group).unwrap_or(0).saturating_sub(bytes);
-    if left > 0 {
-        held.insert(group, left);
-    }
-}
-
-/// What is left for groups of which little waits.
+/// What is left for groups that hold little, and how much each holds.
 pub(crate) struct Reserve {
-    bytes: usize,
-    /// Changes under the lock of `held` only.
-    free: AtomicUsize,
-    /// What each group holds of it.
-    held: Mutex<HashMap<GroupId, usize>>,
+    permits: Arc<Semaphore>,
+    /// All groups that anything was written to, with what they hold, of whatever room.
+    holders: RwLock<HashMap<GroupId, Holder>>,
+    /// Held while it is looked what they hold and something is given: of many who come at once each counts what the others got.
+    giving: Mutex<()>,
 }
 
 impl Reserve {
     /// A reserve of `bytes`.
-    pub(crate) fn new(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { bytes, free: AtomicUsize::new(bytes), held: Mutex::default() })
+    pub(crate) fn new(bytes: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(bytes));
+        Self { permits, holders: RwLock::default(), giving: Mutex::default() }
     }
 
     /// How much of it nobody has.
     pub(crate) fn free(&self) -> usize {
-        self.free.load(Ordering::Relaxed)
+        self.permits.available_permits()
     }
 
-    /// Room for what goes to these groups, if none of them holds as much as is free. Nobody gets more than half of all at once.
-    pub(crate) fn take(self: &Arc<Self>, bytes: usize, groups: &[GroupId]) -> Option<Room> {
-        let held = self.held.lock();
+    /// Room, of whatever kind, is for what goes to this group.
+    pub(crate) fn charge(&self, room: &mut Room, group: GroupId) {
+        room.charge(&self.holder(group));
+    }
+
+    fn holder(&self, group: GroupId) -> Holder {
+        let known = self.holders.read().get(&group).cloned();
+        known.unwrap_or_else(|| self.holders.write().entry(group).or_default().clone())
+    }
+
+    /// Room for what goes to these groups, if each of them holds little. Nobody gets more than half of what is there.
+    pub(crate) fn take(&self, bytes: usize, groups: &[GroupId]) -> Option<Room> {
+        let holders: Vec<Holder> = groups.iter().map(|&group| self.holder(group)).collect();
+        let _alone = self.giving.lock();
         let free = self.free();
-        let has_little = |group: &GroupId| held.get(group).is_none_or(|held| *held < free);
-        if bytes > free.min(self.bytes / 2) || !groups.iter().all(has_little) {
+        let little = free / LITTLE_SHARE;
+        let have_little = holders.iter().all(|held| held.load(Ordering::Relaxed) < little);
+        if bytes > free / 2 || !have_little {
             return None;
         }
-        self.free.store(free - bytes, Ordering::Relaxed);
-        let reserved = Reserved { reserve: Arc::clone(self), group: None, bytes };
-        Some(Room { common: None, reserved: Some(Box::new(reserved)) })
+        let permits = u32::try_from(bytes).ok()?;
+        let permit = Arc::clone(&self.permits).try_acquire_many_owned(permits).ok()?;
+        let mut room = Room { common: None, reserved: Some(permit), holder: None };
+        if let Some(holder) = holders.first() {
+            // Once it is written, each of them is charged with its own.
+            room.charge(holder);
+        }
+        Some(room)
     }
 }
 
@@ -182,49 +170,66 @@ mod tests {
 
     const ALL: usize = 1_600;
 
-    /// Takes for a group, a hundred each time, until it gets no more.
-    fn fill(reserve: &Arc<Reserve>, group: u32) -> Vec<Room> {
-        let next = || {
-            let mut room = reserve.take(100, &[GroupId(group)])?;
-            room.charge(GroupId(group));
-            Some(room)
-        };
-        std::iter::from_fn(next).collect()
+    fn held(reserve: &Reserve, group: u32) -> usize {
+        reserve.holder(GroupId(group)).load(Ordering::Relaxed)
+    }
+
+    /// Takes for a group, so much each time, until it gets no more.
+    fn fill(reserve: &Reserve, group: u32, bytes: usize) -> Vec<Room> {
+        std::iter::from_fn(|| reserve.take(bytes, &[GroupId(group)])).collect()
+    }
+
+    /// Each took as much of the reserve as it had left.
+    #[test]
+    fn groups_that_hold_all_else_get_nothing_of_the_reserve() {
+        let (reserve, semaphore) = (Reserve::new(ALL), Arc::new(Semaphore::new(2 * ALL)));
+        let mut all = Vec::new();
+        for group in 0..16 {
+            let permit = Arc::clone(&semaphore).try_acquire_many_owned(200).unwrap();
+            let mut room = Room::from(permit);
+            reserve.charge(&mut room, GroupId(group));
+            all.push(room);
+            assert_eq!(fill(&reserve, group, ALL / 16).len(), 0);
+        }
+        let both = [GroupId(99), GroupId(0)];
+        assert!(reserve.take(ALL / 16, &both).is_none(), "one of the two holds much");
+        assert_eq!(fill(&reserve, 99, ALL / 16).len(), 2);
+        assert!(reserve.take(ALL / 2 + 1, &[]).is_none(), "too much for one");
+        all.clear();
+        assert_eq!((reserve.free(), held(&reserve, 0), held(&reserve, 99)), (ALL, 0, 0));
     }
 
     #[test]
     fn groups_that_give_nothing_back_leave_something_to_the_next_one() {
         let reserve = Reserve::new(ALL);
-        let mut all: Vec<_> = (0..4).map(|group| fill(&reserve, group)).collect();
-        let taken: Vec<_> = all.iter().map(Vec::len).collect();
-        assert_eq!(taken, [8, 4, 2, 1]);
-        assert_eq!(reserve.free(), 100);
-        let both = [GroupId(9), GroupId(0)];
-        assert!(reserve.take(10, &both).is_none(), "one of the two holds much");
-        assert!(reserve.take(10, &both[..1]).is_some());
-        all.clear();
-        assert_eq!((reserve.free(), reserve.held.lock().len()), (ALL, 0));
-        assert!(reserve.take(ALL / 2 + 1, &[]).is_none(), "too much for one");
+        let all: Vec<_> = (0..16).map(|group| fill(&reserve, group, 10)).collect();
+        assert!(all.iter().all(|taken| !taken.is_empty()));
+        assert!(all[0].len() <= 18, "{}", all[0].len());
+        assert!(reserve.free() > ALL / 10, "{}", reserve.free());
+        drop(all);
+        assert_eq!(reserve.free(), ALL);
     }
 
     #[test]
     fn room_that_is_split_and_joined_is_given_back_once() {
         let reserve = Reserve::new(ALL);
-        let semaphore = Arc::new(tokio::sync::Semaphore::new(100));
+        let semaphore = Arc::new(Semaphore::new(100));
         let permit = Arc::clone(&semaphore).try_acquire_many_owned(60).unwrap();
         let mut room = Room::from(permit);
         room.merge(reserve.take(200, &[]).unwrap());
         assert_eq!(room.bytes(), 260);
-        let mut part = room.split(100);
-        assert_eq!((part.bytes(), room.bytes()), (100, 160));
-        part.charge(GroupId(1));
-        room.charge(GroupId(2));
-        let held = || reserve.held.lock().clone();
-        assert_eq!(held(), HashMap::from([(GroupId(1), 40), (GroupId(2), 160)]));
+        let mut part = room.split(210);
+        assert_eq!((part.bytes(), room.bytes()), (210, 50));
+        reserve.charge(&mut part, GroupId(1));
+        reserve.charge(&mut room, GroupId(2));
+        assert_eq!((held(&reserve, 1), held(&reserve, 2)), (210, 50));
+        drop(part.split(150));
+        assert_eq!((held(&reserve, 1), reserve.free()), (60, ALL - 50), "the reserve first");
         let room = join(Some(room), Some(part)).unwrap();
-        assert_eq!(held(), HashMap::from([(GroupId(2), 200)]));
-        assert_eq!((semaphore.available_permits(), reserve.free()), (40, ALL - 200));
+        assert_eq!((held(&reserve, 1), held(&reserve, 2)), (0, 110));
+        assert_eq!((semaphore.available_permits(), reserve.free()), (40, ALL - 50));
         drop(room);
         assert_eq!((semaphore.available_permits(), reserve.free()), (100, ALL));
+        assert_eq!(held(&reserve, 2), 0);
     }
 }

@@ -51,6 +51,14 @@ async fn set_length(volume: &Arc<Volume>, file: &Arc<OpenFile>, to: u64) {
     volume.setattr(&cred, file.ino(), length(to), Some(file)).await.unwrap();
 }
 
+/// Takes all the memory that writes could have; of the reserve nobody gets more.
+fn fill_memory(volume: &Volume) -> Vec<crate::room::Room> {
+    let memory = volume.memory();
+    let take = |bytes| memory.try_dirty(bytes).or_else(|| memory.try_reserved(bytes, &[]));
+    let sizes = (8..=20).rev().map(|bits| 1_usize << bits);
+    sizes.flat_map(|bytes| std::iter::from_fn(move || take(bytes))).collect()
+}
+
 /// Every future of the API can be given to a runtime.
 #[tokio::test]
 async fn futures_can_be_spawned() {
@@ -276,6 +284,19 @@ async fn what_is_unsent_inside_inodes_counts_once() {
     assert_eq!(volume.memory().dirty_bytes(), 2_000);
     volume.flush(&file).await.unwrap();
     assert_eq!(volume.memory().dirty_bytes(), 0);
+}
+
+/// Small files were told of each second only.
+#[tokio::test(start_paused = true)]
+async fn what_is_unsent_inside_inodes_is_told_as_soon_as_memory_is_short() {
+    let fake = Arc::new(Fake::default());
+    let clock = Arc::new(crate::testing::Paused::default());
+    let volume = fake.volume(VolumeOptions { clock, ..options() }).await;
+    let (small, other) = (create(&volume, "small").await, create(&volume, "other").await);
+    write(&volume, &small, 0, pattern(1, 4_000)).await;
+    let _held = fill_memory(&volume);
+    let written = volume.write(&other, 0, pattern(2, 1_000));
+    timeout(Duration::from_millis(500), written).await.expect("it is told").unwrap();
 }
 
 /// Buffers of a megabyte stayed, each for the 64 KiB of it that a slow target had not acknowledged: with 16 targets 16 times

@@ -146,7 +146,9 @@ impl Volume {
         let end = if grows { to } else { to.min(length) };
         if start < end {
             let zeros = vec![0; (end - start) as usize];
-            inline.write(start as usize, &zeros, self.memory().try_dirty(zeros.len()));
+            let mut room = self.memory().try_dirty(zeros.len());
+            self.memory().charge(&mut room, self.in_inodes(file.ino()));
+            inline.write(start as usize, &zeros, room);
             core.touch(start, end, self.wall_time());
         }
         true

@@ -321,19 +321,24 @@ impl Volume {
                 let mut core = file.core();
                 core.dirty.make_ready(now.saturating_sub(DIRTY_AGE_MAX));
                 self.start_senders(&file, &mut core);
-                if std::mem::replace(&mut core.ticking, true) {
-                    continue;
-                }
             }
-            let volume = Arc::clone(self);
-            task::spawn(async move {
-                if let Err(error) = volume.tick_file(&file).await {
-                    tracing::debug!("cannot publish inode {}: {error}", file.ino());
-                }
-                file.core().ticking = false;
-            });
+            self.start_tick(file);
         }
         self.drop_read_ahead(now);
+    }
+
+    /// Tells of a file, unless that is under way.
+    pub(super) fn start_tick(self: &Arc<Self>, file: Arc<FileState>) {
+        if std::mem::replace(&mut file.core().ticking, true) {
+            return;
+        }
+        let volume = Arc::clone(self);
+        task::spawn(async move {
+            if let Err(error) = volume.tick_file(&file).await {
+                tracing::debug!("cannot publish inode {}: {error}", file.ino());
+            }
+            file.core().ticking = false;
+        });
     }
 
     async fn tick_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Contents that lie inside the inode: held whole, written back in one message.
 
 use crate::kept::EXTENT_BYTES;
-use crate::room::{IN_INODES, Room, join};
+use crate::room::{Room, join};
 use bytes::{Bytes, BytesMut};
 
 /// The contents of a small file as this mount sees them.
@@ -64,7 +64,6 @@ impl Inline {
         if room.bytes() > lacks {
             room = room.split(lacks);
         }
-        room.charge(IN_INODES);
         self.room = join(self.room.take(), Some(room));
     }
 

@@ -6,10 +6,10 @@ use super::dirty::{Fragment, PART_BYTES_MIN};
 use super::open::{OpenFile, TellBy};
 use super::state::{Body, Core, FileState};
 use crate::api::Written;
-use crate::memory::LOOK_EVERY;
+use crate::memory::{LOOK_EVERY, Memory};
 use crate::metrics::Op;
 use crate::patience::Patience;
-use crate::room::{IN_INODES, Room};
+use crate::room::{Room, in_inodes};
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{Consistency, Error, ErrorKind, GroupId, Result, Timestamp};
+use strake_types::{Consistency, Error, ErrorKind, GroupId, Ino, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
@@ -178,7 +178,15 @@ impl Volume {
         let mut room = None;
         loop {
             if room.is_none() {
-                room = Some(self.room_for(state, (at, locked), data.len()).await?);
+                room = self.memory().try_dirty(data.len());
+            }
+            // Other mounts wait for the end as long, and what may go through once may do so now: it is taken without room,
+            // where there is none. It is sent before its caller, who keeps the bytes until then, is answered. Not so of a
+            // file that nobody shares: its bytes stay here, and without room there would be no bound to them.
+            if room.is_none() && !once && !(locked && state.core().shared) {
+                room = Box::pin(self.room_in_line(state, at, data.len())).await?;
+                // What was claimed may have been called back meanwhile.
+                claims = 0;
             }
             let progress = state.progress.notified();
             let taken = {
@@ -220,32 +228,15 @@ impl Volume {
         }
     }
 
-    /// Room for unsent data that goes there. `locked`: the file's end is.
-    async fn room_for(
-        self: &Arc<Self>,
-        file: &Arc<FileState>,
-        (at, locked): (At, bool),
-        bytes: usize,
-    ) -> Result<Option<Room>> {
-        let room = self.memory().try_dirty(bytes);
-        // Other mounts wait for the end as long: what goes there is taken without room, where there is none. It is sent before
-        // its caller, who keeps the bytes until then, is answered. Not so of a file that nobody shares: its bytes stay here, and
-        // without room there would be no bound to them.
-        if room.is_some() || locked && file.core().shared {
-            return Ok(room);
-        }
-        Box::pin(self.room_in_line(file, at, bytes)).await
-    }
-
-    /// Waits in line for room. What is unsent is sent on its way meanwhile. Whose groups hold little passes those whose groups
-    /// do not answer.
+    /// Waits in line for room for what goes there. What is unsent is sent on its way meanwhile. Whose groups hold little passes
+    /// those whose groups do not answer.
     async fn room_in_line(
         self: &Arc<Self>,
         file: &Arc<FileState>,
         at: At,
         bytes: usize,
     ) -> Result<Option<Room>> {
-        let (memory, groups) = (self.memory(), self.groups_at(&file.core(), at, bytes));
+        let (memory, groups) = (self.memory(), self.groups_at(file, at, bytes));
         let what = || "room in the mount's memory, which waits for targets".to_owned();
         let mut patience = Patience::new(self).on(Some(file.ino()));
         let mut given = memory.given();
@@ -267,15 +258,28 @@ impl Volume {
     }
 
     /// The groups to which what is written there goes.
-    fn groups_at(&self, core: &Core, at: At, bytes: usize) -> Vec<GroupId> {
+    fn groups_at(&self, file: &FileState, at: At, bytes: usize) -> Vec<GroupId> {
+        let core = file.core();
         let start = if let At::Offset(offset) = at { offset } else { core.length };
-        if core.is_inline() && start + bytes as u64 <= self.inline_bytes_max() {
-            return vec![IN_INODES];
+        if core.is_inline() && self.stays_inline(&core, start + bytes as u64) {
+            return vec![self.in_inodes(file.ino())];
         }
         let Some(placement) = &core.placement else { return Vec::new() };
         let pieces = placement.pieces(start, bytes as u64);
         let groups: BTreeSet<GroupId> = pieces.map(|piece| piece.group).collect();
         groups.into_iter().collect()
+    }
+
+    /// Whoever answers for what goes into this inode.
+    pub(super) fn in_inodes(&self, ino: Ino) -> GroupId {
+        in_inodes(self.shares().index_of(ino))
+    }
+
+    /// What is written up to there may stay inside the inode, if it is there. Of a small file the bytes between two writes are
+    /// sent along, and may be somebody else's by then.
+    fn stays_inline(&self, core: &Core, end: u64) -> bool {
+        let alone = !core.shared && core.attr.consistency() != Consistency::Parallel;
+        alone && end <= self.inline_bytes_max()
     }
 
     /// Sends on its way what is unsent of all files, unless that was done a moment ago: there may be many.
@@ -288,6 +292,11 @@ impl Volume {
             let mut core = file.core();
             core.dirty.make_ready(Duration::MAX);
             self.start_senders(&file, &mut core);
+            let is_inline = matches!(&core.body, Body::Inline(inline) if inline.is_dirty());
+            drop(core);
+            if is_inline {
+                self.start_tick(file);
+            }
         }
         self.memory().end_look(began, self.now());
     }
@@ -299,7 +308,7 @@ impl Volume {
         file: &OpenFile,
         (at, once): (At, bool),
         data: &Bytes,
-        room: &mut Option<Option<Room>>,
+        room: &mut Option<Room>,
     ) -> Result<Taken> {
         file.check_kept()?;
         if core.exclusive {
@@ -324,12 +333,11 @@ impl Volume {
         if end > FILE_BYTES_MAX {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
-        // Of a small file the bytes between two writes are sent along, and may be somebody else's by then.
-        let alone = !core.shared && core.attr.consistency() != Consistency::Parallel;
-        let stays = alone && end <= self.inline_bytes_max();
+        let stays = self.stays_inline(core, end);
         let held = match &mut core.body {
             Body::Inline(inline) if stays => {
-                inline.write(offset as usize, data, room.take().flatten());
+                self.memory().charge(room, self.in_inodes(file.ino()));
+                inline.write(offset as usize, data, room.take());
                 true
             }
             Body::Inline(_) => return Ok(Taken::MoveOut),
@@ -341,7 +349,7 @@ impl Volume {
                     file.runs.lock().note(&range);
                 }
                 let now = self.now();
-                core.write_chunks(offset, data, room.take().flatten(), now)?;
+                core.write_chunks(offset, data, (room.take(), self.memory()), now)?;
                 held
             }
         };
@@ -379,7 +387,8 @@ impl Volume {
             let end = unsent.offset + unsent.data.len() as u64;
             let grown = end.saturating_sub(unsent.offset.max(attr.length));
             core.unpublished.occupied += grown as i64;
-            core.write_chunks(unsent.offset, &unsent.data, inline.take_room(), now)?;
+            let room = (inline.take_room(), self.memory());
+            core.write_chunks(unsent.offset, &unsent.data, room, now)?;
         }
         Ok(())
     }
@@ -391,7 +400,7 @@ impl Core {
         &mut self,
         offset: u64,
         data: &Bytes,
-        mut room: Option<Room>,
+        (mut room, memory): (Option<Room>, &Memory),
         now: Duration,
     ) -> Result<()> {
         let placement = self.placement()?;
@@ -409,7 +418,7 @@ impl Core {
             };
             let chunk = placement.layout().chunk_at(at);
             let group = placement.group_of(chunk);
-            part_room.iter_mut().for_each(|room| room.charge(group));
+            memory.charge(&mut part_room, group);
             let (start, bytes) = placement.layout().chunk_bounds(chunk);
             // A buffer is not to stay for what one slow target has not acknowledged of it: room was taken for that part only.
             let here = (end.min(start + bytes) - offset.max(start)) as usize;

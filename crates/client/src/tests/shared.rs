@@ -314,6 +314,21 @@ async fn who_waits_for_a_claim_holds_no_memory() {
     assert_eq!(volume.memory().dirty_bytes(), 30_000, "it is held back");
 }
 
+/// Until it had memory, somebody else could have claimed what was asked about.
+#[tokio::test]
+async fn what_may_go_through_once_does_not_wait_for_memory() {
+    let (fake, volume, file) = claiming().await;
+    fake.let_through_once();
+    let gate = fake.claim_gate.write().await;
+    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
+    let written =
+        tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 30_000)).await });
+    until_logged(&fake, "claim").await;
+    let _held = fill_memory(&volume);
+    drop(gate);
+    timeout(Duration::from_secs(10), written).await.expect("it is taken").unwrap().unwrap();
+}
+
 /// Others hold something back elsewhere, and cannot tell it.
 #[tokio::test]
 async fn a_write_that_is_let_through_once_is_told_and_the_next_one_asks_again() {

@@ -112,7 +112,7 @@ impl UnderWay {
         }
     }
 
-    /// Bytes to copy in all.
+    /// Bytes to copy in all, about.
     pub(crate) fn set_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
@@ -122,8 +122,9 @@ impl UnderWay {
         self.copied.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes copied, and bytes in all.
+    /// Bytes copied, and bytes in all, about.
     pub(crate) fn progress(&self) -> (u64, u64) {
-        (self.copied.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+        let copied = self.copied.load(Ordering::Relaxed);
+        (copied, self.bytes.load(Ordering::Relaxed).max(copied))
     }
 }

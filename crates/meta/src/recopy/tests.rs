@@ -6,15 +6,16 @@ use crate::check::tests::fsck;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
-use crate::records::{self, Spare};
+use crate::records::{self, Recopying, Spare};
 use crate::tests::check::check_shares;
 use crate::tests::world::*;
+use crate::view::Tx;
 use async_trait::async_trait;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_engine::kv::memory::{MemoryKv, SyncedKv};
 use strake_engine::kv::{Kv, KvError, Outcome as Committed, Result as KvResult, Snapshot, Writes};
@@ -52,15 +53,20 @@ fn place(group: GroupId) -> u32 {
 
 /// A file of several chunks that nobody has open.
 async fn file(world: &World, name: &str) -> u64 {
+    file_of(world, name, &contents()).await
+}
+
+/// The same with these contents.
+async fn file_of(world: &World, name: &str, contents: &[u8]) -> u64 {
     let root = world.root();
     let ino = root.file(1, name).await.unwrap();
     root.move_out(ino).await.unwrap();
     let placement = Placement::new(layout(world, ino).await);
-    for (index, bytes) in contents().chunks(CHUNK).enumerate() {
+    for (index, bytes) in contents.chunks(CHUNK).enumerate() {
         let at = place(placement.group_of(ChunkIndex(index as u64)));
         world.storage.chunks.lock().insert((at, ino, index as u64), bytes.to_vec());
     }
-    let length_min = contents().len() as u64;
+    let length_min = contents.len() as u64;
     let occupied_delta = length_min as i64;
     let publish = Publish { ino, length_min, occupied_delta, ..Publish::default() };
     root.publish(publish).await.unwrap();
@@ -192,6 +198,29 @@ async fn what_is_reserved_in_a_file_is_reserved_where_it_is_copied() {
     assert_eq!(reserved.remove(&key(&after, 4)).unwrap(), [(behind, 4096)], "within the chunk");
     let copied = world.storage.chunks.lock()[&key(&after, 0)].len();
     assert_eq!(copied, 5000, "nothing was written to what is reserved");
+}
+
+/// Holes were written as zeros: a file with one block in each chunk took 256 times its room.
+#[tokio::test]
+async fn a_hole_within_a_chunk_stays_one_where_the_file_is_copied() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    let group = Placement::new(layout(&world, ino).await).group_of(ChunkIndex(1));
+    let key = (place(group), ino, 1);
+    let holes = vec![(4096, 8192), (20_480, CHUNK as u64 - 20_480)];
+    for (start, len) in &holes {
+        let range = *start as usize..(start + len) as usize;
+        world.storage.chunks.lock().get_mut(&key).unwrap()[range].fill(0);
+    }
+    let empty: u64 = holes.iter().map(|(_, len)| len).sum();
+    world.storage.holes.lock().insert(key, holes);
+    let contents = read(&world, ino).await;
+    obey(&world, &order(ino, 2));
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.tally.files), (0, 1));
+    assert_eq!(end.tally.bytes, contents.len() as u64 - empty);
+    assert_eq!(read(&world, ino).await, contents);
+    forgotten(&world).await;
 }
 
 #[tokio::test]
@@ -535,6 +564,39 @@ async fn a_file_is_tried_again_at_once_unless_a_request_to_copy_has_failed() {
     assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
     assert_eq!(read(&world, ino).await, contents());
+}
+
+/// All that it has was listed first, and kept in memory: of a large one that was more than there is.
+#[tokio::test]
+async fn a_page_of_a_file_is_copied_before_the_next_one_is_asked_for() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(of) if of.from > 0));
+    assert_eq!(kind(ask(&world, ino, 2).await), ErrorKind::Unavailable);
+    assert!(world.storage.at_gate.load(Ordering::SeqCst) > 0);
+    *world.storage.refuses.lock() = None;
+    // No request to copy has failed.
+    settled(&world).await;
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    settled(&world).await;
+    assert_eq!(read(&world, ino).await, contents());
+}
+
+/// Each of the others was waited for as long: hours for a file, while no target of its group was there.
+#[tokio::test]
+async fn after_a_piece_that_failed_no_more_of_the_file_is_asked_for() {
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let world = World::new().await;
+    world.storage.page_chunks.store(100, Ordering::SeqCst);
+    let ino = file_of(&world, "f", &contents().repeat(15)).await;
+    *world.storage.refuses.lock() = Some(|op| {
+        let StorageOp::Copy(copy) = op else { return false };
+        ASKED.fetch_or(1 << copy.to.chunk.index, Ordering::SeqCst);
+        true
+    });
+    assert_eq!(kind(ask(&world, ino, 2).await), ErrorKind::Unavailable);
+    let asked = ASKED.load(Ordering::SeqCst).count_ones();
+    assert!((1..=4).contains(&asked), "{asked} pieces");
 }
 
 #[tokio::test]
@@ -928,6 +990,40 @@ async fn in_a_volume_of_several_shares_all_files_get_copies_wherever_they_and_th
         world.until(async || world.keys(SPARE).await == 0).await;
     }
     check_shares(&*world.kv, world.shares).await;
+}
+
+/// Places that a walk has still before it, as it is stored.
+async fn places_left(world: &World) -> usize {
+    let core = world.server.core();
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    let ctx = Ctx::own(&core, &volume);
+    let key = keys::recopying(volume.id);
+    let found: Option<Recopying> = Tx::reader(&ctx).get(&key).await.unwrap();
+    found.map_or(0, |found| found.stack.len())
+}
+
+/// A walk that had found nothing to do was the last one, also if it was the first.
+#[tokio::test]
+async fn files_that_are_moved_past_the_first_walk_are_met_by_the_next() {
+    let world = World::new().await;
+    let root = world.root();
+    let late = root.mkdir(1, "late").await.unwrap();
+    let held = root.mkdir(1, "held").await.unwrap();
+    // Gone through first of these.
+    let early = root.mkdir(1, "early").await.unwrap();
+    let moved = root.mkdir(late, "moved").await.unwrap();
+    let ino = file(&world, "f").await;
+    root.rename((1, "f"), (moved, "f")).await.unwrap();
+    let lock = world.server.core().locks.lock(VolumeId(1), &[Ino(held)]).await;
+    obey(&world, &order(1, 2));
+    // It wants to hand down what is wanted there.
+    world.until(async || places_left(&world).await == 2).await;
+    root.rename((late, "moved"), (early, "moved")).await.unwrap();
+    drop(lock);
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.tally.files), (0, 1));
+    assert_eq!(copies(&world, &[ino]).await, [2]);
+    forgotten(&world).await;
 }
 
 /// What is told to be ahead: files, bytes, and that these are all.

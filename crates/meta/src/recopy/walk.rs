@@ -8,8 +8,8 @@
 //! that is lost or older costs nothing but the tally: files that are ready are passed over.
 //!
 //! Files that cannot be copied now are tried again when the walk is over, with pauses; and walks are
-//! repeated until one finds nothing to do, because a directory may be moved out of what is still to be
-//! gone through.
+//! repeated until one, but not the first, finds nothing to do, because a directory may be moved out of
+//! what is still to be gone through.
 
 use super::ahead::{Ahead, Amount, Counter, bytes_of};
 use super::pace::{Pace, Wish};
@@ -149,7 +149,7 @@ impl Shown {
 struct Course {
     /// See [`Recopying`].
     stack: Vec<Place>,
-    /// Files that have got ready since it began.
+    /// Files that have got ready since it began, and one more in the first walk.
     done: u64,
     /// It is the first one since the server started, or after one that left nothing: it is got on with while it goes on.
     first: bool,
@@ -268,9 +268,9 @@ impl Walk {
         let known = found.filter(|found| found.job == self.order.job).unwrap_or_default();
         self.shown.state.lock().tally = known.tally;
         let mut course = Course {
-            // What a part of a walk has done and left is not known any more: another one follows. So it is
-            // where a share has few files of its own, but others move what leads to them.
-            done: known.stack.len() as u64 + u64::from(ctx.settings.shares.count > 1),
+            // Another walk follows the first one, whatever that finds: what leads to files may have been moved past it. And what
+            // a part of a walk has done and left before a restart is not known any more.
+            done: 1,
             stack: known.stack,
             first: true,
             counter: None,

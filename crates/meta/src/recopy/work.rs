@@ -1,5 +1,6 @@
 //! One file: begin, copy, switch or give up.
 
+use super::ahead::bytes_of;
 use super::pace::Pace;
 use super::rest::have_rest;
 use super::spare::{QUIET_MS, find, in_use};
@@ -15,18 +16,23 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::ops;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{future, iter, ops};
 use strake_types::layout::{Groups, LayoutTemplate, Placement};
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use strake_wire::message::storage::{ChunkPages, Copy, FileRef, Range, StorageAnswer, StorageOp};
+use strake_wire::message::storage::{
+    ChunkList, ChunksOf, Copy, FileRef, Range, StorageAnswer, StorageOp,
+};
 
 /// Bytes of one request to copy: few, so that none is under way for long.
 const PIECE_BYTES: u64 = 4 << 20;
 /// Requests under way for one file.
 const REQUESTS_MAX: usize = 4;
+/// Chunks that are listed before they are copied: no file is too large for the memory there is.
+const PAGE_CHUNKS: u32 = 4096;
 /// How often somebody for whom the file has to stay is waited for when it has been copied.
 const SWITCHES_MAX: u32 = 10;
 /// The pause between that.
@@ -166,19 +172,25 @@ struct Piece {
 }
 
 impl Piece {
-    /// Pieces with the contents of a range.
-    fn filled(index: ChunkIndex, range: ops::Range<u64>) -> impl Iterator<Item = Self> {
-        let end = range.end;
-        range.step_by(PIECE_BYTES as usize).map(move |offset| {
-            let len = PIECE_BYTES.min(end - offset);
-            Self { index, offset, len, reserved: false }
-        })
+    /// A range that has contents.
+    fn filled(index: ChunkIndex, range: ops::Range<u64>) -> Self {
+        let (offset, len) = (range.start, range.end - range.start);
+        Self { index, offset, len, reserved: false }
     }
 
     /// A range that is reserved.
     fn reserved(index: ChunkIndex, range: ops::Range<u64>) -> Self {
-        let (offset, len) = (range.start, range.end - range.start);
-        Self { index, offset, len, reserved: true }
+        Self { reserved: true, ..Self::filled(index, range) }
+    }
+
+    /// The same, each part a request.
+    fn requests(self) -> impl Iterator<Item = Self> {
+        let most = if self.reserved { self.len } else { PIECE_BYTES };
+        let end = self.offset + self.len;
+        (self.offset..end).step_by(most.max(1) as usize).map(move |offset| {
+            let len = most.min(end - offset);
+            Self { offset, len, ..self }
+        })
     }
 
     /// Bytes to be copied.
@@ -189,44 +201,17 @@ impl Piece {
 
 /// Copies all contents and makes them durable.
 async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) -> Result<Copied> {
-    let (old, new) = (Placement::new(begun.old.clone()), Placement::new(begun.new.clone()));
-    let pieces = pieces(ctx, begun, &old).await?;
-    file.set_bytes(pieces.iter().map(Piece::bytes).sum());
-    let boots = Boots::default();
-    let pace = wanted.pace;
-    let copies = pieces.into_iter().enumerate().map(|(nth, piece)| {
-        let (boots, old, new) = (&boots, &old, &new);
-        async move {
-            if nth == 0 {
-                // Who has begun gets on: a file of one piece comes to its end although it is paused now.
-                pace.owe(piece.bytes());
-            } else {
-                pace.wait(piece.bytes(), Some(file)).await;
-            }
-            file.check()?;
-            if file.is_touched() || pace.is_over() {
-                return Ok(());
-            }
-            let group = new.group_of(piece.index);
-            let op = copy_op(ctx, begun.inode.id(), piece, old.group_of(piece.index));
-            boots.heard(
-                group,
-                on_group(&ctx.core, part(ctx, begun, group), op, Bytes::new()).await?,
-            );
-            file.add_copied(piece.bytes());
-            Ok(())
-        }
-    });
-    // To the end, also after a failure: nothing must be under way when this returns.
-    let results: Vec<Result<()>> =
-        stream::iter(copies).buffer_unordered(REQUESTS_MAX).collect().await;
-    if let Err(error) = results.into_iter().collect::<Result<()>>() {
+    file.set_bytes(bytes_of(&begun.inode));
+    let copying = Copying::new(ctx, wanted.pace, file, begun);
+    copying.all().await?;
+    let Copying { boots, failed, .. } = copying;
+    if let Some(error) = failed.into_inner() {
         return Ok(Copied::Unknown(error));
     }
     if file.is_touched() {
         return Ok(Copied::Void(TOUCHED.to_owned()));
     }
-    if pace.is_over() {
+    if wanted.pace.is_over() {
         return Ok(Copied::Void("the job has ended".to_owned()));
     }
     for group in boots.groups() {
@@ -236,6 +221,111 @@ async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) ->
     match boots.at_most_one_each() {
         true => Ok(Copied::All),
         false => Ok(Copied::Void("a storage server lost power while it was copied".to_owned())),
+    }
+}
+
+/// Contents on their way.
+struct Copying<'a> {
+    ctx: &'a Ctx,
+    pace: &'a Pace,
+    file: &'a UnderWay,
+    begun: &'a Begun,
+    old: Placement,
+    new: Placement,
+    boots: Boots,
+    /// A request was made.
+    has_begun: AtomicBool,
+    /// Why the first one has failed that did.
+    failed: Mutex<Option<Error>>,
+}
+
+impl<'a> Copying<'a> {
+    fn new(ctx: &'a Ctx, pace: &'a Pace, file: &'a UnderWay, begun: &'a Begun) -> Self {
+        let (old, new) = (Placement::new(begun.old.clone()), Placement::new(begun.new.clone()));
+        let (boots, has_begun, failed) = Default::default();
+        Self { ctx, pace, file, begun, old, new, boots, has_begun, failed }
+    }
+
+    /// True if there is no use in more of it.
+    fn is_over(&self) -> bool {
+        self.failed.lock().is_some() || self.file.is_touched() || self.pace.is_over()
+    }
+
+    /// Copies what each group has, page by page, until it is over. An error: what there is is not known; no request to
+    /// copy has failed.
+    async fn all(&self) -> Result<()> {
+        for group in self.old.groups() {
+            let (reign, ino) = (self.ctx.volume.reign(), self.begun.inode.id());
+            let part = Part { reign, ino, group, min_copies: 0 };
+            let mut next = Some(0);
+            while let Some(from) = next.filter(|_| !self.is_over()) {
+                let page = chunks_from(self.ctx, part, from).await?;
+                let pieces = self.pieces(part, &page).await?;
+                let requests = pieces.into_iter().flat_map(Piece::requests);
+                let copies = requests.map(|piece| self.copy(piece));
+                // To the end, also after a failure: nothing must be under way when this returns.
+                stream::iter(copies).buffer_unordered(REQUESTS_MAX).for_each(future::ready).await;
+                // A page that leads back would never end.
+                next = page.next.filter(|next| *next > from);
+            }
+        }
+        Ok(())
+    }
+
+    /// What of a page there is to copy. What lies behind the file's end is nobody's.
+    async fn pieces(&self, part: Part, page: &ChunkList) -> Result<Vec<Piece>> {
+        let (mut pieces, mut unclear) = (Vec::new(), Vec::new());
+        // Of a chunk of which it is not said it counts as if it had no holes, and as if nothing were reserved.
+        let occupied = page.occupied.iter().copied().chain(iter::repeat(u64::MAX));
+        let reserved = page.reserved.iter().copied().chain(iter::repeat(0));
+        let chunks = page.indices.iter().zip(&page.lens).zip(occupied.zip(reserved));
+        for ((index, len), (occupied, reserved)) in chunks {
+            let index = ChunkIndex(*index);
+            if self.old.group_of(index) != part.group {
+                continue;
+            }
+            let (start, bytes) = self.begun.old.chunk_bounds(index);
+            let end = (*len).min(bytes).min(self.begun.inode.length.saturating_sub(start));
+            match reserved == 0 && occupied >= *len {
+                true => pieces.push(Piece::filled(index, 0..end)),
+                false => unclear.push((index, (end, bytes))),
+            }
+        }
+        let asked = unclear.into_iter().map(|(index, ends)| pieces_of(self.ctx, part, index, ends));
+        let mut found = stream::iter(asked).buffer_unordered(REQUESTS_MAX);
+        while let Some(more) = found.next().await {
+            pieces.extend(more?);
+        }
+        Ok(pieces)
+    }
+
+    /// Copies a piece, unless it is over. Where one has failed nothing more is asked for: each would be waited for as long.
+    async fn copy(&self, piece: Piece) {
+        if self.is_over() {
+            return;
+        }
+        if let Err(error) = self.attempt(piece).await {
+            self.failed.lock().get_or_insert(error);
+        }
+    }
+
+    async fn attempt(&self, piece: Piece) -> Result<()> {
+        if self.has_begun.swap(true, Ordering::Relaxed) {
+            self.pace.wait(piece.bytes(), Some(self.file)).await;
+        } else {
+            // Who has begun gets on: a file of one piece comes to its end although it is paused now.
+            self.pace.owe(piece.bytes());
+        }
+        self.file.check()?;
+        if self.is_over() {
+            return Ok(());
+        }
+        let (ctx, begun, group) = (self.ctx, self.begun, self.new.group_of(piece.index));
+        let op = copy_op(ctx, begun.inode.id(), piece, self.old.group_of(piece.index));
+        let boot = on_group(&ctx.core, part(ctx, begun, group), op, Bytes::new()).await?;
+        self.boots.heard(group, boot);
+        self.file.add_copied(piece.bytes());
+        Ok(())
     }
 }
 
@@ -260,42 +350,21 @@ fn copy_op(ctx: &Ctx, ino: Ino, piece: Piece, from: GroupId) -> StorageOp {
     })
 }
 
-/// What of a file there is to copy. What lies behind its end is nobody's.
-async fn pieces(ctx: &Ctx, begun: &Begun, old: &Placement) -> Result<Vec<Piece>> {
-    let inode = &begun.inode;
-    let mut pieces = Vec::new();
-    for group in old.groups() {
-        let part = Part { reign: ctx.volume.reign(), ino: inode.id(), group, min_copies: 0 };
-        let mut listed = ChunkPages::of(ctx.volume.id.0, inode.ino, 0..=u64::MAX);
-        while let Some(of) = listed.wanted() {
-            let answer = ask_group(&ctx.core, part, StorageOp::Chunks(of), Bytes::new()).await?;
-            let Some(StorageAnswer::Chunks(page)) = answer else {
-                let detail = format!("group {group} does not say which chunks it has");
-                return Err(Error::with(ErrorKind::Malformed, detail));
-            };
-            listed.add(page);
-        }
-        let list = listed.found();
-        let lens = list.lens.iter().zip(&list.reserved);
-        for (index, (len, reserved)) in list.indices.iter().zip(lens) {
-            let index = ChunkIndex(*index);
-            let (start, bytes) = begun.old.chunk_bounds(index);
-            let len = (*len).min(bytes).min(inode.length.saturating_sub(start));
-            match (old.group_of(index) == group, *reserved) {
-                (false, _) => {}
-                (true, 0) => pieces.extend(Piece::filled(index, 0..len)),
-                (true, _) => {
-                    let pieces_of = Box::pin(pieces_of(ctx, part, index, (len, bytes)));
-                    pieces.extend(pieces_of.await?);
-                }
-            }
+/// A page of the chunks that a group has of a file.
+async fn chunks_from(ctx: &Ctx, part: Part, from: u64) -> Result<ChunkList> {
+    let (volume, ino) = (ctx.volume.id.0, part.ino.0);
+    let of = ChunksOf { volume, ino, from, max: PAGE_CHUNKS };
+    match ask_group(&ctx.core, part, StorageOp::Chunks(of), Bytes::new()).await? {
+        Some(StorageAnswer::Chunks(page)) => Ok(page),
+        _ => {
+            let detail = format!("group {} does not say which chunks it has", part.group);
+            Err(Error::with(ErrorKind::Malformed, detail))
         }
     }
-    Ok(pieces)
 }
 
-/// What there is to copy of a chunk in which room is reserved: what is reserved is not written to, that would use it up.
-/// Contents lie before the first of two places, what is reserved before the second.
+/// What there is to copy of a chunk that has holes, or in which room is reserved: neither is written to. A hole would take
+/// room, and what is reserved would be used up. Contents lie before the first of two places, what is reserved before the second.
 async fn pieces_of(
     ctx: &Ctx,
     part: Part,
@@ -310,7 +379,7 @@ async fn pieces_of(
     };
     let filled = ranges(&list.starts, &list.lens, len);
     let reserved = ranges(&list.reserved_starts, &list.reserved_lens, bytes);
-    let mut pieces: Vec<Piece> = filled.flat_map(|range| Piece::filled(index, range)).collect();
+    let mut pieces: Vec<Piece> = filled.map(|range| Piece::filled(index, range)).collect();
     pieces.extend(reserved.map(|range| Piece::reserved(index, range)));
     Ok(pieces)
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_engine::kv::memory::MemoryKv;
@@ -92,6 +92,10 @@ pub struct FakeStorage {
     pub chunks: Mutex<Chunks>,
     /// Of chunks that there are, behind their contents.
     pub reserved: Mutex<Reserved>,
+    /// Starts and lengths of holes in chunks, ascending.
+    pub holes: Mutex<Reserved>,
+    /// Chunks of one page of a list: few, so that there are several.
+    pub page_chunks: AtomicUsize,
     pub dropped: Mutex<Vec<u32>>,
     pub away: AtomicBool,
     /// This target is away; 0: none.
@@ -121,6 +125,8 @@ impl FakeStorage {
             key,
             chunks: Mutex::default(),
             reserved: Mutex::default(),
+            holes: Mutex::default(),
+            page_chunks: AtomicUsize::new(2),
             dropped: Mutex::default(),
             away: AtomicBool::new(false),
             target_away: AtomicU32::new(0),
@@ -166,21 +172,19 @@ fn truncate(chunks: &mut Chunks, place: u32, cut: &Truncate) {
     }
 }
 
-/// Pages of few chunks, so that there are several.
-fn page_of(chunks: &Chunks, reserved: &Reserved, place: u32, of: ChunksOf) -> ChunkList {
-    let own = chunks.range((place, of.ino, of.from)..=(place, of.ino, u64::MAX));
-    let (indices, lens): (Vec<_>, Vec<_>) =
-        own.take(2).map(|(key, bytes)| (key.2, bytes.len() as u64)).unzip();
-    let next = (indices.len() == 2).then(|| indices[1] + 1);
-    let ranges = |index: &u64| reserved.get(&(place, of.ino, *index)).into_iter().flatten();
-    let reserved = indices.iter().map(|index| ranges(index).map(|(_, len)| len).sum()).collect();
-    ChunkList { occupied: lens.clone(), indices, lens, next, reserved }
+/// Bytes of these ranges of a chunk.
+fn bytes_in(ranges: &Reserved, key: (u32, u64, u64)) -> u64 {
+    ranges.get(&key).into_iter().flatten().map(|(_, len)| len).sum()
 }
 
-/// One extent of data from the beginning on, and what is reserved.
-fn extents_of(len: u64, reserved: Vec<(u64, u64)>) -> ExtentList {
-    let (reserved_starts, reserved_lens) = reserved.into_iter().unzip();
-    ExtentList { starts: vec![0], lens: vec![len], reserved_starts, reserved_lens }
+/// Starts and lengths of what lies between holes before an end.
+fn between(holes: &[(u64, u64)], end: u64) -> (Vec<u64>, Vec<u64>) {
+    let mut at = 0;
+    let data = holes.iter().copied().chain([(end, 0)]).map(|(start, len)| {
+        let before = std::mem::replace(&mut at, start + len);
+        (before, start.saturating_sub(before))
+    });
+    data.filter(|(_, len)| *len > 0).unzip()
 }
 
 /// All chunks that a target has.
@@ -197,6 +201,33 @@ fn census_of(chunks: &Chunks, target: u32) -> CensusPage {
 }
 
 impl FakeStorage {
+    /// A page of the chunks of a file.
+    fn page_of(&self, chunks: &Chunks, place: u32, of: ChunksOf) -> ChunkList {
+        let most = self.page_chunks.load(Ordering::SeqCst);
+        let (reserved, holes) = (self.reserved.lock(), self.holes.lock());
+        let mut page = ChunkList::default();
+        let own = chunks.range((place, of.ino, of.from)..=(place, of.ino, u64::MAX));
+        for (key, bytes) in own.take(most) {
+            let len = bytes.len() as u64;
+            page.indices.push(key.2);
+            page.lens.push(len);
+            page.occupied.push(len - bytes_in(&holes, *key));
+            page.reserved.push(bytes_in(&reserved, *key));
+        }
+        let last = page.indices.last().filter(|_| page.indices.len() == most);
+        page.next = last.map(|last| last + 1);
+        page
+    }
+
+    /// What holds data in a chunk, and what is reserved.
+    fn extents_of(&self, chunks: &Chunks, key: (u32, u64, u64)) -> ExtentList {
+        let of = |ranges: &Mutex<Reserved>| ranges.lock().get(&key).cloned().unwrap_or_default();
+        let len = chunks.get(&key).map_or(0, Vec::len) as u64;
+        let (starts, lens) = between(&of(&self.holes), len);
+        let (reserved_starts, reserved_lens) = of(&self.reserved).into_iter().unzip();
+        ExtentList { starts, lens, reserved_starts, reserved_lens }
+    }
+
     /// Says nothing, refuses or waits, as a test wants it.
     async fn let_in(&self, request: &StorageRequest) -> Result<()> {
         self.calls.fetch_add(1, Ordering::SeqCst);
@@ -255,14 +286,11 @@ impl StorageService for FakeStorage {
             }
             StorageOp::Sync(_) => *self.durable.lock() = chunks.clone(),
             StorageOp::Chunks(of) => {
-                let reserved = self.reserved.lock();
-                answer = StorageAnswer::Chunks(page_of(&chunks, &reserved, target, of));
+                answer = StorageAnswer::Chunks(self.page_of(&chunks, target, of));
             }
             StorageOp::Extents(chunk) => {
                 let key = (target, chunk.ino, chunk.index);
-                let reserved = self.reserved.lock().get(&key).cloned().unwrap_or_default();
-                let len = chunks.get(&key).map_or(0, Vec::len) as u64;
-                answer = StorageAnswer::Extents(extents_of(len, reserved));
+                answer = StorageAnswer::Extents(self.extents_of(&chunks, key));
             }
             StorageOp::Allocate(range) => {
                 let key = (target, range.chunk.ino, range.chunk.index);

@@ -2,6 +2,7 @@
 //! everything its contract permits; damage; restarts.
 
 pub mod check;
+pub mod counted;
 mod damage;
 mod gone;
 mod lost;

@@ -1,5 +1,6 @@
 //! A page of a directory: one scan of its entries in cookie order, and with attributes a second
-//! one of its children's inodes, which lie together.
+//! one of its children's inodes, which lie together. What lies elsewhere, and the shards of directories among them, is
+//! one question more each.
 
 use crate::attributes::attributes;
 use crate::ctx::Ctx;
@@ -13,7 +14,6 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use strake_types::access::{EXECUTE, READ};
 use strake_types::{Ino, Result};
-use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{DirEntry, MetaAnswer, Page, ReadDir};
 
 /// Most entries of a page, whatever is asked for.
@@ -105,21 +105,53 @@ async fn entries(
     Ok((entries, true))
 }
 
+/// Attributes by the page's own snapshot, not by the caches.
 async fn add_attributes(tx: &mut Tx<'_>, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
     let mut inodes = scan_children(tx, dir, entries).await?;
+    add_others(tx, entries, &mut inodes).await?;
+    let shards = shards_of(tx, entries, &inodes).await?;
     for entry in entries {
-        let inode = match inodes.remove(&entry.ino) {
-            Some(inode) => Some(inode),
-            None => {
-                let home = tx.ctx.home(Ino(entry.ino));
-                tx.get::<Inode>(&keys::inode(home, Ino(entry.ino))).await?
-            }
-        };
-        if let Some(inode) = inode {
-            entry.attr = Some(stored_attributes(tx, &inode).await?);
-        }
+        let inode = inodes.get(&entry.ino);
+        entry.attr = inode.map(|inode| attributes(inode, shards.get(&entry.ino), tx.ctx));
     }
     Ok(())
+}
+
+/// The inodes of the page that lie elsewhere.
+async fn add_others(
+    tx: &mut Tx<'_>,
+    entries: &[DirEntry],
+    inodes: &mut HashMap<u64, Inode>,
+) -> Result<()> {
+    let all = entries.iter().map(|entry| Ino(entry.ino));
+    let others = all.filter(|ino| !inodes.contains_key(&ino.0));
+    let keys: Vec<_> = others.map(|ino| keys::inode(tx.ctx.home(ino), ino)).collect();
+    let found = tx.get_many::<Inode>(&keys).await?;
+    inodes.extend(found.into_iter().flatten().map(|inode| (inode.ino, inode)));
+    Ok(())
+}
+
+/// What the shards of each directory of the page say, taken together.
+async fn shards_of(
+    tx: &mut Tx<'_>,
+    entries: &[DirEntry],
+    inodes: &HashMap<u64, Inode>,
+) -> Result<HashMap<u64, Shard>> {
+    let found = entries.iter().filter_map(|entry| inodes.get(&entry.ino));
+    let dirs = found.filter(|inode| inode.is_dir());
+    let places = dirs.flat_map(|dir| (0..dir.shards()).map(move |index| (dir.id(), index)));
+    let places: Vec<(Ino, u16)> = places.collect();
+    let key = |(dir, index): &(Ino, u16)| keys::shard(tx.ctx.home(*dir), *dir, *index);
+    let keys: Vec<_> = places.iter().map(key).collect();
+    let stored = tx.get_many::<Shard>(&keys).await?;
+    let mut totals: HashMap<u64, Shard> = HashMap::new();
+    for ((dir, index), shard) in places.into_iter().zip(stored) {
+        let shard = shard.unwrap_or_default();
+        let before = totals.get(&dir.0).filter(|_| index > 0);
+        let total = before.map_or(shard, |total| total.with(&shard));
+        totals.insert(dir.0, total);
+    }
+    Ok(totals)
 }
 
 /// The inodes of the page that lie among the directory's children, by one scan. Others between
@@ -144,20 +176,6 @@ async fn scan_children(
         records::decode::<Inode>(&key, &value).map(|inode| (inode.ino, inode))
     };
     pairs.map_err(store_error)?.into_iter().map(decode).collect()
-}
-
-/// Attributes by the page's own snapshot, not by the caches.
-async fn stored_attributes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Attributes> {
-    if !inode.is_dir() {
-        return Ok(attributes(inode, None, tx.ctx));
-    }
-    let mut total: Option<Shard> = None;
-    for index in 0..inode.shards() {
-        let key = keys::shard(tx.ctx.home(inode.id()), inode.id(), index);
-        let shard = tx.get::<Shard>(&key).await?.unwrap_or_default();
-        total = Some(total.map_or(shard, |total| total.with(&shard)));
-    }
-    Ok(attributes(inode, total.as_ref(), tx.ctx))
 }
 
 #[cfg(test)]

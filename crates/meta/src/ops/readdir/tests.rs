@@ -1,3 +1,4 @@
+use crate::tests::counted::counted;
 use crate::tests::world::*;
 use prost::Message;
 use std::collections::HashSet;
@@ -69,6 +70,30 @@ async fn attributes_come_along_wherever_the_inodes_lie() {
     assert_eq!((page.entries.len(), page.end, page.parent), (21, true, 1));
     for entry in page.entries {
         assert_eq!(entry.attr.unwrap(), root.getattr(entry.ino).await.unwrap());
+    }
+}
+
+/// Each directory was a question to the store, and each inode of another share one more: a page of a database that was far
+/// away took longer than its client waits.
+#[tokio::test]
+async fn directories_of_a_page_are_asked_for_together() {
+    for shares in [1, 3] {
+        let (kv, questions) = counted();
+        let world = World::of_shares(kv, options(), shares).await;
+        let root = world.root();
+        for nth in 0..40 {
+            let dir = root.mkdir(1, &format!("d{nth}")).await.unwrap();
+            root.file(dir, "f").await.unwrap();
+        }
+        let asked = || questions.about(b"IU");
+        let before = asked();
+        let page = root.page(1, 0, 1000, true).await.unwrap();
+        let asked = asked() - before;
+        assert!(asked < 10, "{asked} questions in a volume of {shares} shares");
+        assert_eq!(page.entries.len(), 40);
+        for entry in page.entries {
+            assert_eq!(entry.attr.unwrap(), root.getattr(entry.ino).await.unwrap());
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use strake_base::clock::Clock;
-use strake_engine::kv::{Part, Store, dump};
+use strake_engine::kv::{Part, Snapshot, Store, dump};
 use strake_types::layout::GroupTables;
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{
@@ -448,24 +448,11 @@ impl Core {
         })
         .await?;
         volume.sessions.be_patient_until(self.monotonic_ms() + LEASE_MS_AT_SERVER);
-        // A file without a name waits in the queue. Where there is none no reply is looked into: there may be very many.
-        let some_nameless = !is_empty(&*snapshot, &keys::prefix(Kind::Queue, volume.id)).await?;
+        let mut replies: HashMap<u64, Replies> = HashMap::new();
+        replies.extend(found.iter().map(|(id, _)| (*id, Replies::default())));
+        load_replies(&*snapshot, volume.id, &mut replies).await?;
         for (id, record) in found {
-            let (mut seqs, mut made) = (Vec::new(), Vec::new());
-            let prefix = keys::prefix_of(Kind::Result, volume.id, id);
-            scan(&*snapshot, &prefix, |key, value| {
-                let Some(seq) = keys::last_id(key) else { return Ok(()) };
-                seqs.push(seq);
-                if !some_nameless {
-                    return Ok(());
-                }
-                // Whoever asks for a damaged one learns of that.
-                let reply: Option<Raw> = records::decode(key, value).ok();
-                let nameless = reply.and_then(|reply| ledger::made_nameless(&reply.bytes));
-                made.extend(nameless.map(|ino| (ino, seq)));
-                Ok(())
-            })
-            .await?;
+            let Replies { seqs, made } = replies.remove(&id).unwrap_or_default();
             volume.sessions.may_not_have_heard(id, made);
             let ledger = Ledger::with(seqs);
             let session = Session::new(id, record.client, ledger, grace_ms, true)
@@ -504,6 +491,39 @@ impl Core {
         }
         Ok(())
     }
+}
+
+/// What is stored of the replies to a session.
+#[derive(Default)]
+struct Replies {
+    /// Their numbers.
+    seqs: Vec<u64>,
+    /// Files without names that were made with them, and by which.
+    made: Vec<(Ino, u64)>,
+}
+
+/// Finds the replies to these sessions, with one scan: a question for each session would hold up all other volumes.
+async fn load_replies(
+    snapshot: &dyn Snapshot,
+    volume: VolumeId,
+    sessions: &mut HashMap<u64, Replies>,
+) -> Result<()> {
+    // A file without a name waits in the queue. Where there is none no reply is looked into: there may be very many.
+    let some_nameless = !is_empty(snapshot, &keys::prefix(Kind::Queue, volume)).await?;
+    scan(snapshot, &keys::prefix(Kind::Result, volume), |key, value| {
+        let Some((id, seq)) = keys::two_ids(key) else { return Ok(()) };
+        // What is left of a session that is over is nobody's.
+        let Some(replies) = sessions.get_mut(&id) else { return Ok(()) };
+        replies.seqs.push(seq);
+        if some_nameless {
+            // Whoever asks for a damaged one learns of that.
+            let reply: Option<Raw> = records::decode(key, value).ok();
+            let nameless = reply.and_then(|reply| ledger::made_nameless(&reply.bytes));
+            replies.made.extend(nameless.map(|ino| (ino, seq)));
+        }
+        Ok(())
+    })
+    .await
 }
 
 fn close(volume: &Volume) {

@@ -1,5 +1,6 @@
 use crate::MetaOptions;
 use crate::ledger::STORED_MAX;
+use crate::tests::counted::counted;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -124,6 +125,35 @@ async fn a_late_request_to_go_on_with_a_session_takes_nothing_back() {
     assert_eq!(kind(late), ErrorKind::Conflict, "nobody waits for it");
     ask(&world, session, 5, MetaOp::Settle(Inode { ino })).await.expect("it has the file open");
     assert_eq!(world.keys(b'S').await, 2);
+}
+
+/// Makes the file of a session, with the first number of that.
+async fn made(world: &World, session: u64, nth: usize) -> u64 {
+    let op = MetaOp::Create(new(1, &format!("f{nth}"), FileKind::File, 0o644));
+    match world.root().at(session).call_seq(1, 0, op).await.unwrap() {
+        MetaAnswer::Created(Created { attr, .. }) => attr.ino,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Each session was a question to the database, one after the other, while no other volume could be opened.
+#[tokio::test]
+async fn the_replies_to_all_sessions_are_asked_for_together_at_a_start() {
+    let (kv, questions) = counted();
+    let world = World::on(kv).await;
+    let mut sessions = Vec::new();
+    for nth in 0..30 {
+        let session = world.open_session(0, &[]).await.session;
+        sessions.push((session, made(&world, session, nth).await));
+    }
+    let before = questions.about(b"R");
+    let world = world.killed().await;
+    let asked = questions.about(b"R") - before;
+    assert!((1..5).contains(&asked), "{asked} questions");
+    for (nth, (session, ino)) in sessions.into_iter().enumerate() {
+        assert!(world.open_session(session, &[]).await.resumed);
+        assert_eq!(made(&world, session, nth).await, ino, "it was carried out again");
+    }
 }
 
 /// A store in which the next sync waits while something holds the gate, and says so.

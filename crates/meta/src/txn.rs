@@ -125,8 +125,24 @@ async fn until_carried_out(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
         }
         ctx.core.metrics.conflicts.increment(1);
         backoff(turn).await;
+        // What it has to borrow may be in use for seconds with each try.
+        check_session(ctx)?;
+        check_wanted(ctx)?;
     }
     Err(Error::with(ErrorKind::Conflict, "metadata store: too many conflicts"))
+}
+
+/// Fails if the session is over.
+fn check_session(ctx: &Ctx) -> Result<()> {
+    ctx.session.as_ref().map_or(Ok(()), |session| session.check())
+}
+
+/// Fails if the client has given the request up.
+fn check_wanted(ctx: &Ctx) -> Result<()> {
+    match ctx.ledger().is_some_and(|ledger| ledger.is_over(ctx.seq)) {
+        true => Err(late()),
+        false => Ok(()),
+    }
 }
 
 /// Waits, with no lock held, until an answer is on disk that has to be.
@@ -160,16 +176,14 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let scope = op.scope(ctx).await?;
     let (held, borrowed) = borrow::lock(ctx, &scope, op.elsewhere(ctx)).await?;
     // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
-    ctx.session.as_ref().map_or(Ok(()), |session| session.check())?;
+    check_session(ctx)?;
     if was_carried_out(ctx).await? {
         drop((held, borrowed));
         return Box::pin(repeat(ctx, op)).await.map(Some);
     }
     // Its client may have given it up while it waited, and have gone on by what it has asked for since: a cut would take
     // away what was written after that.
-    if ctx.ledger().is_some_and(|ledger| ledger.is_over(ctx.seq)) {
-        return Err(late());
-    }
+    check_wanted(ctx)?;
     op.prepare(ctx, &held).await?;
     let counted = ctx.has_opened();
     let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);

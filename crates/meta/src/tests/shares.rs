@@ -679,6 +679,32 @@ async fn a_borrower_that_stands_still_holds_nobody_up_for_long_and_does_nothing_
     assert!(two.leads(to, "h").await.is_some_and(|ino| ino != moved), "it was not replaced");
 }
 
+/// It went on for minutes, 4 s with each of 200 tries.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_cannot_borrow_ends_when_its_client_has_given_it_up() {
+    let two = Two::new().await;
+    let (from, to, moved, op) = about_to_rename(&two).await;
+    let held = two.servers[1].core().locks.lock(VolumeId(2), &[Ino(to)]).await;
+    let renaming = two.spawn(1, op.clone());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(!renaming.is_finished(), "what it has to borrow may be free soon");
+    let look = MetaOp::GetAttr(Look { ino: 1, ..Look::default() });
+    let request = MetaRequest {
+        volume: 1,
+        session: two.sessions[0],
+        given_up: vec![1],
+        cred: (&Credentials::root()).into(),
+        op: Some(look),
+        ..MetaRequest::default()
+    };
+    two.server_of(0).call(request).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), renaming).await;
+    ended.expect("nobody waits for it").unwrap().unwrap_err();
+    drop(held);
+    two.call(2, op).await.unwrap();
+    was_renamed_once(&two, (from, to, moved)).await;
+}
+
 /// Each of them cost two messages.
 #[tokio::test(start_paused = true)]
 async fn directories_of_another_share_are_made_one_after_the_other_with_one_loan() {

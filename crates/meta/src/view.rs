@@ -279,9 +279,8 @@ impl<'a> Tx<'a> {
             return Ok(());
         }
         let keys: Vec<_> = unknown.iter().map(|name| keys::entry(volume, dir, name)).collect();
-        let values = self.kv().await?.multi_get(&keys).await.map_err(store_error)?;
-        for ((name, key), value) in unknown.into_iter().zip(&keys).zip(values) {
-            let entry = value.map(|value| records::decode(key, &value)).transpose()?;
+        let found = self.get_many::<Entry>(&keys).await?;
+        for (name, entry) in unknown.into_iter().zip(found) {
             core.entries.fill(place(name), entry, self.tickets.entries);
             self.looked_for.insert(place(name), entry);
         }

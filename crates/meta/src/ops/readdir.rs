@@ -22,6 +22,8 @@ const PAGE_MAX: u32 = 4096;
 const PAGE_BYTES_MAX: usize = 1 << 20;
 /// What a page with attributes takes at most of a message.
 const CUT_BYTES_MAX: usize = 2 << 20;
+/// Shards that are asked for at once: of the directories of a page there may be a million.
+const SHARDS_MAX: usize = 4096;
 /// About what the attributes of an entry add to a page.
 const ATTRIBUTES_BYTES: usize = 150;
 
@@ -139,19 +141,24 @@ async fn shards_of(
 ) -> Result<HashMap<u64, Shard>> {
     let found = entries.iter().filter_map(|entry| inodes.get(&entry.ino));
     let dirs = found.filter(|inode| inode.is_dir());
-    let places = dirs.flat_map(|dir| (0..dir.shards()).map(move |index| (dir.id(), index)));
-    let places: Vec<(Ino, u16)> = places.collect();
-    let key = |(dir, index): &(Ino, u16)| keys::shard(tx.ctx.home(*dir), *dir, *index);
-    let keys: Vec<_> = places.iter().map(key).collect();
-    let stored = tx.get_many::<Shard>(&keys).await?;
+    let dirs: Vec<(Ino, u16)> = dirs.map(|dir| (dir.id(), dir.shards())).collect();
+    let mut places = dirs.into_iter().flat_map(|(dir, count)| (0..count).map(move |at| (dir, at)));
     let mut totals: HashMap<u64, Shard> = HashMap::new();
-    for ((dir, index), shard) in places.into_iter().zip(stored) {
-        let shard = shard.unwrap_or_default();
-        let before = totals.get(&dir.0).filter(|_| index > 0);
-        let total = before.map_or(shard, |total| total.with(&shard));
-        totals.insert(dir.0, total);
+    loop {
+        let some: Vec<(Ino, u16)> = places.by_ref().take(SHARDS_MAX).collect();
+        if some.is_empty() {
+            return Ok(totals);
+        }
+        let key = |(dir, index): &(Ino, u16)| keys::shard(tx.ctx.home(*dir), *dir, *index);
+        let keys: Vec<_> = some.iter().map(key).collect();
+        let stored = tx.get_many::<Shard>(&keys).await?;
+        for ((dir, index), shard) in some.into_iter().zip(stored) {
+            let shard = shard.unwrap_or_default();
+            let before = totals.get(&dir.0).filter(|_| index > 0);
+            let total = before.map_or(shard, |total| total.with(&shard));
+            totals.insert(dir.0, total);
+        }
     }
-    Ok(totals)
 }
 
 /// The inodes of the page that lie among the directory's children, by one scan. Others between

@@ -24,6 +24,7 @@ use strake_types::layout::Placement;
 use strake_types::{
     ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, Timestamp,
 };
+use strake_wire::message::manager::Target;
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
     Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
@@ -373,14 +374,23 @@ pub(crate) fn groups_to_cut(inode: &Inode) -> Result<Vec<GroupId>> {
 /// Nobody answers for some group, or takes changes, as the map has it: to ask would be in vain, and hold up others, and whoever
 /// waits for the lock of the inode.
 pub(crate) fn is_away(core: &Core, groups: &[GroupId]) -> bool {
+    is_led_by(core, groups, |target| !target.up || !target.spec.poisoned.is_empty())
+}
+
+/// Nobody answers for some group, as the map has it. One that takes no changes may be read still.
+pub(crate) fn is_silent(core: &Core, groups: &[GroupId]) -> bool {
+    is_led_by(core, groups, |target| !target.up)
+}
+
+fn is_led_by(core: &Core, groups: &[GroupId], is_such: impl Fn(&Target) -> bool) -> bool {
     let map = core.map.current();
-    let away = map.targets.iter().filter(|target| !target.up || !target.spec.poisoned.is_empty());
-    let away: HashSet<u32> = away.map(|target| target.id).collect();
+    let such = map.targets.iter().filter(|target| is_such(target));
+    let such: HashSet<u32> = such.map(|target| target.id).collect();
     let of_group = |group: &GroupId| {
         let primary = core.map.primary_of(*group);
-        primary.is_ok_and(|(target, _)| away.contains(&target.0))
+        primary.is_ok_and(|(target, _)| such.contains(&target.0))
     };
-    !away.is_empty() && groups.iter().any(of_group)
+    !such.is_empty() && groups.iter().any(of_group)
 }
 
 /// Cuts the chunks of a file at a length, on every target that may have some. Where it fails on some it is noted that it is

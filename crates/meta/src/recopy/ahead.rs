@@ -73,9 +73,14 @@ impl Ahead {
         *self = Self { counted: again, met: Amount::default(), whole: true };
     }
 
+    /// What was counted, and was not met yet.
+    pub fn rest(&self) -> Amount {
+        self.counted.less(self.met)
+    }
+
     /// What is told where so much waits, and so many bytes of what is under way are copied.
     pub fn told(&self, waiting: Amount, copied: u64) -> RecopyAhead {
-        let mut ahead = self.counted.less(self.met);
+        let mut ahead = self.rest();
         ahead.add(waiting);
         let Amount { files, bytes } = ahead.less(Amount { files: 0, bytes: copied });
         RecopyAhead { files, bytes, whole: self.whole }

@@ -83,6 +83,14 @@ impl Pace {
         self.debt.lock().bytes += bytes as f64;
     }
 
+    /// Waits while it is paused, as long as there is a use in it. It holds no turn: others of the file may get on.
+    pub async fn while_paused(&self, file: &UnderWay) {
+        while self.is_paused() && !file.is_touched() && file.check().is_ok() {
+            self.paused.store(true, Ordering::Relaxed);
+            self.rest(LOOK).await;
+        }
+    }
+
     /// Waits until it is the turn of so many bytes, of a file or in general, or there is no use in it.
     /// False: it is to end.
     pub async fn wait(&self, bytes: u64, file: Option<&UnderWay>) -> bool {
@@ -162,6 +170,20 @@ mod tests {
         wish.send_replace(Wish::Go { paused: true, rate: 0 });
         drop(wish);
         assert!(pace.is_over() && !pace.wait(1, None).await);
+    }
+
+    #[tokio::test]
+    async fn who_only_waits_while_it_is_paused_holds_no_turn() {
+        let (wish, pace) = pace(true, 0);
+        let recopies = Recopies::default();
+        let running = recopies.begin(Ino(7)).unwrap();
+        let go_on = async {
+            tokio::time::sleep(SOON).await;
+            assert!(pace.turn.try_lock().is_ok());
+            wish.send_replace(Wish::Go { paused: false, rate: 0 });
+        };
+        tokio::join!(pace.while_paused(&running.file), go_on);
+        assert!(pace.take_paused());
     }
 
     #[tokio::test]

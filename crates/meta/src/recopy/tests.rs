@@ -568,7 +568,7 @@ async fn a_file_is_tried_again_at_once_unless_a_request_to_copy_has_failed() {
 
 /// All that it has was listed first, and kept in memory: of a large one that was more than there is.
 #[tokio::test]
-async fn a_page_of_a_file_is_copied_before_the_next_one_is_asked_for() {
+async fn a_page_of_a_file_is_copied_while_the_next_one_is_asked_for() {
     let world = World::new().await;
     let ino = file(&world, "f").await;
     *world.storage.refuses.lock() = Some(|op| matches!(op, StorageOp::Chunks(of) if of.from > 0));
@@ -597,6 +597,91 @@ async fn after_a_piece_that_failed_no_more_of_the_file_is_asked_for() {
     assert_eq!(kind(ask(&world, ino, 2).await), ErrorKind::Unavailable);
     let asked = ASKED.load(Ordering::SeqCst).count_ones();
     assert!((1..=4).contains(&asked), "{asked} pieces");
+}
+
+/// One group came after the other: a file of a chunk in each was copied piece by piece.
+#[tokio::test]
+async fn pieces_of_several_groups_are_copied_together() {
+    let world = World::new().await;
+    world.storage.page_chunks.store(100, Ordering::SeqCst);
+    let ino = file(&world, "f").await;
+    assert_eq!(Placement::new(layout(&world, ino).await).groups().len(), 3);
+    let gate = world.storage.gate.lock().await;
+    let release = async {
+        world.until(async || world.storage.at_gate.load(Ordering::SeqCst) == 4).await;
+        drop(gate);
+    };
+    let ((state, detail), ()) = tokio::join!(recopy(&world, ino, 2), release);
+    assert_eq!(state, State::Done, "{detail}");
+    assert_eq!(read(&world, ino).await, contents());
+    settled(&world).await;
+}
+
+/// All chunks of a page were asked for first, also after a cancel, and what they said was kept in memory.
+#[tokio::test]
+async fn no_more_chunks_are_asked_for_their_holes_than_are_copied_soon() {
+    const FULL: u64 = 60;
+    static ASKED: AtomicU64 = AtomicU64::new(0);
+    let world = World::new().await;
+    world.storage.page_chunks.store(100, Ordering::SeqCst);
+    let ino = file_of(&world, "f", &contents().repeat(FULL as usize / 4)).await;
+    let chunks: Vec<_> = world.storage.chunks.lock().keys().copied().collect();
+    let full = chunks.into_iter().filter(|key| key.2 < FULL);
+    world.storage.holes.lock().extend(full.map(|key| (key, vec![(4096, 4096)])));
+    *world.storage.refuses.lock() = Some(|op| {
+        ASKED.fetch_add(u64::from(matches!(op, StorageOp::Extents(_))), Ordering::SeqCst);
+        false
+    });
+    let gate = world.storage.gate.lock().await;
+    obey(&world, &order(ino, 2));
+    world.until(async || world.storage.at_gate.load(Ordering::SeqCst) == 4).await;
+    world.server.obey_recopies(&[]);
+    drop(gate);
+    forgotten(&world).await;
+    settled(&world).await;
+    let asked = ASKED.load(Ordering::SeqCst);
+    assert!((2..16).contains(&asked), "{asked} chunks");
+}
+
+/// Each was waited for: of ten thousand files that was ten hours before the job failed.
+#[tokio::test]
+async fn a_file_waits_at_once_where_a_target_is_known_to_be_away() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    world.set_targets_up(false).await;
+    let (state, detail) = recopy(&world, ino, 2).await;
+    assert_eq!((state, &*detail), (State::Waits, "a target that it lies on is away"));
+    assert_eq!(world.keys(SPARE).await, 0, "nothing was begun");
+    world.set_targets_up(true).await;
+    assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
+    settled(&world).await;
+}
+
+/// It is read still, and there may be no other copy.
+#[tokio::test]
+async fn what_a_poisoned_target_has_is_copied_from_it_but_nothing_to_it() {
+    let world = World::new().await;
+    let mut groups = world.manager.map.lock().groups.clone();
+    // Each group of two is led by another target than the one of one.
+    let pairs = groups.iter_mut().filter(|group| GroupId(group.id).copies() == 2);
+    pairs.for_each(|group| group.members.reverse());
+    world.set_groups(groups).await;
+    world.root().setxattr(1, "user.strake.layout.width", b"1").await.unwrap();
+    let ino = file(&world, "f").await;
+    world.poison_targets(true).await;
+    let (state, detail) = recopy(&world, ino, 2).await;
+    assert_eq!((state, &*detail), (State::Waits, "a target that it is to lie on is away"));
+    world.poison_targets(false).await;
+    let of = layout(&world, ino).await.slots()[0].ordinal();
+    {
+        let mut map = world.manager.map.lock();
+        let target = map.targets.iter_mut().find(|target| target.id == 11 + of).unwrap();
+        target.spec.poisoned = "EIO".into();
+        map.epoch += 1;
+    }
+    world.map.refresh().await.unwrap();
+    let (state, detail) = recopy(&world, ino, 2).await;
+    assert_eq!(state, State::Done, "{detail}");
 }
 
 #[tokio::test]
@@ -1075,6 +1160,54 @@ async fn a_job_names_who_has_a_file_open_and_copies_it_when_it_is_closed() {
     settled(&world).await;
 }
 
+/// Somebody has these files open for longer than a job is patient.
+async fn an_hour_passes(world: &World, open: &[u64]) {
+    for _ in 0..PATIENCE_MS / 20_000 + 1 {
+        world.clock.advance_ms(20_000);
+        world.open_session(world.session, open).await;
+    }
+}
+
+/// Each page of the first walk counted as if a file had got ready.
+#[tokio::test]
+async fn an_hour_of_the_first_walk_in_which_no_file_got_ready_counts() {
+    let world = World::new().await;
+    let ino = file(&world, "f").await;
+    world.root().open(ino, READ).await.unwrap();
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino(ino)]).await;
+    obey(&world, &order(1, 2));
+    world.until(async || told(&world).tally.looked > 0).await;
+    an_hour_passes(&world, &[ino]).await;
+    drop(held);
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.tally.looked), (1, 1));
+    forgotten(&world).await;
+}
+
+/// It was gone through to its end, although each file of it may be waited for.
+#[tokio::test]
+async fn another_walk_ends_where_it_is_after_an_hour_and_all_that_is_left_is_counted() {
+    let world = World::new().await;
+    let root = world.root();
+    let (dir, many) = (root.mkdir(1, "many").await.unwrap(), LEFT_MAX as u64 + 60);
+    let mut files = Vec::new();
+    for nth in 0..many {
+        let ino = root.file(dir, &format!("f{nth}")).await.unwrap();
+        root.open(ino, READ).await.unwrap();
+        files.push(ino);
+    }
+    obey(&world, &order(dir, 2));
+    world.until(async || told(&world).left == many).await;
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino(files[0])]).await;
+    world.until(async || told(&world).tally.looked > many).await;
+    an_hour_passes(&world, &files).await;
+    drop(held);
+    let end = until_ended(&world).await;
+    assert!(end.tally.looked < 2 * many, "it went on");
+    assert_eq!((end.left, ahead(&world).0), (many, many));
+    forgotten(&world).await;
+}
+
 #[tokio::test]
 async fn what_stays_open_for_an_hour_is_given_up_and_a_pause_does_not_count() {
     let world = World::new().await;
@@ -1085,18 +1218,12 @@ async fn what_stays_open_for_an_hour_is_given_up_and_a_pause_does_not_count() {
     obey(&world, &RecopyOrder { paused: true, ..order(1, 2) });
     // It has to see that.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let pass = async || {
-        for _ in 0..PATIENCE_MS / 20_000 + 1 {
-            world.clock.advance_ms(20_000);
-            world.open_session(world.session, &[ino]).await;
-        }
-    };
-    pass().await;
+    an_hour_passes(&world, &[ino]).await;
     obey(&world, &order(1, 2));
     let looked = told(&world).tally.looked;
     world.until(async || told(&world).tally.looked > looked).await;
     assert!(!told(&world).ended);
-    pass().await;
+    an_hour_passes(&world, &[ino]).await;
     let end = until_ended(&world).await;
     assert_eq!((end.left, &*end.waiting[0].reason), (1, "open by test"));
     assert_eq!(layout(&world, ino).await.copies(), 1);

@@ -9,7 +9,7 @@
 //!
 //! Files that cannot be copied now are tried again when the walk is over, with pauses; and walks are
 //! repeated until one, but not the first, finds nothing to do, because a directory may be moved out of
-//! what is still to be gone through.
+//! what is still to be gone through. One that is moved past two walks in a row is missed.
 
 use super::ahead::{Ahead, Amount, Counter, bytes_of};
 use super::pace::{Pace, Wish};
@@ -75,6 +75,14 @@ struct State {
     ahead: Ahead,
     ended: bool,
     trouble: String,
+}
+
+impl State {
+    /// The walk ends where it is: what it was to meet again waits as well.
+    fn leave_rest(&mut self) {
+        self.more.add(self.ahead.rest());
+        self.ahead.begin_anew(Amount::default());
+    }
 }
 
 impl Shown {
@@ -143,6 +151,17 @@ impl Shown {
             state.ahead.meet(busy.amount);
         }
     }
+}
+
+/// What has become of a file that was met.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Met {
+    /// It has got ready.
+    Ready,
+    /// Nothing is to be done for it, or the job ends.
+    Nothing,
+    /// It is left as it was.
+    Left,
 }
 
 /// Where a walk is.
@@ -318,6 +337,10 @@ impl Walk {
     /// A page of a directory, or what is to be done when a walk is over. True: nothing is.
     async fn step(&self, course: &mut Course) -> Result<bool> {
         if let Some(place) = course.stack.last().copied() {
+            if !course.first && self.is_long_ago(course.ready_ms) {
+                self.shown.state.lock().leave_rest();
+                return Ok(true);
+            }
             self.page(course, place).await?;
             return Ok(false);
         }
@@ -366,11 +389,12 @@ impl Walk {
         self.count(&ctx, course.counter.as_mut()).await?;
         let mut found = self.look(&ctx, place).await?;
         let files = std::mem::take(&mut found.files);
-        self.copy_and_count(&ctx, course, files).await;
+        let none_left = self.copy_and_count(&ctx, course, files).await;
         if self.pace.is_over() {
             return Ok(());
         }
-        if course.first {
+        // What is ready is passed over, however long that takes; what waits may have been waited for.
+        if course.first && none_left {
             course.ready_ms = self.core.monotonic_ms();
         }
         course.stack.pop();
@@ -397,13 +421,14 @@ impl Walk {
         Ok(())
     }
 
-    /// Copies files, and counts meanwhile what comes after them.
-    async fn copy_and_count(&self, ctx: &Ctx, course: &mut Course, files: Vec<Ino>) {
+    /// Copies files, and counts meanwhile what comes after them. True if none is left.
+    async fn copy_and_count(&self, ctx: &Ctx, course: &mut Course, files: Vec<Ino>) -> bool {
         let mut counter = course.counter.take();
         let busy = AtomicBool::new(true);
         let copying = async {
-            self.copy(ctx, course, files).await;
+            let none_left = self.copy(ctx, course, files).await;
             busy.store(false, Ordering::Release);
+            none_left
         };
         let counting = async {
             while busy.load(Ordering::Acquire) && counter.as_ref().is_some_and(|c| !c.is_done()) {
@@ -415,8 +440,9 @@ impl Walk {
                 }
             }
         };
-        tokio::join!(copying, counting);
+        let (none_left, ()) = tokio::join!(copying, counting);
         course.counter = counter;
+        none_left
     }
 
     /// New files in a directory get as many copies.
@@ -427,19 +453,21 @@ impl Walk {
         mutate(ctx, &HandDown { dir: dir.id(), copies: self.order.copies }).await.map(|_| ())
     }
 
-    async fn copy(&self, ctx: &Ctx, course: &mut Course, files: Vec<Ino>) {
+    /// Copies files. True if none is left.
+    async fn copy(&self, ctx: &Ctx, course: &mut Course, files: Vec<Ino>) -> bool {
         let works = files.into_iter().map(|ino| self.file(ctx, ino));
-        let ready = stream::iter(works).buffer_unordered(self.files_max);
-        let ready = ready.filter(|ready| std::future::ready(*ready)).count().await;
+        let met: Vec<Met> = stream::iter(works).buffer_unordered(self.files_max).collect().await;
+        let ready = met.iter().filter(|met| **met == Met::Ready).count();
         if ready > 0 {
             course.done += ready as u64;
             course.ready_ms = self.core.monotonic_ms();
             course.pause = PAUSE;
         }
+        !met.contains(&Met::Left)
     }
 
-    /// One file; true if it has got ready.
-    async fn file(&self, ctx: &Ctx, ino: Ino) -> bool {
+    /// One file.
+    async fn file(&self, ctx: &Ctx, ino: Ino) -> Met {
         let (amount, outcome) = match self.what_is_ahead(ctx, ino).await {
             Ok(None) => (Amount::default(), Ok((Outcome::Unchanged, 0))),
             Ok(Some(amount)) => (amount, self.attempt(ctx, ino, amount).await),
@@ -449,23 +477,23 @@ impl Walk {
         let reason = match outcome {
             Ok((Outcome::Done, bytes)) => {
                 self.shown.note_done(ino, bytes);
-                return true;
+                return Met::Ready;
             }
-            _ if self.pace.is_over() => return false,
+            _ if self.pace.is_over() => return Met::Nothing,
             Ok((Outcome::Unchanged, _)) => {
                 self.shown.note_nothing(ino);
-                return false;
+                return Met::Nothing;
             }
             Err(error) if error.kind.is_gone() => {
                 self.shown.note_nothing(ino);
-                return false;
+                return Met::Nothing;
             }
             Ok((Outcome::Waits(why), _)) => why,
             Err(error) => error.to_string(),
         };
         let path = path_of(ctx, ino).await;
         self.shown.note_left(ino, RecopyLeft { path, reason }, amount);
-        false
+        Met::Left
     }
 
     /// What there is to copy of a file; none if it has as many copies as wanted.

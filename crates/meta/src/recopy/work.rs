@@ -4,7 +4,8 @@ use super::ahead::bytes_of;
 use super::pace::Pace;
 use super::rest::have_rest;
 use super::spare::{QUIET_MS, find, in_use};
-use crate::contents::{self, Part, ask_group, layout_of, on_group, right_to};
+use crate::contents::{self, Part, ask_group, is_away, is_silent, layout_of, on_group, right_to};
+use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ops::template::as_template;
@@ -13,7 +14,7 @@ use crate::records::{self, Inode, Spare};
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use bytes::Bytes;
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,12 +27,13 @@ use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
     ChunkList, ChunksOf, Copy, FileRef, Range, StorageAnswer, StorageOp,
 };
+use tokio::sync::mpsc;
 
 /// Bytes of one request to copy: few, so that none is under way for long.
 const PIECE_BYTES: u64 = 4 << 20;
-/// Requests under way for one file.
+/// Requests to copy under way for one file, and at the same time questions where there is something to copy.
 const REQUESTS_MAX: usize = 4;
-/// Chunks that are listed before they are copied: no file is too large for the memory there is.
+/// Chunks that are listed at a time: no file is too large for the memory there is.
 const PAGE_CHUNKS: u32 = 4096;
 /// How often somebody for whom the file has to stay is waited for when it has been copied.
 const SWITCHES_MAX: u32 = 10;
@@ -123,7 +125,7 @@ async fn begin(
         let why = "chunks that an earlier change has left are still being deleted";
         return Ok(Err(Outcome::Waits(why.to_owned())));
     }
-    contents::finish_cut(ctx, ino).await?;
+    contents::finish_cut_at_once(ctx, ino).await?;
     let inode = Tx::reader(ctx).inode(ino).await?;
     let new = with_copies(&old, wanted.copies, ctx)?;
     let begun = Begun { inode, old, new };
@@ -135,11 +137,22 @@ async fn begin(
         }
         return Ok(Err(Outcome::Done));
     }
+    if let Some(why) = why_away(core, &begun) {
+        return Ok(Err(Outcome::Waits(why.to_owned())));
+    }
     let spare = Spare { layout: (&begun.new).into(), ..Spare::default() };
     ctx.volume.put(keys::spare(ctx.volume.id, ino), records::encode(&spare)).await?;
     ctx.volume.sync().await?;
     file.start();
     Ok(Ok(begun))
+}
+
+/// Why there is no use in copying a file now, as the map has it: each request would be waited for, and each file.
+fn why_away(core: &Core, begun: &Begun) -> Option<&'static str> {
+    if is_silent(core, &begun.old.slots()) {
+        return Some("a target that it lies on is away");
+    }
+    is_away(core, &begun.new.slots()).then_some("a target that it is to lie on is away")
 }
 
 /// The same layout on groups of so many copies: the same bytes in the same chunks.
@@ -160,6 +173,18 @@ fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
         return Err(Error::with(ErrorKind::Invalid, detail));
     }
     Ok(new)
+}
+
+/// A chunk of which there may be something to copy.
+#[derive(Clone, Copy)]
+struct Listed {
+    index: ChunkIndex,
+    /// Where its contents end, at most.
+    end: u64,
+    /// Its length, if it is full.
+    bytes: u64,
+    /// It has no holes, and nothing is reserved in it.
+    is_whole: bool,
 }
 
 /// A part of a chunk that has contents, or is reserved for some.
@@ -203,11 +228,14 @@ impl Piece {
 async fn copy(ctx: &Ctx, wanted: &Wanted<'_>, file: &UnderWay, begun: &Begun) -> Result<Copied> {
     file.set_bytes(bytes_of(&begun.inode));
     let copying = Copying::new(ctx, wanted.pace, file, begun);
-    copying.all().await?;
+    let found = copying.all().await;
     let Copying { boots, failed, .. } = copying;
+    // Before what a question says that has failed, too.
     if let Some(error) = failed.into_inner() {
         return Ok(Copied::Unknown(error));
     }
+    found?;
+    file.check()?;
     if file.is_touched() {
         return Ok(Copied::Void(TOUCHED.to_owned()));
     }
@@ -235,6 +263,8 @@ struct Copying<'a> {
     boots: Boots,
     /// A request was made.
     has_begun: AtomicBool,
+    /// A question has failed: what there is to copy is not known.
+    is_unknown: AtomicBool,
     /// Why the first one has failed that did.
     failed: Mutex<Option<Error>>,
 }
@@ -242,29 +272,45 @@ struct Copying<'a> {
 impl<'a> Copying<'a> {
     fn new(ctx: &'a Ctx, pace: &'a Pace, file: &'a UnderWay, begun: &'a Begun) -> Self {
         let (old, new) = (Placement::new(begun.old.clone()), Placement::new(begun.new.clone()));
-        let (boots, has_begun, failed) = Default::default();
-        Self { ctx, pace, file, begun, old, new, boots, has_begun, failed }
+        let (boots, has_begun, is_unknown, failed) = Default::default();
+        Self { ctx, pace, file, begun, old, new, boots, has_begun, is_unknown, failed }
     }
 
     /// True if there is no use in more of it.
     fn is_over(&self) -> bool {
-        self.failed.lock().is_some() || self.file.is_touched() || self.pace.is_over()
+        let failed = self.is_unknown.load(Ordering::Relaxed) || self.failed.lock().is_some();
+        let ended = self.pace.is_over() || self.file.check().is_err();
+        failed || ended || self.file.is_touched()
     }
 
-    /// Copies what each group has, page by page, until it is over. An error: what there is is not known; no request to
-    /// copy has failed.
+    /// Copies what all groups have, until it is over. An error: what there is is not known. Nothing is under way when this
+    /// returns.
     async fn all(&self) -> Result<()> {
+        let (found, mut pieces) = mpsc::channel(REQUESTS_MAX);
+        let finding = async {
+            let ended = self.find(found).await;
+            self.is_unknown.store(ended.is_err(), Ordering::Relaxed);
+            ended
+        };
+        // To the end, also after a failure.
+        let copying = stream::poll_fn(move |cx| pieces.poll_recv(cx))
+            .map(|piece| self.copy(piece))
+            .buffer_unordered(REQUESTS_MAX)
+            .for_each(future::ready);
+        tokio::join!(finding, copying).0
+    }
+
+    /// Finds what there is to copy, of one group after the other and page by page, no faster than it is copied.
+    async fn find(&self, found: mpsc::Sender<Piece>) -> Result<()> {
         for group in self.old.groups() {
             let (reign, ino) = (self.ctx.volume.reign(), self.begun.inode.id());
             let part = Part { reign, ino, group, min_copies: 0 };
             let mut next = Some(0);
             while let Some(from) = next.filter(|_| !self.is_over()) {
                 let page = chunks_from(self.ctx, part, from).await?;
-                let pieces = self.pieces(part, &page).await?;
-                let requests = pieces.into_iter().flat_map(Piece::requests);
-                let copies = requests.map(|piece| self.copy(piece));
-                // To the end, also after a failure: nothing must be under way when this returns.
-                stream::iter(copies).buffer_unordered(REQUESTS_MAX).for_each(future::ready).await;
+                stream::iter(self.listed(group, &page).into_iter().map(Ok::<_, Error>))
+                    .try_for_each_concurrent(REQUESTS_MAX, |chunk| self.look(part, chunk, &found))
+                    .await?;
                 // A page that leads back would never end.
                 next = page.next.filter(|next| *next > from);
             }
@@ -272,31 +318,40 @@ impl<'a> Copying<'a> {
         Ok(())
     }
 
-    /// What of a page there is to copy. What lies behind the file's end is nobody's.
-    async fn pieces(&self, part: Part, page: &ChunkList) -> Result<Vec<Piece>> {
-        let (mut pieces, mut unclear) = (Vec::new(), Vec::new());
+    /// What of a page is of the file. What lies behind the file's end is nobody's.
+    fn listed(&self, group: GroupId, page: &ChunkList) -> Vec<Listed> {
         // Of a chunk of which it is not said it counts as if it had no holes, and as if nothing were reserved.
         let occupied = page.occupied.iter().copied().chain(iter::repeat(u64::MAX));
         let reserved = page.reserved.iter().copied().chain(iter::repeat(0));
         let chunks = page.indices.iter().zip(&page.lens).zip(occupied.zip(reserved));
-        for ((index, len), (occupied, reserved)) in chunks {
+        let own = chunks.filter(|((index, _), _)| self.old.group_of(ChunkIndex(**index)) == group);
+        own.map(|((index, len), (occupied, reserved))| {
             let index = ChunkIndex(*index);
-            if self.old.group_of(index) != part.group {
-                continue;
-            }
             let (start, bytes) = self.begun.old.chunk_bounds(index);
             let end = (*len).min(bytes).min(self.begun.inode.length.saturating_sub(start));
-            match reserved == 0 && occupied >= *len {
-                true => pieces.push(Piece::filled(index, 0..end)),
-                false => unclear.push((index, (end, bytes))),
+            Listed { index, end, bytes, is_whole: reserved == 0 && occupied >= *len }
+        })
+        .collect()
+    }
+
+    /// Finds what there is to copy of a chunk, unless it is over.
+    async fn look(&self, part: Part, chunk: Listed, found: &mpsc::Sender<Piece>) -> Result<()> {
+        let Listed { index, end, bytes, is_whole } = chunk;
+        let pieces = if is_whole {
+            vec![Piece::filled(index, 0..end)]
+        } else {
+            self.pace.while_paused(self.file).await;
+            if self.is_over() {
+                return Ok(());
+            }
+            pieces_of(self.ctx, part, index, (end, bytes)).await?
+        };
+        for piece in pieces.into_iter().flat_map(Piece::requests) {
+            if self.is_over() || found.send(piece).await.is_err() {
+                break;
             }
         }
-        let asked = unclear.into_iter().map(|(index, ends)| pieces_of(self.ctx, part, index, ends));
-        let mut found = stream::iter(asked).buffer_unordered(REQUESTS_MAX);
-        while let Some(more) = found.next().await {
-            pieces.extend(more?);
-        }
-        Ok(pieces)
+        Ok(())
     }
 
     /// Copies a piece, unless it is over. Where one has failed nothing more is asked for: each would be waited for as long.
@@ -316,7 +371,6 @@ impl<'a> Copying<'a> {
             // Who has begun gets on: a file of one piece comes to its end although it is paused now.
             self.pace.owe(piece.bytes());
         }
-        self.file.check()?;
         if self.is_over() {
             return Ok(());
         }

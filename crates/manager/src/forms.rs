@@ -145,6 +145,7 @@ fn jobs() -> Vec<Vec<u8>> {
         force: true,
         reason: "no room".into(),
         lose_data: true,
+        drained_before: vec![3],
         ..Job::default()
     };
     vec![encoded(&job), encoded(&scrub_job()), encoded(&recopy_job())]

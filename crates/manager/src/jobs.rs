@@ -116,6 +116,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
     plan::check_places(state, facts, &wanted)?;
+    let drains = |id: &u32| state.targets.get(id).is_some_and(|target| target.drains);
     let job = Job {
         kind: request.kind,
         state: JobState::Running as u32,
@@ -124,6 +125,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         rate: request.rate,
         items,
         targets: targets.iter().copied().collect(),
+        drained_before: targets.iter().copied().filter(drains).collect(),
         servers: if request.remove { request.servers.clone() } else { Vec::new() },
         remove: request.remove,
         force: request.force,

@@ -300,6 +300,9 @@ pub(crate) struct Job {
     /// Of a job that gives files another number of copies: which, and how it is.
     #[prost(message, optional, tag = "16")]
     pub recopy: Option<Recopy>,
+    /// Those of its targets that were drained already when it began: they stay so if it is cancelled.
+    #[prost(uint32, repeated, tag = "17")]
+    pub drained_before: Vec<u32>,
 }
 
 /// Files that get another number of copies.

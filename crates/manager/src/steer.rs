@@ -67,7 +67,7 @@ fn cancel(state: &mut State, facts: &Facts, id: u32) {
     }
     scrubs::cancel(facts, id, job);
     recopies::cancel(facts, id, job);
-    for target in &job.targets {
+    for target in job.targets.iter().filter(|id| !job.drained_before.contains(id)) {
         targets.entry(*target).and_modify(|target| target.drains = false);
     }
     job.end(JobState::Cancelled, facts.now_ms);

@@ -193,6 +193,26 @@ fn a_job_that_is_cancelled_takes_back_what_is_not_in_sync() {
     assert!(steer(&mut state, &facts, &cancel).unwrap_err().detail.contains("has ended"));
 }
 
+/// A target that had been drained for good got new groups when its replacement was called off.
+#[test]
+fn what_was_drained_before_a_job_stays_so_when_that_is_cancelled() {
+    let mut state = pairs(5);
+    let facts = all_serve(&state, 1);
+    plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    let wanted = Plan { to: 4, ..request(JobKind::Replace, &[2]) };
+    for wanted in [request(JobKind::Drain, &[2, 3]), wanted] {
+        let (id, job) = plan(&mut state, &facts, &wanted).unwrap();
+        assert_eq!(job.drained_before, [2]);
+        let cancel = SteerJob { id: id.into(), cancel: true, ..SteerJob::default() };
+        steer(&mut state, &facts, &cancel).unwrap();
+        assert!(state.jobs[&id].is(JobState::Cancelled), "{wanted:?}");
+        assert!(state.targets[&2].drains && !state.targets[&3].drains, "{wanted:?}");
+    }
+}
+
 #[test]
 fn a_paused_job_begins_nothing_until_it_is_resumed() {
     let mut state = pairs(3);

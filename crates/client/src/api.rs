@@ -360,8 +360,9 @@ impl Chunks {
     pub fn get(&self, index: u64) -> Option<ChunkView> {
         (index < self.count).then(|| {
             let group = self.placement.group_of(ChunkIndex(index));
+            let (_, bytes) = self.placement.layout().chunk_bounds(ChunkIndex(index));
             let [targets, in_sync] = self.places.get(&group).cloned().unwrap_or_default();
-            ChunkView { index, group: group.0, targets, in_sync }
+            ChunkView { index, bytes, group: group.0, targets, in_sync }
         })
     }
 
@@ -397,10 +398,30 @@ fn places(map: &ClusterMap, group: GroupId) -> [Vec<String>; 2] {
 pub struct ChunkView {
     /// Its index in the file.
     pub index: u64,
+    /// Its length when it is full.
+    #[serde(skip)]
+    pub bytes: u64,
     /// Its group.
     pub group: u32,
     /// The targets of the group in order, by the names of their servers and paths.
     pub targets: Vec<String>,
     /// Those of them that hold every acknowledged write: the first orders the writes.
     pub in_sync: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::layout::{Distribution, GroupTables, LayoutTemplate, Strip};
+
+    #[test]
+    fn a_chunk_that_is_shown_is_as_long_as_its_strip() {
+        let strips = [4096, 64 << 20].map(|bytes| Strip { slot: 0, bytes }).to_vec();
+        let distribution = Some(Distribution::Varstrip(strips));
+        let template = LayoutTemplate { distribution, ..LayoutTemplate::default() };
+        let layout = template.resolve(7, &GroupTables::of([GroupId(0)]));
+        let chunks = Chunks::new(Placement::new(layout), 3, &ClusterMap::default());
+        let bytes: Vec<u64> = chunks.iter().map(|chunk| chunk.bytes).collect();
+        assert_eq!(bytes, [4096, 64 << 20, 4096]);
+    }
 }

@@ -172,9 +172,8 @@ async fn look(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
                     false => timeout(ANSWER_MAX, found).await.unwrap_or_default(),
                 };
                 let chunks = layout.chunks.iter().take(CHUNKS_MAX).collect();
-                let chunk_size = layout.chunk_size;
                 let verify = flags.verify;
-                let taste = Taste { volume, file: &file, chunk_size, chunks, verify, suspects };
+                let taste = Taste { volume, file: &file, chunks, verify, suspects };
                 members = taste.members(&map).await;
                 volume.release(&file).await?;
             }
@@ -222,7 +221,6 @@ impl Member {
 struct Taste<'a> {
     volume: &'a Arc<Volume>,
     file: &'a Arc<OpenFile>,
-    chunk_size: u64,
     chunks: Vec<ChunkView>,
     verify: bool,
     /// Chunks of which a scrub has found a copy damaged.
@@ -267,7 +265,7 @@ impl Taste<'_> {
             return member;
         }
         let mut silent = None;
-        for (chunk, bytes) in self.looks(chunks) {
+        for (chunk, bytes) in looks(chunks, self.verify, &self.suspects) {
             let began = Instant::now();
             let read = match silent.clone() {
                 // It would be waited for again and again.
@@ -288,18 +286,6 @@ impl Taste<'_> {
             }
         }
         member
-    }
-
-    /// Of which chunks how many bytes are read: of all everything, or of the first its beginning, and everything of
-    /// those of which a scrub has found a copy damaged, at every member: it is to be said whether another one is sound.
-    fn looks(&self, chunks: &[&ChunkView]) -> Vec<(u64, u64)> {
-        let whole = |index: u64| (index, self.chunk_size);
-        let all = chunks.iter().map(|chunk| chunk.index);
-        if self.verify {
-            return all.map(whole).collect();
-        }
-        let suspects = all.filter(|index| self.suspects.contains(index)).take(SUSPECTS_MAX);
-        [(chunks[0].index, BLOCK_BYTES)].into_iter().chain(suspects.map(whole)).collect()
     }
 
     /// Reads the first bytes of one copy.
@@ -345,6 +331,18 @@ impl Taste<'_> {
             (true, None) => Ok(()),
         }
     }
+}
+
+/// Of which chunks how many bytes are read: of all everything, or of the first its beginning, and everything of
+/// those of which a scrub has found a copy damaged, at every member: it is to be said whether another one is sound.
+fn looks(chunks: &[&ChunkView], verify: bool, suspects: &BTreeSet<u64>) -> Vec<(u64, u64)> {
+    let whole = |chunk: &&ChunkView| (chunk.index, chunk.bytes);
+    if verify {
+        return chunks.iter().map(whole).collect();
+    }
+    let suspects = chunks.iter().filter(|chunk| suspects.contains(&chunk.index));
+    let suspects = suspects.take(SUSPECTS_MAX).map(whole);
+    [(chunks[0].index, BLOCK_BYTES)].into_iter().chain(suspects).collect()
 }
 
 fn judge(
@@ -590,6 +588,21 @@ mod tests {
 
     fn blocks(chunk: u64, blocks: &[u64]) -> (u64, Damage) {
         (chunk, Damage::Blocks(blocks.iter().copied().collect()))
+    }
+
+    /// Of a strip that is longer than the layout's chunk size the rest was not read, and its copies were called sound.
+    #[test]
+    fn of_each_chunk_all_its_bytes_are_read() {
+        let chunk = |index, bytes| {
+            let (targets, in_sync) = (Vec::new(), Vec::new());
+            ChunkView { index, bytes, group: 0, targets, in_sync }
+        };
+        let (short, long) = (chunk(0, 4096), chunk(1, 64 << 20));
+        let of = |verify, suspects: &[u64]| {
+            looks(&[&short, &long], verify, &suspects.iter().copied().collect())
+        };
+        assert_eq!(of(true, &[]), [(0, 4096), (1, 64 << 20)]);
+        assert_eq!(of(false, &[1]), [(0, BLOCK_BYTES), (1, 64 << 20)]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use futures::future::{join_all, try_join_all};
 use std::collections::HashSet;
 use std::time::Duration;
 use strake_types::layout::Placement;
+use strake_types::limits::{FILE_CHUNKS_MAX, STRIP_BYTES_MIN};
 use strake_types::{
     ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, Timestamp,
 };
@@ -334,6 +335,14 @@ pub(crate) fn layout_of(inode: &Inode) -> Result<Layout> {
     inode.layout.clone().ok_or_else(none)?.try_into()
 }
 
+/// Fails where no file of such a layout has such a length. One of any layout may have as many of the shortest strips.
+pub(crate) fn check_length(file: &Inode, length: u64) -> Result<()> {
+    match length <= FILE_CHUNKS_MAX * STRIP_BYTES_MIN || length <= layout_of(file)?.length_max() {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::FileTooBig)),
+    }
+}
+
 /// Deletes everything that a file has in the groups of a layout, for good: when nothing names the chunks
 /// any more, no loss of power may bring them back. Whatever makes them superfluous is on disk already.
 pub(crate) async fn delete_chunks(
@@ -400,7 +409,8 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
     let (ino, layout) = (inode.id(), layout_of(inode)?);
     let index = layout.chunk_at(length);
     let (start, _) = layout.chunk_bounds(index);
-    let within = length > start;
+    // Earlier releases took lengths whose last chunk cannot be: there is nothing to cut of it.
+    let within = length > start && index.0 < FILE_CHUNKS_MAX;
     let op = StorageOp::Truncate(Truncate {
         volume: reign.volume.0,
         ino: ino.0,

@@ -10,7 +10,6 @@ use crate::view::Tx;
 use futures::future::join_all;
 use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{ChunkList, ChunkPages};
@@ -58,7 +57,7 @@ pub(crate) async fn settle(
     for found in join_all(asked).await {
         match found {
             Ok(list) => {
-                length = length.max(end_of(&list, &layout).min(FILE_BYTES_MAX));
+                length = length.max(end_of(&list, &layout).min(layout.length_max()));
                 lists.push(list);
             }
             Err(error) => settled = settled.and(Err(error)),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_engine::chunk::{self, BLOCK_BYTES, BlockSums, ChunkStore};
-use strake_types::limits::PAYLOAD_BYTES_MAX;
+use strake_types::limits::{FILE_CHUNKS_MAX, PAYLOAD_BYTES_MAX};
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Result, VolumeId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
@@ -349,7 +349,9 @@ impl Shelf {
 
     async fn truncate(&self, cut: msg::Truncate) -> Result<()> {
         let (volume, ino, gone) = self.cut_away(&cut);
-        let last = match (cut.last_chunk_len, cut.from_index.checked_sub(1)) {
+        // A chunk that cannot be has nothing to cut.
+        let can_be = |index: &u64| *index < FILE_CHUNKS_MAX;
+        let last = match (cut.last_chunk_len, cut.from_index.checked_sub(1).filter(can_be)) {
             (Some(len), Some(index)) => {
                 let chunk = ChunkId { volume, ino, index: ChunkIndex(index) };
                 Some((self.tag.mark(chunk)?, len))

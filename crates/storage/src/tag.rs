@@ -9,10 +9,11 @@
 
 use std::ops::RangeInclusive;
 use strake_engine::chunk::ChunkError;
+use strake_types::limits::FILE_CHUNKS_MAX;
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Result, TargetId};
 
 /// Bits of an index that count within the file.
-const INDEX_BITS: u32 = 40;
+const INDEX_BITS: u32 = FILE_CHUNKS_MAX.trailing_zeros();
 
 /// What marks the chunks of a group on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@
 
 use crate::consistency::Consistency;
 use crate::limits::{
-    CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, COPIES_MAX, STRIPE_WIDTH_MAX,
+    CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, COPIES_MAX, FILE_BYTES_MAX,
+    FILE_CHUNKS_MAX, STRIP_BYTES_MIN, STRIPE_WIDTH_MAX,
 };
 use crate::safety::{Ack, Safety};
 use crate::{ChunkIndex, Error, ErrorKind, GroupId, Result};
@@ -240,7 +241,9 @@ fn check_chunk_size(what: &str, bytes: u64) -> Result<()> {
 }
 
 fn check_strip_size(bytes: u64) -> Result<()> {
-    if (4096..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(4096) {
+    if (STRIP_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes)
+        && bytes.is_multiple_of(STRIP_BYTES_MIN)
+    {
         return Ok(());
     }
     Err(invalid(format!("strip of {bytes} bytes must be a multiple of 4K up to 64M")))
@@ -292,6 +295,12 @@ impl Layout {
         let cycle_bytes: u64 = strips.iter().map(|s| s.bytes).sum();
         let before: u64 = strips[..nth].iter().map(|s| s.bytes).sum();
         (cycle.saturating_mul(cycle_bytes).saturating_add(before), strips[nth].bytes)
+    }
+
+    /// The longest that a file may be: chunks have so many numbers and no more.
+    pub fn length_max(&self) -> u64 {
+        let (beyond, _) = self.chunk_bounds(ChunkIndex(FILE_CHUNKS_MAX));
+        beyond.min(FILE_BYTES_MAX)
     }
 
     /// The chunk that holds the byte at `offset`.
@@ -620,6 +629,21 @@ mod tests {
         // A list of one's own says how many copies there are, whatever is inherited.
         let both = parent.or(&two);
         assert_eq!((both.groups, both.copies), (list(1), Some(1)));
+    }
+
+    #[test]
+    fn a_file_is_no_longer_than_its_chunks_have_numbers() {
+        let stripe = layout(Distribution::SimpleStripe, 2, 4);
+        assert_eq!(stripe.length_max(), 1 << 56, "chunks of 64 KiB");
+        let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
+        let strips = layout(Distribution::Varstrip(strips), 4, 4);
+        assert_eq!(strips.length_max(), 1 << 53);
+        for layout in [stripe, strips] {
+            assert_eq!(layout.chunk_at(layout.length_max() - 1).0, FILE_CHUNKS_MAX - 1);
+        }
+        let large = LayoutTemplate { chunk_size: Some(1 << 26), ..LayoutTemplate::default() };
+        let large = large.resolve(7, &GroupTables::of([GroupId(0)]));
+        assert_eq!(large.length_max(), FILE_BYTES_MAX);
     }
 
     #[test]

@@ -4,8 +4,10 @@
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest path and longest symbolic link.
 pub const PATH_BYTES_MAX: usize = 4096;
-/// Longest file: 16 TiB, and room above it.
+/// Longest file: 16 TiB, and room above it. With small chunks it is shorter ([`Layout::length_max`](crate::Layout::length_max)).
 pub const FILE_BYTES_MAX: u64 = 1 << 60;
+/// Most chunks of a file.
+pub const FILE_CHUNKS_MAX: u64 = 1 << 40;
 /// Most hard links of one inode.
 pub const LINKS_MAX: u32 = 65_000;
 /// Longest name of an extended attribute.
@@ -16,6 +18,8 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
 pub const CHUNK_BYTES_MIN: u64 = 64 << 10;
 /// Largest chunk.
 pub const CHUNK_BYTES_MAX: u64 = 64 << 20;
+/// Shortest strip of a varstrip, and what each is a multiple of.
+pub const STRIP_BYTES_MIN: u64 = 4 << 10;
 /// Chunk size where nothing else is said.
 pub const CHUNK_BYTES_DEFAULT: u64 = 1 << 20;
 /// Files up to this length lie inside the inode, where nothing else is said.

@@ -1,7 +1,7 @@
 //! Room: statfs, occupied bytes, limits.
 
 use crate::place;
-use rustix::fs::{Mode, OFlags, statvfs};
+use rustix::fs::{Mode, OFlags, XattrFlags, setxattr, statvfs};
 use rustix::io::{Errno, pwrite};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -66,4 +66,23 @@ fn offsets_beyond_the_longest_file_are_refused() {
     let refused = rustix::fs::ftruncate(&file, (1 << 62) + 1);
     assert!(matches!(refused, Err(Errno::FBIG | Errno::INVAL)), "{refused:?}");
     assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 0);
+}
+
+/// A file that was cut behind its last chunk could not be opened any more.
+#[test]
+fn a_file_of_small_chunks_is_as_long_as_they_have_numbers() {
+    let place = place("numbers");
+    let (name, value) = ("user.strake.layout.chunk_size", b"65536");
+    fs::create_dir(place.at("d")).unwrap();
+    setxattr(place.at("d"), name, value, XattrFlags::empty()).unwrap();
+    let flags = OFlags::CREATE | OFlags::RDWR;
+    let open = || rustix::fs::open(place.at("d/file"), flags, Mode::RWXU).unwrap();
+    let (file, most) = (open(), 1 << 56);
+    assert_eq!(rustix::fs::ftruncate(&file, most + 1), Err(Errno::FBIG));
+    assert_eq!(pwrite(&file, b"xy", most - 1), Err(Errno::FBIG));
+    drop(file);
+    let file = open();
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 0);
+    rustix::fs::ftruncate(&file, most).unwrap();
+    assert_eq!(rustix::fs::fstat(&file).unwrap().st_size, 1 << 56);
 }

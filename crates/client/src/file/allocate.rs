@@ -13,7 +13,6 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use strake_types::layout::Placement;
-use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Piece, Result};
 use strake_wire::message::storage::{Range, StorageOp};
 
@@ -43,7 +42,8 @@ impl Volume {
     ) -> Result<()> {
         let _timer = self.count(Op::Fallocate);
         file.check_writable()?;
-        let end = offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
+        let length_max = file.state.core().length_max();
+        let end = offset.checked_add(len).filter(|&end| end <= length_max);
         let end = end.ok_or(Error::new(ErrorKind::FileTooBig))?;
         if len == 0 {
             return Err(Error::with(ErrorKind::Invalid, "an empty range"));

@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::limits::{COPY_BYTES_MAX, FILE_BYTES_MAX};
+use strake_types::limits::COPY_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Piece, Result};
 use strake_wire::message::storage::{Copy, Range, StorageOp};
 
@@ -45,7 +45,8 @@ impl Volume {
         let _timer = self.count(Op::CopyRange);
         source.check_readable(self)?;
         target.check_writable()?;
-        let end = target_offset.checked_add(len).filter(|&end| end <= FILE_BYTES_MAX);
+        let length_max = target.state.core().length_max();
+        let end = target_offset.checked_add(len).filter(|&end| end <= length_max);
         if end.is_none() {
             return Err(Error::new(ErrorKind::FileTooBig));
         }

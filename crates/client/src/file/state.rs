@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_types::access::written_by_user;
 use strake_types::layout::Placement;
+use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Attr, Consistency, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::Opened;
 use tokio::sync::Notify;
@@ -284,6 +285,12 @@ impl Core {
     pub(crate) fn placement(&self) -> Result<Arc<Placement>> {
         let missing = || Error::with(ErrorKind::Io, "a regular file without a layout");
         self.placement.clone().ok_or_else(missing)
+    }
+
+    /// The longest that it may get.
+    pub(crate) fn length_max(&self) -> u64 {
+        let placement = self.placement.as_ref();
+        placement.map_or(FILE_BYTES_MAX, |placement| placement.layout().length_max())
     }
 
     /// The metadata server has had chunks changed, and does not wait until that is on disk.

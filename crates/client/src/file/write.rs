@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Consistency, Error, ErrorKind, GroupId, Ino, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
@@ -101,7 +100,8 @@ impl Volume {
         file.heard_of();
         file.check_writable()?;
         let len = data.len() as u64;
-        if offset.checked_add(len).is_none_or(|end| end > FILE_BYTES_MAX) {
+        let length_max = file.state.core().length_max();
+        if offset.checked_add(len).is_none_or(|end| end > length_max) {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
         let life = file.state.life();
@@ -330,7 +330,7 @@ impl Volume {
             At::End | At::LockedEnd => core.length,
         };
         let end = offset + data.len() as u64;
-        if end > FILE_BYTES_MAX {
+        if end > core.length_max() {
             return Err(Error::new(ErrorKind::FileTooBig));
         }
         let stays = self.stays_inline(core, end);

@@ -8,7 +8,6 @@ use crate::locks::inodes::Held;
 use crate::records::{Inode, later};
 use crate::txn::Mutation;
 use crate::view::Tx;
-use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::common::Time;
 use strake_wire::message::meta::{MetaAnswer, Publish};
@@ -25,8 +24,9 @@ impl Mutation for Publish {
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let inode = tx.inode(Ino(self.ino)).await?;
         check_writer(tx.ctx, &inode)?;
-        if self.length_min > FILE_BYTES_MAX {
-            return Err(Error::new(ErrorKind::FileTooBig));
+        let grows = self.length_min > inode.length;
+        if grows {
+            contents::check_length(&inode, self.length_min)?;
         }
         // Or nobody would speak of a length, or of bytes that are occupied.
         let in_chunks = self.length_min > 0 || self.occupied_delta != 0;
@@ -38,7 +38,6 @@ impl Mutation for Publish {
         if self.drop_setid {
             drop_privileges(tx, &mut changed).await?;
         }
-        let grows = self.length_min > inode.length;
         if !grows && self.mtime.is_none() && self.occupied_delta == 0 {
             if changed == *inode {
                 return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));

@@ -10,7 +10,6 @@ use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::access::{self, WRITE, without_setid};
 use strake_types::acl::Acl;
-use strake_types::limits::FILE_BYTES_MAX;
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, SetTime, Timestamp};
 use strake_wire::message::common::TimeSet;
 use strake_wire::message::meta::{MetaAnswer, SetAttr};
@@ -98,8 +97,7 @@ fn check(ctx: &Ctx, inode: &Inode, op: &SetAttr) -> Result<()> {
     let change = &op.change;
     if let Some(length) = change.length {
         match inode.file_kind() {
-            FileKind::File if length <= FILE_BYTES_MAX => {}
-            FileKind::File => return Err(Error::new(ErrorKind::FileTooBig)),
+            FileKind::File => contents::check_length(inode, length)?,
             FileKind::Directory => return Err(Error::new(ErrorKind::IsDirectory)),
             _ => return Err(Error::new(ErrorKind::Invalid)),
         }

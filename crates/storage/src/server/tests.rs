@@ -264,6 +264,17 @@ async fn a_write_says_that_it_is_durable_where_that_was_asked_for() {
     }
 }
 
+/// Earlier releases took such lengths: as the cut was refused, nobody could open the file any more.
+#[tokio::test]
+async fn a_cut_in_a_chunk_that_cannot_be_cuts_nothing() {
+    let cluster = Cluster::start().await;
+    let data = bytes(5, 4_096);
+    cluster.write(1, 0, 0, &data).await;
+    let cut = cut_from((1 << 40) + 1, Some(1));
+    cluster.call(1, StorageOp::Truncate(cut), Bytes::new()).await;
+    assert!(cluster.read(1, 0, 0, 4_096).await == data);
+}
+
 #[tokio::test]
 async fn a_file_is_cut_punched_listed_and_dropped() {
     let cluster = Cluster::start().await;

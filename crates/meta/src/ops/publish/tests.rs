@@ -116,8 +116,11 @@ async fn only_writers_publish_and_only_chunks() {
     assert_eq!(kind(root.publish(publish).await), ErrorKind::Invalid);
     root.move_out(ino).await.unwrap();
     assert_eq!(kind(world.user(5, 5).publish(publish).await), ErrorKind::AccessDenied);
-    let beyond = Publish { ino, length_min: u64::MAX, ..Publish::default() };
-    assert_eq!(kind(root.publish(beyond).await), ErrorKind::FileTooBig);
+    // There are 2^40 chunks of 64 KiB, and no more.
+    for length_min in [u64::MAX, (1 << 56) + 1] {
+        let beyond = Publish { ino, length_min, ..Publish::default() };
+        assert_eq!(kind(root.publish(beyond).await), ErrorKind::FileTooBig);
+    }
     let dir = root.mkdir(1, "d").await.unwrap();
     let on_dir = Publish { ino: dir, ..publish };
     assert_eq!(kind(root.publish(on_dir).await), ErrorKind::Invalid);

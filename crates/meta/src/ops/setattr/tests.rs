@@ -167,6 +167,22 @@ async fn a_cut_is_done_once_on_each_target_however_long_another_is_away() {
     assert_eq!(chunks.into_iter().collect::<Vec<_>>(), [(here, b"new".to_vec())]);
 }
 
+/// Every target refused to cut it there, and the length stayed: nobody could open the file any more, nor cut it again.
+#[tokio::test]
+async fn a_length_beyond_the_last_chunk_is_refused_before_it_counts() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"x").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    // So many chunks of 64 KiB there are.
+    let most = 1 << 56;
+    assert_eq!(kind(root.truncate(ino, most + 1).await), ErrorKind::FileTooBig);
+    assert_eq!(root.getattr(ino).await.unwrap().length, 1);
+    root.open(ino, BOTH).await.unwrap();
+    root.truncate(ino, most).await.unwrap();
+}
+
 #[tokio::test]
 async fn lengths_are_checked() {
     let world = World::new().await;

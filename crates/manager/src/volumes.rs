@@ -10,8 +10,9 @@ use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{
     BODY_BYTES_MAX, CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, VOLUMES_MAX,
 };
+use strake_types::same_targets::SameTargets;
 use strake_types::shares::SHARES_MAX;
-use strake_types::{Ack, Consistency, Error, ErrorKind, Result, Shares, VolumeId};
+use strake_types::{Ack, Consistency, Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{ClusterMap, VolumeSpec};
 
 /// Most bytes of the cluster's map that tell of volumes.
@@ -42,7 +43,8 @@ pub(crate) fn create(
     if living + shares as usize > VOLUMES_MAX {
         return Err(invalid(format!("a cluster has at most {VOLUMES_MAX} volumes")));
     }
-    let template = merged(&check_settings(state, spec)?, &defaults())?;
+    let wanted = check_settings(state, spec)?;
+    let template = merged(state, &wanted, &defaults())?;
     let spec = VolumeSpec {
         name: spec.name.clone(),
         template: Some((&template).into()),
@@ -148,9 +150,10 @@ pub(crate) fn set(state: &mut State, spec: &VolumeSpec) -> Result<u32> {
     }
     let before = bytes_of_all(state);
     for share in shares.all() {
-        let Some(volume) = state.volumes.get_mut(&share.0) else { continue };
+        let Some(volume) = state.volumes.get(&share.0) else { continue };
         let old = volume.spec.template.clone().unwrap_or_default();
-        let template = merged(&wanted, &LayoutTemplate::try_from(old)?)?;
+        let template = merged(state, &wanted, &LayoutTemplate::try_from(old)?)?;
+        let Some(volume) = state.volumes.get_mut(&share.0) else { continue };
         volume.spec.template = Some((&template).into());
         volume.spec.inline_bytes_max = spec.inline_bytes_max.or(volume.spec.inline_bytes_max);
         volume.spec.sync_always = spec.sync_always.or(volume.spec.sync_always);
@@ -231,8 +234,16 @@ fn check_settings(state: &mut State, spec: &VolumeSpec) -> Result<LayoutTemplate
 }
 
 /// What is wanted, with what a volume has where nothing was said. Both may be right, and not fit together.
-fn merged(wanted: &LayoutTemplate, present: &LayoutTemplate) -> Result<LayoutTemplate> {
-    let template = wanted.or(present);
+fn merged(
+    state: &State,
+    wanted: &LayoutTemplate,
+    present: &LayoutTemplate,
+) -> Result<LayoutTemplate> {
+    let template = wanted.or(present, |list, copies| {
+        let led_by = state.groups.iter();
+        let led_by = led_by.filter_map(|(id, g)| Some((GroupId(*id), *g.members.first()?)));
+        SameTargets::find(list, copies, led_by).all()
+    })?;
     template.validate().map_err(|error| {
         invalid(format!("{}; --copies and --min-copies may be given together", error.detail))
     })?;

@@ -43,7 +43,8 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, ctx: &Ctx) -> Att
         attr.version += shard.version;
     }
     if inode.is_dir() {
-        attr.layout = layout::for_children(inode, &ctx.settings).map(|l| (&l).into()).ok();
+        let layout = layout::for_children(inode, &ctx.settings, &ctx.core.map);
+        attr.layout = layout.map(|l| (&l).into()).ok();
     }
     attr
 }

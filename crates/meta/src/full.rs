@@ -46,7 +46,8 @@ impl Full {
         if list.is_empty() || list.len() * 2 < layout.width as usize {
             return layout;
         }
-        Layout { width: list.len() as u32, groups: Groups::List(list), ..layout }
+        let width = list.len() as u32;
+        Layout { width, groups: Groups::List(list), around_full: true, ..layout }
     }
 }
 
@@ -101,6 +102,7 @@ mod tests {
         for seed in 0..20 {
             let around = full.avoid(layout(seed, 4, 0));
             assert_eq!((around.width, around.validate()), (3, Ok(())));
+            assert!(around.around_full, "nobody has listed them");
             assert!(!around.slots().contains(&low));
             // A narrow one keeps its width; where it does not meet what is full it is as ever.
             let narrow = layout(seed, 4, 2);

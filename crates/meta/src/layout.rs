@@ -9,7 +9,8 @@ pub(crate) mod text;
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Ino, Layout, Result};
+use strake_types::{GroupId, Ino, Layout, Result};
+use strake_wire::map::MapView;
 use strake_wire::message::common::Template;
 
 /// The template set on a directory, with what it took over when it was made.
@@ -20,9 +21,28 @@ pub(crate) fn template_of(dir: &Inode) -> Result<LayoutTemplate> {
     }
 }
 
+/// How [`LayoutTemplate::or`] finds other copies on the same targets where somebody asks for them: on all, or it is refused.
+pub(crate) fn on_all(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>> {
+    move |list: &[GroupId], copies| map.current().on_same_targets(list, copies).all()
+}
+
+/// The same for what is made: it goes to those that lead such groups now.
+fn on_some(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>> {
+    move |list: &[GroupId], copies| map.current().on_same_targets(list, copies).some()
+}
+
+/// What a directory with such a template hands down.
+fn handed_down(
+    template: &LayoutTemplate,
+    settings: &Settings,
+    map: &MapView,
+) -> Result<LayoutTemplate> {
+    template.or(&settings.template, on_some(map))
+}
+
 /// The layout that children of a directory get.
-pub(crate) fn for_children(dir: &Inode, settings: &Settings) -> Result<Layout> {
-    let template = template_of(dir)?.or(&settings.template);
+pub(crate) fn for_children(dir: &Inode, settings: &Settings, map: &MapView) -> Result<Layout> {
+    let template = handed_down(&template_of(dir)?, settings, map)?;
     Ok(template.resolve(0, &settings.tables))
 }
 
@@ -32,13 +52,31 @@ pub(crate) fn for_new_file(
     own: Option<&Template>,
     ino: Ino,
     settings: &Settings,
+    map: &MapView,
 ) -> Result<Layout> {
-    let inherited = template_of(dir)?.or(&settings.template);
+    let inherited = handed_down(&template_of(dir)?, settings, map)?;
     let template = match own {
         None => inherited,
-        Some(own) => LayoutTemplate::try_from(own.clone())?.or(&inherited),
+        Some(own) => LayoutTemplate::try_from(own.clone())?.or(&inherited, on_all(map))?,
     };
     let layout = template.resolve(ino.0, &settings.tables);
     layout.validate()?;
     Ok(layout)
+}
+
+/// Fails where a directory that gets such a template would hand down other copies of what is listed for the volume, and a target
+/// that is listed there leads none such.
+pub(crate) fn check_inherited(
+    dir: &Inode,
+    template: &LayoutTemplate,
+    settings: &Settings,
+    map: &MapView,
+) -> Result<()> {
+    let stays = |before: LayoutTemplate| {
+        before.copies == template.copies && before.groups == template.groups
+    };
+    match template_of(dir).is_ok_and(stays) {
+        true => Ok(()),
+        false => template.or(&settings.template, on_all(map)).map(drop),
+    }
 }

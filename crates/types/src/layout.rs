@@ -78,6 +78,8 @@ pub struct Layout {
     pub seed: u64,
     /// What the slots are taken from.
     pub groups: Groups,
+    /// Nobody has chosen the list: it is what targets that were nearly full had left of a table when the file was made.
+    pub around_full: bool,
     /// What writes ask of the copies.
     pub safety: Safety,
     /// What clients see of each other's work.
@@ -127,26 +129,33 @@ pub struct Piece {
 }
 
 impl LayoutTemplate {
-    /// This template with the gaps filled from the one it inherits from.
-    #[must_use]
-    pub fn or(&self, parent: &LayoutTemplate) -> LayoutTemplate {
-        // Other copies on the same targets: the groups that these lead among those of that many.
-        let of_wanted = |group: &GroupId| {
-            self.copies.map_or(*group, |copies| GroupId::of_class(copies.max(1), group.ordinal()))
+    /// This template with the gaps filled from the one it inherits from. Where it wants other copies than groups have that
+    /// are listed there, `on_same_targets` says which groups of so many lie where those do
+    /// ([`SameTargets`](crate::same_targets::SameTargets)).
+    pub fn or(
+        &self,
+        parent: &LayoutTemplate,
+        on_same_targets: impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>>,
+    ) -> Result<LayoutTemplate> {
+        let groups = match (&self.groups, &parent.groups, self.copies) {
+            (None, Some(list), Some(copies)) if list.iter().any(|g| g.copies() != copies) => {
+                Some(on_same_targets(list, copies)?)
+            }
+            (own, inherited, _) => own.clone().or_else(|| inherited.clone()),
         };
-        let inherited = || parent.groups.as_ref().map(|list| list.iter().map(of_wanted).collect());
-        let groups = self.groups.clone().or_else(inherited);
         let listed = groups.iter().flatten().next().map(|group| group.copies());
-        LayoutTemplate {
+        // Who lists groups means all of them.
+        let as_wide_as_listed = self.groups.is_some().then_some(0);
+        Ok(LayoutTemplate {
             chunk_size: self.chunk_size.or(parent.chunk_size),
             distribution: self.distribution.clone().or_else(|| parent.distribution.clone()),
-            width: self.width.or(parent.width),
+            width: self.width.or(as_wide_as_listed).or(parent.width),
             groups,
             copies: listed.or(self.copies).or(parent.copies),
             ack: self.ack.or(parent.ack),
             min_copies: self.min_copies.or(parent.min_copies),
             consistency: self.consistency.or(parent.consistency),
-        }
+        })
     }
 
     /// True if nothing is set.
@@ -176,6 +185,7 @@ impl LayoutTemplate {
             distribution,
             seed,
             groups,
+            around_full: false,
             safety: Safety { ack: self.ack.unwrap_or_default(), min_copies },
             consistency: self.consistency.unwrap_or_default(),
         }
@@ -241,8 +251,7 @@ fn check_chunk_size(what: &str, bytes: u64) -> Result<()> {
 }
 
 fn check_strip_size(bytes: u64) -> Result<()> {
-    if (STRIP_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes)
-        && bytes.is_multiple_of(STRIP_BYTES_MIN)
+    if (STRIP_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_multiple_of(STRIP_BYTES_MIN)
     {
         return Ok(());
     }
@@ -503,165 +512,4 @@ impl Placement {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn layout(distribution: Distribution, width: u32, size: u32) -> Layout {
-        let template = LayoutTemplate {
-            chunk_size: Some(1 << 16),
-            distribution: Some(distribution),
-            width: Some(width),
-            ..LayoutTemplate::default()
-        };
-        template.resolve(42, &GroupTables::of([GroupId::of_class(1, size - 1)]))
-    }
-
-    fn slots_of(layout: &Layout, chunks: u64) -> Vec<u32> {
-        (0..chunks).map(|i| layout.slot_of(ChunkIndex(i))).collect()
-    }
-
-    #[test]
-    fn the_groups_below_a_length_are_those_of_its_chunks() {
-        let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
-        let all = [
-            Distribution::SimpleStripe,
-            Distribution::Basic,
-            Distribution::Varstrip(strips),
-            Distribution::TwodStripe { groups: 2, factor: 3 },
-            Distribution::Progressive,
-        ];
-        for distribution in all {
-            let placement = Placement::new(layout(distribution, 5, 7));
-            assert!(placement.groups_below(0).is_empty());
-            assert_eq!(placement.groups_below(1).len(), 1);
-            for length in [4096, 4097, 1 << 16, (1 << 16) + 1, 3_000_000] {
-                let expected: BTreeSet<_> =
-                    placement.pieces(0, length).map(|piece| piece.group).collect();
-                assert_eq!(placement.groups_below(length), expected, "{length}");
-            }
-            let most = placement.groups_below(1 << 50);
-            assert!(most.is_subset(&placement.groups()));
-            assert!(most.is_superset(&placement.groups_below(3_000_000)));
-        }
-    }
-
-    #[test]
-    fn pieces_cover_a_range_without_gap_or_overlap() {
-        let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
-        let all = [
-            Distribution::SimpleStripe,
-            Distribution::Basic,
-            Distribution::Varstrip(strips),
-            Distribution::TwodStripe { groups: 2, factor: 3 },
-            Distribution::Progressive,
-        ];
-        for distribution in all {
-            let placement = Placement::new(layout(distribution, 5, 7));
-            let mut at = 1000;
-            for piece in placement.pieces(1000, 3_000_000) {
-                assert_eq!(piece.file_offset, at);
-                let (start, bytes) = placement.layout().chunk_bounds(piece.index);
-                assert_eq!(start + piece.chunk_offset, at);
-                assert!(piece.chunk_offset + piece.len <= bytes);
-                at += piece.len;
-            }
-            assert_eq!(at, 3_001_000);
-        }
-    }
-
-    #[test]
-    fn a_stripe_uses_each_of_its_groups_once() {
-        let mut groups = layout(Distribution::SimpleStripe, 5, 7).slots();
-        assert_eq!(groups.len(), 5);
-        groups.sort();
-        groups.dedup();
-        assert_eq!(groups.len(), 5);
-        assert!(groups.iter().all(|g| g.0 < 7));
-    }
-
-    #[test]
-    fn twod_stripe_stays_on_one_run_for_factor_rounds() {
-        let layout = layout(Distribution::TwodStripe { groups: 2, factor: 2 }, 4, 4);
-        assert_eq!(slots_of(&layout, 9), [0, 1, 0, 1, 2, 3, 2, 3, 0]);
-    }
-
-    #[test]
-    fn progressive_widens_as_the_file_grows() {
-        let layout = layout(Distribution::Progressive, 4, 4);
-        let slots = slots_of(&layout, 16);
-        assert_eq!(slots[..8], [0; 8]);
-        assert_eq!(slots[8..], [0, 1, 2, 3, 0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn the_permutation_is_the_one_in_formats_md() {
-        assert_eq!(permutation(42, 5, 2), permutation(42, 5, 5)[..2]);
-        for (seed, size) in [(0, 1), (42, 5), (7, 64), (u64::MAX, 1000)] {
-            let mut order: Vec<u32> = (0..size).collect();
-            let mut state = seed;
-            for at in 0..size {
-                let pick = at + (splitmix64(&mut state) % u64::from(size - at)) as u32;
-                order.swap(at as usize, pick as usize);
-            }
-            assert_eq!(permutation(seed, size, size), order, "{seed} {size}");
-        }
-    }
-
-    #[test]
-    fn a_table_that_claims_to_be_huge_costs_no_more_than_the_width() {
-        let mut layout = layout(Distribution::SimpleStripe, 1000, GroupId::ORDINALS_MAX);
-        layout.validate().unwrap();
-        let mut groups = layout.slots();
-        groups.sort();
-        groups.dedup();
-        assert_eq!(groups.len(), 1000);
-        layout.groups = Groups::Table { copies: 1, size: u32::MAX };
-        assert_eq!(layout.validate().unwrap_err().kind, ErrorKind::Invalid);
-    }
-
-    #[test]
-    fn other_copies_of_listed_groups_lie_on_the_same_targets() {
-        let list = |copies| Some([3, 0].map(|at| GroupId::of_class(copies, at)).to_vec());
-        let parent = LayoutTemplate { groups: list(1), ..LayoutTemplate::default() };
-        let two = LayoutTemplate { copies: Some(2), ..LayoutTemplate::default() };
-        let both = two.or(&parent);
-        assert_eq!((both.groups, both.copies), (list(2), Some(2)));
-        // A list of one's own says how many copies there are, whatever is inherited.
-        let both = parent.or(&two);
-        assert_eq!((both.groups, both.copies), (list(1), Some(1)));
-    }
-
-    #[test]
-    fn a_file_is_no_longer_than_its_chunks_have_numbers() {
-        let stripe = layout(Distribution::SimpleStripe, 2, 4);
-        assert_eq!(stripe.length_max(), 1 << 56, "chunks of 64 KiB");
-        let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
-        let strips = layout(Distribution::Varstrip(strips), 4, 4);
-        assert_eq!(strips.length_max(), 1 << 53);
-        for layout in [stripe, strips] {
-            assert_eq!(layout.chunk_at(layout.length_max() - 1).0, FILE_CHUNKS_MAX - 1);
-        }
-        let large = LayoutTemplate { chunk_size: Some(1 << 26), ..LayoutTemplate::default() };
-        let large = large.resolve(7, &GroupTables::of([GroupId(0)]));
-        assert_eq!(large.length_max(), FILE_BYTES_MAX);
-    }
-
-    #[test]
-    fn copies_choose_the_table() {
-        let groups = [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)];
-        let tables = GroupTables::of(groups.map(|(c, at)| GroupId::of_class(c, at)));
-        let two = LayoutTemplate { copies: Some(2), ..LayoutTemplate::default() };
-        let layout = two.resolve(7, &tables);
-        let mut slots = layout.slots();
-        slots.sort();
-        assert_eq!(slots, [GroupId::of_class(2, 0), GroupId::of_class(2, 1)]);
-        assert_eq!((layout.copies(), layout.width), (2, 2));
-        assert!(tables.has(slots[1]) && !tables.has(GroupId::of_class(2, 2)));
-        let three = LayoutTemplate { copies: Some(3), ..LayoutTemplate::default() };
-        assert_eq!(three.resolve(7, &tables).validate().unwrap_err().kind, ErrorKind::Invalid);
-        let four = LayoutTemplate { copies: Some(4), ..LayoutTemplate::default() };
-        assert_eq!(four.validate().unwrap_err().kind, ErrorKind::Invalid);
-        let group = GroupId::of_class(3, 5);
-        assert_eq!((group.copies(), group.ordinal()), (3, 5));
-    }
-}
+mod tests;

@@ -12,6 +12,7 @@
 //! * [`layout`] — which chunk of a file lies in which group: pure arithmetic, no table per file.
 //! * [`layout_text`] — layouts as people write them.
 //! * [`name`] — what a directory entry may be called.
+//! * [`same_targets`] — which groups with other copies lie where given ones do.
 //! * [`shares`] — the shares of a volume, and which inode is in which.
 //! * [`limits`] — the bounds that every layer keeps.
 //!
@@ -30,6 +31,7 @@ pub mod layout_text;
 pub mod limits;
 pub mod name;
 pub mod safety;
+pub mod same_targets;
 pub mod shares;
 
 pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};

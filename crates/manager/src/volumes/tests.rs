@@ -3,9 +3,9 @@ use crate::fences::FENCES_MAX;
 use crate::join::ALL_TARGETS_MAX;
 use crate::liveness::Liveness;
 use crate::records::{Fence, Group, Target};
+use crate::testing::cluster;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::GroupId;
 use strake_types::limits::STRIPE_WIDTH_MAX;
 use strake_wire::message::common::Template;
 
@@ -35,6 +35,23 @@ fn full() -> State {
         }
     }
     unreachable!("there is an end to that")
+}
+
+/// A group of several copies was looked for by the number of the group of one: that is another target's once one has left.
+#[test]
+fn more_copies_of_a_listed_group_are_on_its_target_whatever_its_number() {
+    let mut state = cluster(&[1; 4]);
+    state.targets.remove(&1);
+    let moved = state.groups.get_mut(&0).unwrap();
+    (moved.members, moved.in_sync) = (vec![3], vec![3]);
+    let with = |template| VolumeSpec { template: Some(template), ..spec("v") };
+    let listed = with(Template { list: vec![2], ..Template::default() });
+    create(&mut state, &listed, |_| true).unwrap();
+    let id = set(&mut state, &with(Template { copies: Some(2), ..Template::default() })).unwrap();
+    let template = state.volumes[&id].spec.template.clone().unwrap();
+    let group = &state.groups[&template.list[0]];
+    assert_eq!((template.list.len(), group.members.len(), group.members[0]), (1, 2, 3));
+    assert_eq!(template.copies, Some(2));
 }
 
 /// They were stored, and nobody could open the volume or give it other ones any more.

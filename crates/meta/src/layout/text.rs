@@ -6,6 +6,7 @@ use crate::records::Inode;
 use strake_types::layout::{Groups, LayoutTemplate};
 use strake_types::layout_text::parse_bytes;
 use strake_types::{Error, ErrorKind, GroupId, Layout, Result};
+use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
 
 /// A part of the layout that a virtual attribute shows.
@@ -22,10 +23,10 @@ pub(crate) enum LayoutField {
 }
 
 /// The layout in force: of a file its own, of a directory what its children get.
-pub(crate) fn effective(inode: &Inode, settings: &Settings) -> Result<Layout> {
+pub(crate) fn effective(inode: &Inode, settings: &Settings, map: &MapView) -> Result<Layout> {
     match &inode.layout {
         Some(layout) => layout.clone().try_into(),
-        None if inode.is_dir() => for_children(inode, settings),
+        None if inode.is_dir() => for_children(inode, settings, map),
         None => Err(Error::new(ErrorKind::NoAttribute)),
     }
 }
@@ -85,13 +86,16 @@ pub(crate) fn set(
             template.groups = Some(groups.collect::<Result<_>>()?);
             template.check_list()?;
             template.copies = Some(copies);
+            // Those and no others: as wide as the list.
+            template.width = None;
         }
         LayoutField::Copies => {
             let copies = text.parse().map_err(|_| invalid("copies is a number"))?;
             let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
             wanted.validate()?;
             // What is listed stays on the same targets.
-            *template = wanted.or(template);
+            let on_all = |list: &[GroupId], copies| map.on_same_targets(list, copies).all();
+            *template = wanted.or(template, on_all)?;
         }
         LayoutField::Ack => template.ack = Some(text.parse()?),
         LayoutField::MinCopies => {

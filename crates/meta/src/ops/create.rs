@@ -216,7 +216,8 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
     })?;
     let layout = match kind {
         FileKind::File => {
-            match layout::for_new_file(dir, op.template.as_ref(), ino, &ctx.settings) {
+            let (own, map) = (op.template.as_ref(), &ctx.core.map);
+            match layout::for_new_file(dir, own, ino, &ctx.settings, map) {
                 Ok(layout) => Some((&around_full(ctx, layout)).into()),
                 Err(error) => return Err(unless_behind(ctx, error).await),
             }

@@ -20,7 +20,7 @@ pub(crate) async fn getxattr(ctx: &Ctx, op: &Xattr) -> Result<MetaAnswer> {
         Space::AclAccess => present(&inode.acl_access),
         Space::AclDefault => present(&inode.acl_default),
         Space::Layout(field) => {
-            let layout = text::effective(&inode, &ctx.settings)?;
+            let layout = text::effective(&inode, &ctx.settings, &ctx.core.map)?;
             Some(text::show(&layout, field, &ctx.core.map.current())?.into())
         }
         Space::User | Space::Trusted | Space::Security => stored(&mut tx, &inode, op).await?,

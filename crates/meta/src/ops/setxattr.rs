@@ -6,6 +6,7 @@ use super::template::{
 use super::xattr_space::Space;
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::layout;
 use crate::layout::text::{self, LayoutField};
 use crate::records::{Inode, Raw};
 use crate::txn::Mutation;
@@ -106,20 +107,17 @@ pub(crate) fn with_layout(
     value: &[u8],
 ) -> Result<Inode> {
     let mut template = template_to_change(inode)?;
-    let copies = template
-        .copies
-        .map_or_else(|| text::effective(inode, &ctx.settings).map(|layout| layout.copies()), Ok)?;
-    text::set(&mut template, field, value, &ctx.core.map.current(), copies)?;
+    let map = &ctx.core.map;
+    let in_force = || text::effective(inode, &ctx.settings, map).map(|layout| layout.copies());
+    let copies = template.copies.map_or_else(in_force, Ok)?;
+    text::set(&mut template, field, value, &map.current(), copies)?;
     check_groups(ctx, &template)?;
     match inode.is_dir() {
-        true => Ok(with_directory_template(inode, &template)),
-        false => {
-            if field == LayoutField::Targets {
-                // Those servers and no others: as wide as the list.
-                template.width = Some(0);
-            }
-            with_file_template(inode, &template, ctx)
+        true => {
+            layout::check_inherited(inode, &template, &ctx.settings, map)?;
+            Ok(with_directory_template(inode, &template))
         }
+        false => with_file_template(inode, &template, ctx),
     }
 }
 

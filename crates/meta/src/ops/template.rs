@@ -16,7 +16,7 @@ pub(crate) async fn get_template(ctx: &Ctx, op: &meta::Inode) -> Result<MetaAnsw
     match inode.is_dir() {
         true => Ok(MetaAnswer::Template(inode.template.clone().unwrap_or_default())),
         false => {
-            let layout = text::effective(&inode, &ctx.settings)?;
+            let layout = text::effective(&inode, &ctx.settings, &ctx.core.map)?;
             Ok(MetaAnswer::Template((&as_template(&layout)).into()))
         }
     }
@@ -33,7 +33,11 @@ impl Mutation for SetTemplate {
         let template: LayoutTemplate = self.template.clone().try_into()?;
         check_groups(tx.ctx, &template)?;
         let changed = match inode.is_dir() {
-            true => with_directory_template(&inode, &template),
+            true => {
+                let ctx = tx.ctx;
+                layout::check_inherited(&inode, &template, &ctx.settings, &ctx.core.map)?;
+                with_directory_template(&inode, &template)
+            }
             false => with_file_template(&inode, &template, tx.ctx)?,
         };
         let ctime = tx.now.into();
@@ -101,8 +105,10 @@ pub(crate) fn with_file_template(
         let detail = format!("file {} has contents: its layout stays as it is", file.ino);
         return Err(Error::with(ErrorKind::Busy, detail));
     }
-    let present = as_template(&text::effective(file, &ctx.settings)?);
-    let layout = template.or(&present).resolve(file.ino, &ctx.settings.tables);
+    let map = &ctx.core.map;
+    let present = as_template(&text::effective(file, &ctx.settings, map)?);
+    let template = template.or(&present, layout::on_all(map))?;
+    let layout = template.resolve(file.ino, &ctx.settings.tables);
     layout.validate()?;
     let id = file.id();
     if layout.consistency != file.consistency() && ctx.volume.sessions.may_hold(id) {
@@ -112,15 +118,15 @@ pub(crate) fn with_file_template(
     Ok(Inode { layout: Some((&layout).into()), ..file.clone() })
 }
 
-/// A layout as the template that leads to it.
+/// A layout as the template that leads to it. What nobody has listed is looked for in the table anew.
 pub(crate) fn as_template(layout: &Layout) -> LayoutTemplate {
     LayoutTemplate {
         chunk_size: Some(layout.chunk_size),
         distribution: Some(layout.distribution.clone()),
         width: Some(layout.width),
         groups: match &layout.groups {
-            Groups::Table { .. } => None,
-            Groups::List(list) => Some(list.clone()),
+            Groups::List(list) if !layout.around_full => Some(list.clone()),
+            Groups::Table { .. } | Groups::List(_) => None,
         },
         copies: Some(layout.copies()),
         ack: Some(layout.safety.ack),

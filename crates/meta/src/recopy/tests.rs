@@ -1254,6 +1254,57 @@ async fn a_paused_job_begins_nothing_and_a_cancelled_one_gives_up_what_it_has_be
     settled(&world).await;
 }
 
+/// Groups were looked for by their numbers, which are those of other targets, or of none.
+#[tokio::test]
+async fn a_file_on_listed_targets_stays_on_them_with_other_copies() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.setxattr(ino, "user.strake.layout.targets", b"13").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    world.put_chunk(ino, 0, 100).await;
+    let publish = Publish { ino, length_min: 100, occupied_delta: 100, ..Publish::default() };
+    root.publish(publish).await.unwrap();
+    let two = |ordinal, members: &[u32]| Group {
+        id: GroupId::of_class(2, ordinal).0,
+        epoch: 1,
+        members: members.to_vec(),
+        ..Group::default()
+    };
+    let mut groups = world.map.current().groups.clone();
+    groups.retain(|group| GroupId(group.id).copies() == 1);
+    groups.push(two(0, &[12, 13]));
+    world.set_groups(groups.clone()).await;
+    let refused = ask(&world, ino, 2).await.unwrap_err();
+    assert!(refused.detail.contains("target 13 is the first of no group"), "{refused}");
+    groups.push(two(1, &[13, 12]));
+    world.set_groups(groups).await;
+    assert_eq!(recopy(&world, ino, 2).await, (State::Done, String::new()));
+    let moved = layout(&world, ino).await;
+    assert_eq!(moved.groups, Groups::List(vec![GroupId::of_class(2, 1)]));
+}
+
+/// What nearly full targets had left of a table was taken for a list: there may be no groups of such numbers.
+#[tokio::test]
+async fn a_file_that_went_around_a_full_target_gets_other_copies_by_the_table() {
+    let world = World::new().await;
+    {
+        let mut map = world.manager.map.lock();
+        let spec = &mut map.targets[2].spec;
+        (spec.total_bytes, spec.free_bytes) = (1_000, 10);
+        map.epoch += 1;
+    }
+    world.map.refresh().await.unwrap();
+    let ino = file(&world, "f").await;
+    let around = layout(&world, ino).await;
+    assert!(around.around_full && matches!(&around.groups, Groups::List(list) if list.len() == 2));
+    assert_eq!(recopy(&world, ino, 2).await, (State::Done, String::new()));
+    let copied = layout(&world, ino).await;
+    assert_eq!(copied.groups, Groups::Table { copies: 2, size: 3 });
+    assert_eq!(read(&world, ino).await, contents());
+    settled(&world).await;
+}
+
 /// Chunks were to be deleted again ten minutes later, and the clock was put back by ten days.
 #[tokio::test]
 async fn chunks_are_deleted_again_soon_after_the_clock_was_put_back() {

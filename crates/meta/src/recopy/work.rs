@@ -8,6 +8,7 @@ use crate::contents::{self, Part, ask_group, is_away, is_silent, layout_of, on_g
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::layout::on_all;
 use crate::ops::template::as_template;
 use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Spare};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{future, iter, ops};
-use strake_types::layout::{Groups, LayoutTemplate, Placement};
+use strake_types::layout::{LayoutTemplate, Placement};
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
@@ -155,15 +156,10 @@ fn why_away(core: &Core, begun: &Begun) -> Option<&'static str> {
     is_away(core, &begun.new.slots()).then_some("a target that it is to lie on is away")
 }
 
-/// The same layout on groups of so many copies: the same bytes in the same chunks.
+/// The same layout on groups of so many copies: the same bytes in the same chunks, and what is listed on the same targets.
 fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
-    let groups = match &old.groups {
-        Groups::Table { .. } => None,
-        Groups::List(list) => {
-            Some(list.iter().map(|group| GroupId::of_class(copies, group.ordinal())).collect())
-        }
-    };
-    let template = LayoutTemplate { groups, copies: Some(copies), ..as_template(old) };
+    let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
+    let template = wanted.or(&as_template(old), on_all(&ctx.core.map))?;
     let tables = &ctx.settings.tables;
     let new = template.resolve(old.seed, tables);
     new.validate()?;

@@ -287,9 +287,11 @@ async fn set(
     let cred = Credentials::root();
     let present = place.volume.template(&cred, attr.ino).await?;
     let volume = volume_of(&place)?;
-    let before = present.or(&of_volume(&volume)?);
-    let chosen = template.or(&before);
     let map = place.volume.map();
+    // Of other copies that groups are yet to be made for, none are known.
+    let known = |list: &[GroupId], copies| Ok(map.current().on_same_targets(list, copies).known());
+    let before = present.or(&of_volume(&volume)?, known)?;
+    let chosen = template.or(&before, known)?;
     // Before groups are made for it, which stay.
     let has_contents = attr.length > 0 || !attr.inline;
     check_may_change(attr.kind, attr.length)
@@ -313,12 +315,14 @@ async fn set(
     let groups = targets.iter().map(led).collect::<Outcome<Vec<_>>>()?;
     let wanted = LayoutTemplate { groups: (!groups.is_empty()).then_some(groups), ..template };
     if wanted.distribution.is_some() {
-        notes.extend(copy_notes::of_distribution(&wanted.or(&before), &map.current()));
+        notes.extend(copy_notes::of_distribution(&wanted.or(&before, known)?, &map.current()));
     }
     // Flags not given keep what was set before; --clear gives none and takes everything away.
     let template = match wanted.is_empty() {
         true => wanted,
-        false if attr.kind == FileKind::Directory => wanted.or(&present),
+        false if attr.kind == FileKind::Directory => {
+            with_present(&wanted, &present, &map.current())?
+        }
         false => wanted,
     };
     set_template(&place, attr.ino, &template, new)
@@ -327,6 +331,16 @@ async fn set(
     place.volume.close().await?;
     copy_notes::show(&notes);
     Ok(())
+}
+
+/// What is wanted of a directory, with what is set on it: what is listed there stays on the same targets.
+fn with_present(
+    wanted: &LayoutTemplate,
+    present: &LayoutTemplate,
+    map: &ClusterMap,
+) -> Outcome<LayoutTemplate> {
+    let on_all = |list: &[GroupId], copies| map.on_same_targets(list, copies).all();
+    wanted.or(present, on_all).map_err(|error| Failure::telling(&error))
 }
 
 /// Why a layout stays as it is, and what gives the file another.
@@ -431,6 +445,29 @@ mod tests {
         assert_eq!(check(FileKind::File, 1), Err(ErrorKind::Busy));
         assert_eq!(check(FileKind::Directory, 1), Ok(()));
         assert_eq!(check(FileKind::Symlink, 1), Err(ErrorKind::Invalid));
+    }
+
+    /// Other copies of what lay on target 3 came to target 4, whose group had the number.
+    #[test]
+    fn more_copies_of_what_is_listed_stay_on_the_same_targets() {
+        let of_class = |copies, leaders: &[u32]| {
+            let group = |(at, id): (u32, &u32)| {
+                let id_of_group = GroupId::of_class(copies, at).0;
+                Group { id: id_of_group, members: vec![*id], ..Group::default() }
+            };
+            (0..).zip(leaders).map(group).collect::<Vec<_>>()
+        };
+        // Target 1 has left, and 3 has got what it had, before there were groups of two copies.
+        let groups = [of_class(1, &[3, 2, 3, 4]), of_class(2, &[2, 3])].concat();
+        let map = ClusterMap { groups, ..ClusterMap::default() };
+        let listed =
+            |group| LayoutTemplate { groups: Some(vec![group]), ..LayoutTemplate::default() };
+        let two = LayoutTemplate { copies: Some(2), ..LayoutTemplate::default() };
+        let set = |group| with_present(&two, &listed(group), &map);
+        let on_three = set(GroupId::of_class(1, 2)).unwrap();
+        assert_eq!(on_three.groups, Some(vec![GroupId::of_class(2, 1)]));
+        let none = set(GroupId::of_class(1, 3)).unwrap_err();
+        assert!(none.cause.contains("target 4 is the first of no group") && none.next.is_some());
     }
 
     #[test]

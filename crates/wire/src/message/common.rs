@@ -136,7 +136,8 @@ pub struct FileLayout {
     /// Explicit groups.
     #[prost(uint32, repeated, tag = "6")]
     pub list: Vec<u32>,
-    /// Copies that the groups of the table keep; 0 (from an earlier release) is 1.
+    /// Copies that the groups of the table keep; 0 (from an earlier release) is 1. Beside a list: 0, or it is what targets that
+    /// were nearly full had left of the table of so many.
     #[prost(uint32, tag = "7")]
     pub copies: u32,
     /// Who acknowledges: 0 all in-sync copies, 1 the primary.
@@ -308,7 +309,10 @@ impl From<&t::Layout> for FileLayout {
     fn from(v: &t::Layout) -> Self {
         let (table, list, copies) = match &v.groups {
             Groups::Table { size, copies } => (*size, Vec::new(), *copies),
-            Groups::List(list) => (0, list.iter().map(|g| g.0).collect(), 0),
+            Groups::List(list) => {
+                let copies = if v.around_full { v.copies() } else { 0 };
+                (0, list.iter().map(|g| g.0).collect(), copies)
+            }
         };
         FileLayout {
             chunk_size: v.chunk_size,
@@ -339,6 +343,7 @@ impl TryFrom<FileLayout> for t::Layout {
             distribution: v.distribution.try_into()?,
             width: v.width,
             seed: v.seed,
+            around_full: matches!(groups, Groups::List(_)) && v.copies > 0,
             groups,
             safety: t::Safety { ack: ack_of(v.ack)?, min_copies: v.min_copies.max(1) },
             consistency: consistency_of(v.consistency)?,

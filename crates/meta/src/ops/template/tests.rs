@@ -3,6 +3,7 @@ use std::sync::Arc;
 use strake_engine::kv::memory::SyncedKv;
 use strake_types::{ErrorKind, GroupId};
 use strake_wire::message::common::Template;
+use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{Inode, MetaAnswer, MetaOp, SetTemplate};
 
 async fn text(user: &User<'_>, ino: u64, field: &str) -> String {
@@ -89,6 +90,95 @@ async fn copies_are_handed_down_and_targets_lead_groups_of_that_many() {
     for wrong in [&b"3"[..], b"0", b"4", b"two"] {
         let refused = root.setxattr(dir, "user.strake.layout.copies", wrong).await;
         assert_eq!(kind(refused), ErrorKind::Invalid, "3 are possible, but no group keeps them");
+    }
+}
+
+const TWO: [u32; 2] = [GroupId::of_class(2, 0).0, GroupId::of_class(2, 1).0];
+
+/// Target 11 is gone, and 13 has got what it had; groups of two copies were made after that.
+async fn without_a_target(world: &World) {
+    let led = |(id, members): (u32, &[u32])| Group {
+        id,
+        epoch: 1,
+        members: members.to_vec(),
+        ..Group::default()
+    };
+    let groups: [(u32, &[u32]); 5] =
+        [(0, &[13]), (1, &[12]), (2, &[13]), (TWO[0], &[12, 13]), (TWO[1], &[13, 12])];
+    world.set_groups(groups.map(led).to_vec()).await;
+}
+
+/// The volume has other settings.
+async fn set_volume(world: &World, set: impl FnOnce(&mut Template)) {
+    {
+        let mut map = world.manager.map.lock();
+        set(map.volumes[0].spec.template.as_mut().unwrap());
+        map.epoch += 1;
+    }
+    world.map.refresh().await.unwrap();
+}
+
+async fn list_of(user: &User<'_>, dir: u64, name: &str) -> Vec<u32> {
+    let file = user.file(dir, name).await.unwrap();
+    user.getattr(file).await.unwrap().layout.unwrap().list
+}
+
+/// Groups were looked for by their numbers: files came to lie on another target, or could not be made.
+#[tokio::test]
+async fn other_copies_of_what_is_listed_stay_on_its_targets_whatever_their_groups_numbers() {
+    let world = World::new().await;
+    let root = world.root();
+    without_a_target(&world).await;
+    let dir = root.mkdir(1, "d").await.unwrap();
+    let template = Template { list: vec![1, 2], ..Template::default() };
+    root.call(MetaOp::SetTemplate(SetTemplate { ino: dir, template })).await.unwrap();
+    root.setxattr(dir, "user.strake.layout.copies", b"2").await.unwrap();
+    assert_eq!(list_of(&root, dir, "f").await, TWO);
+    // What is listed for the volume, too.
+    set_volume(&world, |template| template.list = vec![2]).await;
+    let other = root.mkdir(1, "e").await.unwrap();
+    assert_eq!(list_of(&root, other, "one").await, [2]);
+    root.setxattr(other, "user.strake.layout.copies", b"2").await.unwrap();
+    assert_eq!(list_of(&root, other, "two").await, TWO[1..]);
+}
+
+#[tokio::test]
+async fn other_copies_are_refused_where_a_listed_target_leads_none_and_files_go_on_to_be_made() {
+    let world = World::new().await;
+    let root = world.root();
+    without_a_target(&world).await;
+    let before = root.mkdir(1, "before").await.unwrap();
+    root.setxattr(before, "user.strake.layout.copies", b"2").await.unwrap();
+    set_volume(&world, |template| template.list = vec![2, 1]).await;
+    let mut groups = world.map.current().groups.clone();
+    groups.retain(|group| group.id != TWO[0]);
+    world.set_groups(groups).await;
+    let after = root.mkdir(1, "after").await.unwrap();
+    let refused = root.setxattr(after, "user.strake.layout.copies", b"2").await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Invalid);
+    assert!(refused.detail.contains("target 12 is the first of no group"), "{refused}");
+    assert_eq!(list_of(&root, before, "f").await, TWO[1..]);
+    // What has nothing to do with it is set as ever.
+    root.setxattr(before, "user.strake.layout.chunk_size", b"4M").await.unwrap();
+}
+
+/// Files lay on the first target alone, as the directory above, or the volume, had a width of 1.
+#[tokio::test]
+async fn a_list_of_targets_is_as_wide_as_it_is_long() {
+    let world = World::new().await;
+    let root = world.root();
+    root.setxattr(1, "user.strake.layout.width", b"1").await.unwrap();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    root.setxattr(dir, "user.strake.layout.targets", b"13,11").await.unwrap();
+    assert_eq!(text(&root, dir, "width").await, "2");
+    root.setxattr(dir, "user.strake.layout.width", b"1").await.unwrap();
+    assert_eq!(text(&root, dir, "width").await, "1", "it was set after the list");
+    set_volume(&world, |template| template.width = Some(1)).await;
+    let template = Template { list: vec![2, 0], ..Template::default() };
+    for ino in [root.mkdir(dir, "e").await.unwrap(), root.file(dir, "f").await.unwrap()] {
+        let template = template.clone();
+        root.call(MetaOp::SetTemplate(SetTemplate { ino, template })).await.unwrap();
+        assert_eq!(text(&root, ino, "width").await, "2");
     }
 }
 

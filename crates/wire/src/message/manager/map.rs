@@ -2,6 +2,8 @@
 
 use super::{TargetSpec, VolumeSpec};
 use prost::Message;
+use strake_types::GroupId;
+use strake_types::same_targets::SameTargets;
 
 /// Everything a client or server needs to find the others.
 #[derive(Clone, PartialEq, Message)]
@@ -58,9 +60,16 @@ impl ClusterMap {
     }
 
     /// A group by its id.
-    pub fn group(&self, id: strake_types::GroupId) -> Option<&Group> {
+    pub fn group(&self, id: GroupId) -> Option<&Group> {
         let at = self.groups.binary_search_by_key(&id.0, |group| group.id).ok()?;
         self.groups.get(at)
+    }
+
+    /// Which groups of so many copies lie where these do.
+    pub fn on_same_targets(&self, list: &[GroupId], copies: u32) -> SameTargets {
+        let led_by = self.groups.iter();
+        let led_by = led_by.filter_map(|g| Some((GroupId(g.id), *g.members.first()?)));
+        SameTargets::find(list, copies, led_by)
     }
 
     /// A volume, or a share of one, by its id.
@@ -188,7 +197,7 @@ impl Group {
     /// True if a member is to leave, and has to answer nobody any more for that: the others suffice.
     pub fn lets_go(&self, member: u32) -> bool {
         let stays = self.in_sync().iter().filter(|m| !self.leaving.contains(m)).count();
-        let copies = strake_types::GroupId(self.id).copies() as usize;
+        let copies = GroupId(self.id).copies() as usize;
         self.leaving.contains(&member) && stays >= copies
     }
 

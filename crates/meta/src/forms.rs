@@ -104,7 +104,9 @@ fn layout() -> FileLayout {
 }
 
 fn spares() -> Vec<Vec<u8>> {
-    vec![encoded(&Spare { layout: layout(), settled: true, again_ms: 1 << 40 })]
+    let around_full = FileLayout { table: 0, list: vec![2, 0], copies: 1, ..layout() };
+    let spare = Spare { layout: layout(), settled: true, again_ms: 1 << 40 };
+    vec![encoded(&spare), encoded(&Spare { layout: around_full, ..spare })]
 }
 
 fn recopyings() -> Vec<Vec<u8>> {

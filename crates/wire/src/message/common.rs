@@ -515,6 +515,22 @@ impl From<AttrChange> for t::SetAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_types::layout::GroupTables;
+
+    /// A file that went around nearly full targets was taken for one on listed groups, and kept to those.
+    #[test]
+    fn a_list_that_nobody_chose_is_told_from_one_that_somebody_did() {
+        let list: Vec<_> = [2, 0].map(|at| t::GroupId::of_class(2, at)).to_vec();
+        let listed = LayoutTemplate { groups: Some(list), ..LayoutTemplate::default() };
+        let listed = listed.resolve(42, &GroupTables::default());
+        let around = t::Layout { around_full: true, ..listed.clone() };
+        for (layout, copies) in [(listed, 0), (around, 2)] {
+            let sent = FileLayout::from(&layout);
+            assert_eq!((sent.table, sent.copies), (0, copies));
+            let sent = FileLayout::decode(&*sent.encode_to_vec()).unwrap();
+            assert_eq!(t::Layout::try_from(sent).unwrap(), layout);
+        }
+    }
 
     /// Such a volume was refused by everybody who read the map, for good.
     #[test]

@@ -10,7 +10,7 @@ use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{
     BODY_BYTES_MAX, CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, VOLUMES_MAX,
 };
-use strake_types::same_targets::SameTargets;
+use strake_types::same_targets::GroupsByTarget;
 use strake_types::shares::SHARES_MAX;
 use strake_types::{Ack, Consistency, Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{ClusterMap, VolumeSpec};
@@ -240,9 +240,9 @@ fn merged(
     present: &LayoutTemplate,
 ) -> Result<LayoutTemplate> {
     let template = wanted.or(present, |list, copies| {
-        let led_by = state.groups.iter();
-        let led_by = led_by.filter_map(|(id, g)| Some((GroupId(*id), *g.members.first()?)));
-        SameTargets::find(list, copies, led_by).all()
+        let groups = state.groups.iter().map(|(id, group)| (GroupId(*id), &group.members[..]));
+        let found = GroupsByTarget::of(groups).on_same_targets(list, copies).all();
+        found.map_err(|error| invalid(format!("{}; name other groups (--groups)", error.detail)))
     })?;
     template.validate().map_err(|error| {
         invalid(format!("{}; --copies and --min-copies may be given together", error.detail))

@@ -9,7 +9,7 @@ pub(crate) mod text;
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{GroupId, Ino, Layout, Result};
+use strake_types::{Error, GroupId, Ino, Layout, Result};
 use strake_wire::map::MapView;
 use strake_wire::message::common::Template;
 
@@ -23,12 +23,12 @@ pub(crate) fn template_of(dir: &Inode) -> Result<LayoutTemplate> {
 
 /// How [`LayoutTemplate::or`] finds other copies on the same targets where somebody asks for them: on all, or it is refused.
 pub(crate) fn on_all(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>> {
-    move |list: &[GroupId], copies| map.current().on_same_targets(list, copies).all()
+    move |list: &[GroupId], copies| map.on_same_targets(list, copies).all()
 }
 
-/// The same for what is made: it goes to those that lead such groups now.
-fn on_some(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>> {
-    move |list: &[GroupId], copies| map.current().on_same_targets(list, copies).some()
+/// The same for what is made: it goes where they lie now as far as they do, and is not refused.
+pub(crate) fn on_some(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>> {
+    move |list: &[GroupId], copies| Ok(map.on_same_targets(list, copies).some())
 }
 
 /// What a directory with such a template hands down.
@@ -77,6 +77,8 @@ pub(crate) fn check_inherited(
     };
     match template_of(dir).is_ok_and(stays) {
         true => Ok(()),
-        false => template.or(&settings.template, on_all(map)).map(drop),
+        false => template.or(&settings.template, on_all(map)).map(drop).map_err(|error| {
+            Error::with(error.kind, format!("of the volume's --groups: {}", error.detail))
+        }),
     }
 }

@@ -131,7 +131,7 @@ pub struct Piece {
 impl LayoutTemplate {
     /// This template with the gaps filled from the one it inherits from. Where it wants other copies than groups have that
     /// are listed there, `on_same_targets` says which groups of so many lie where those do
-    /// ([`SameTargets`](crate::same_targets::SameTargets)).
+    /// ([`SameTargets`](crate::same_targets::SameTargets)); if none do, nothing is listed.
     pub fn or(
         &self,
         parent: &LayoutTemplate,
@@ -139,17 +139,16 @@ impl LayoutTemplate {
     ) -> Result<LayoutTemplate> {
         let groups = match (&self.groups, &parent.groups, self.copies) {
             (None, Some(list), Some(copies)) if list.iter().any(|g| g.copies() != copies) => {
-                Some(on_same_targets(list, copies)?)
+                Some(on_same_targets(list, copies)?).filter(|list| !list.is_empty())
             }
             (own, inherited, _) => own.clone().or_else(|| inherited.clone()),
         };
         let listed = groups.iter().flatten().next().map(|group| group.copies());
-        // Who lists groups means all of them.
-        let as_wide_as_listed = self.groups.is_some().then_some(0);
         Ok(LayoutTemplate {
             chunk_size: self.chunk_size.or(parent.chunk_size),
             distribution: self.distribution.clone().or_else(|| parent.distribution.clone()),
-            width: self.width.or(as_wide_as_listed).or(parent.width),
+            // Who lists groups means all of them: that is what no width leads to.
+            width: self.width.or(parent.width.filter(|_| self.groups.is_none())),
             groups,
             copies: listed.or(self.copies).or(parent.copies),
             ack: self.ack.or(parent.ack),

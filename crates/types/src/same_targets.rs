@@ -5,76 +5,109 @@
 //! at the time. So a map says who leads what.
 
 use crate::{Error, ErrorKind, GroupId, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
+
+/// Which target leads which groups, and is another member of which: of one map.
+#[derive(Debug, Default)]
+pub struct GroupsByTarget {
+    leaders: HashMap<GroupId, u32>,
+    /// Those that a target leads, by the target and how many copies they keep.
+    led: HashMap<(u32, u32), Vec<GroupId>>,
+    /// Those that it is in and does not lead.
+    joined: HashMap<(u32, u32), Vec<GroupId>>,
+}
+
+impl GroupsByTarget {
+    /// Of these groups, each with its members.
+    pub fn of<'a>(groups: impl IntoIterator<Item = (GroupId, &'a [u32])>) -> Self {
+        let mut by_target = Self::default();
+        for (group, members) in groups {
+            let Some((first, others)) = members.split_first() else { continue };
+            let copies = group.copies();
+            by_target.leaders.insert(group, *first);
+            by_target.led.entry((*first, copies)).or_default().push(group);
+            for other in others {
+                by_target.joined.entry((*other, copies)).or_default().push(group);
+            }
+        }
+        by_target
+    }
+
+    /// Looks for groups of so many copies on the targets of those that are listed. Of several that one target leads, each
+    /// listed group gets another one.
+    pub fn on_same_targets(&self, list: &[GroupId], copies: u32) -> SameTargets {
+        let mut chosen = Chosen { copies, places: vec![None; list.len()], taken: HashSet::new() };
+        let (mut missing, mut lead_none) = (None, Vec::new());
+        let leads_none = |target: u32| {
+            format!("target {target} is the first of no group that keeps {copies} copies")
+        };
+        for (at, group) in list.iter().enumerate() {
+            let Some(target) = self.leaders.get(group) else {
+                missing.get_or_insert_with(|| format!("group {group} is not in the cluster"));
+                continue;
+            };
+            match self.led.get(&(*target, copies)) {
+                Some(led) => chosen.take(at, *group, led),
+                None => {
+                    missing.get_or_insert_with(|| leads_none(*target));
+                    lead_none.push((at, *group, *target));
+                }
+            }
+        }
+        for (at, group, target) in lead_none {
+            if let Some(joined) = self.joined.get(&(target, copies)) {
+                chosen.take(at, group, joined);
+            }
+        }
+        SameTargets { groups: chosen.places.into_iter().flatten().collect(), missing }
+    }
+}
+
+/// Groups that were found, in the places of those that are listed.
+struct Chosen {
+    copies: u32,
+    places: Vec<Option<GroupId>>,
+    taken: HashSet<GroupId>,
+}
+
+impl Chosen {
+    /// One of those on its target: of the same number, if that is among them. Where all are taken it lies there already.
+    fn take(&mut self, at: usize, group: GroupId, on_target: &[GroupId]) {
+        let same = GroupId::of_class(self.copies, group.ordinal());
+        let same = Some(same).filter(|id| on_target.contains(id));
+        let mut wanted = same.into_iter().chain(on_target.iter().copied());
+        let free = wanted.find(|id| !self.taken.contains(id));
+        self.taken.extend(free);
+        self.places[at] = free;
+    }
+}
 
 /// Groups of a number of copies that lie where the groups of a list do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SameTargets {
     /// In the order of the list, each once.
     groups: Vec<GroupId>,
-    /// Why there is none for the first listed group that has none.
+    /// Why the first listed group whose target leads none has none.
     missing: Option<String>,
 }
 
 impl SameTargets {
-    /// Looks for them among the groups of a map, each with the target that leads it. Of several that one target leads, each
-    /// listed group gets another one.
-    pub fn find(
-        list: &[GroupId],
-        copies: u32,
-        led_by: impl Iterator<Item = (GroupId, u32)> + Clone,
-    ) -> Self {
-        let listed: BTreeSet<GroupId> = list.iter().copied().collect();
-        let leads: BTreeMap<GroupId, u32> =
-            led_by.clone().filter(|(group, _)| listed.contains(group)).collect();
-        let mut led: BTreeMap<u32, BTreeSet<GroupId>> =
-            leads.values().map(|&target| (target, BTreeSet::new())).collect();
-        for (group, target) in led_by.filter(|(group, _)| group.copies() == copies) {
-            if let Some(led) = led.get_mut(&target) {
-                led.insert(group);
-            }
-        }
-        let mut found = Self { groups: Vec::new(), missing: None };
-        for group in list {
-            let led = leads.get(group).map(|target| (*target, &led[target]));
-            match led {
-                None => found.lacks(|| format!("group {group} is not in the cluster")),
-                Some((target, led)) if led.is_empty() => found.lacks(|| {
-                    format!("target {target} is the first of no group that keeps {copies} copies")
-                }),
-                Some((_, led)) => found.take(*group, copies, led),
-            }
-        }
-        found
-    }
-
-    fn lacks(&mut self, why: impl FnOnce() -> String) {
-        self.missing.get_or_insert_with(why);
-    }
-
-    /// One of those that its target leads: of the same number, if that is among them. Where all are taken it lies there already.
-    fn take(&mut self, group: GroupId, copies: u32, led: &BTreeSet<GroupId>) {
-        let free = |id: &&GroupId| !self.groups.contains(id);
-        let same = GroupId::of_class(copies, group.ordinal());
-        let taken = led.get(&same).filter(free).or_else(|| led.iter().find(free)).copied();
-        self.groups.extend(taken);
+    /// True if every target that is listed leads one.
+    pub fn is_whole(&self) -> bool {
+        self.missing.is_none()
     }
 
     /// All of them; refused where a target that is listed leads none.
     pub fn all(self) -> Result<Vec<GroupId>> {
         match self.missing {
             None => Ok(self.groups),
-            Some(why) => Err(Error::with(ErrorKind::Invalid, format!("{why}; name other targets"))),
+            Some(why) => Err(Error::with(ErrorKind::Invalid, why)),
         }
     }
 
-    /// Those that there are: for files that are to be made although a target leads none now. Refused where there are none.
-    pub fn some(self) -> Result<Vec<GroupId>> {
-        if self.groups.is_empty() { self.all() } else { Ok(self.groups) }
-    }
-
-    /// Those that there are, if any.
-    pub fn known(self) -> Vec<GroupId> {
+    /// Those that there are, for what is to be made: who leads which group changes whenever groups move. In place of a group
+    /// that a target leads no more it is one that the target is a member of, or none.
+    pub fn some(self) -> Vec<GroupId> {
         self.groups
     }
 }
@@ -92,14 +125,19 @@ mod tests {
     }
 
     /// Of four targets the first has left, and the third leads its group, before groups of two copies were made.
-    fn groups() -> Vec<(GroupId, u32)> {
-        let ones = [3, 2, 3, 4].into_iter().zip(0..).map(|(target, at)| (one(at), target));
-        let twos = [2, 3, 4].into_iter().zip(0..).map(|(target, at)| (two(at), target));
-        ones.chain(twos).collect()
+    fn groups() -> Vec<(GroupId, Vec<u32>)> {
+        let ones = [3, 2, 3, 4].into_iter().zip(0..).map(|(target, at)| (one(at), vec![target]));
+        let twos = [[2, 3], [3, 4], [4, 2]].into_iter().zip(0..);
+        ones.chain(twos.map(|(members, at)| (two(at), members.to_vec()))).collect()
+    }
+
+    fn find_in(groups: &[(GroupId, Vec<u32>)], list: &[GroupId], copies: u32) -> SameTargets {
+        let groups = groups.iter().map(|(group, members)| (*group, &members[..]));
+        GroupsByTarget::of(groups).on_same_targets(list, copies)
     }
 
     fn find(list: &[GroupId], copies: u32) -> SameTargets {
-        SameTargets::find(list, copies, groups().into_iter())
+        find_in(&groups(), list, copies)
     }
 
     /// Group 2 of one copy is that of target 3, and group 2 of two copies that of target 4.
@@ -115,21 +153,26 @@ mod tests {
     #[test]
     fn a_target_that_is_listed_twice_by_its_groups_gets_as_many_as_it_leads() {
         assert_eq!(find(&[one(0), one(2), one(1)], 2).all(), Ok(vec![two(1), two(0)]));
-        let more = groups().into_iter().chain([(two(7), 3)]);
-        let found = SameTargets::find(&[one(0), one(2)], 2, more);
-        assert_eq!(found.all(), Ok(vec![two(1), two(7)]));
+        let more = [groups(), vec![(two(7), vec![3, 2])]].concat();
+        assert_eq!(find_in(&more, &[one(0), one(2)], 2).all(), Ok(vec![two(1), two(7)]));
     }
 
+    /// A rebalance moves the lead of one group of a target and not of the other: nothing could be made any more.
     #[test]
-    fn a_target_that_leads_none_is_named_and_can_be_left_out() {
-        let left = groups().into_iter().filter(|(group, _)| *group != two(2));
-        let find = |list: &[GroupId]| SameTargets::find(list, 2, left.clone());
+    fn where_a_target_leads_none_it_is_named_and_what_is_made_lies_where_it_is_a_member() {
+        let mut moved = groups();
+        moved.retain(|(group, _)| *group != two(2));
+        let find = |list: &[GroupId]| find_in(&moved, list, 2);
         let refused = find(&[one(1), one(3)]).all().unwrap_err();
         assert_eq!(refused.kind, ErrorKind::Invalid);
         assert!(refused.detail.contains("target 4 is the first of no group"), "{refused}");
-        assert_eq!(find(&[one(1), one(3)]).some(), Ok(vec![two(0)]));
-        assert_eq!(find(&[one(3)]).some().unwrap_err(), find(&[one(3)]).all().unwrap_err());
-        assert!(find(&[one(3)]).known().is_empty());
+        assert!(!find(&[one(3)]).is_whole() && find(&[one(1)]).is_whole());
+        assert_eq!(find(&[one(3), one(1)]).some(), [two(1), two(0)], "in its place");
+        assert_eq!(find(&[one(3), one(2)]).some(), [two(1)], "that of target 3 comes first");
+        moved.retain(|(group, _)| *group != two(1));
+        let find = |list: &[GroupId]| find_in(&moved, list, 2);
+        assert_eq!(find(&[one(3), one(1)]).some(), [two(0)], "it is in none");
+        assert!(find(&[one(3)]).some().is_empty());
         let gone = find(&[one(9)]).all().unwrap_err();
         assert!(gone.detail.contains("group 9 is not in the cluster"), "{gone}");
     }

@@ -18,9 +18,10 @@ use crate::message::manager::{
 use crate::service::{ManagerService, MetaService, StorageService};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
+use strake_types::same_targets::{GroupsByTarget, SameTargets};
 use strake_types::{
     Epoch, Error, ErrorKind, GroupId, Result, ServerId, SessionId, TargetId, VolumeId,
 };
@@ -57,6 +58,8 @@ struct Resolved {
     fenced: HashSet<(VolumeId, SessionId)>,
     /// and the epoch in which the last of them was, or a volume got another metadata server.
     fenced_epoch: Epoch,
+    /// Made when somebody asks for it.
+    by_target: OnceLock<GroupsByTarget>,
     /// Of the address book, when the services were looked up.
     generation: u64,
 }
@@ -252,6 +255,13 @@ impl MapView {
         })
     }
 
+    /// Which groups of so many copies lie where these do.
+    pub fn on_same_targets(&self, list: &[GroupId], copies: u32) -> SameTargets {
+        let resolved = self.resolved.read().clone();
+        let by_target = resolved.by_target.get_or_init(|| resolved.map.groups_by_target());
+        by_target.on_same_targets(list, copies)
+    }
+
     /// All groups.
     pub fn groups(&self) -> Vec<GroupId> {
         self.resolved.read().map.groups.iter().map(|group| GroupId(group.id)).collect()
@@ -443,7 +453,8 @@ impl Resolved {
         let moved = map.volumes.iter().map(|volume| volume.owned_since);
         let refused = map.fenced.iter().map(|fenced| fenced.epoch).chain(moved);
         let fenced_epoch = Epoch(refused.max().unwrap_or(0));
-        Self { storage, meta, fenced, fenced_epoch, generation, version, map: Arc::new(map) }
+        let (by_target, map) = (OnceLock::new(), Arc::new(map));
+        Self { storage, meta, fenced, fenced_epoch, by_target, generation, version, map }
     }
 }
 

@@ -1284,6 +1284,33 @@ async fn a_file_on_listed_targets_stays_on_them_with_other_copies() {
     assert_eq!(moved.groups, Groups::List(vec![GroupId::of_class(2, 1)]));
 }
 
+/// The walk stayed at such a directory until the job failed, whatever came after it.
+#[tokio::test]
+async fn a_directory_of_which_a_listed_target_leads_no_such_group_does_not_hold_up_a_job() {
+    let world = World::new().await;
+    let root = world.root();
+    let above = root.mkdir(1, "above").await.unwrap();
+    let pinned = root.mkdir(above, "pinned").await.unwrap();
+    root.setxattr(pinned, "user.strake.layout.targets", b"13,11").await.unwrap();
+    let later = file(&world, "f").await;
+    let other = root.mkdir(pinned, "other").await.unwrap();
+    root.rename((1, "f"), (other, "f")).await.unwrap();
+    let pair = |ordinal| GroupId::of_class(2, ordinal);
+    let mut groups = world.map.current().groups.clone();
+    let third = groups.iter_mut().find(|group| group.id == pair(2).0).unwrap();
+    (third.epoch, third.members) = (third.epoch + 1, vec![12, 13]);
+    world.set_groups(groups).await;
+    obey(&world, &order(above, 2));
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.trouble.as_str()), (0, ""));
+    assert_eq!(copies(&world, &[later]).await, [2]);
+    let made = root.file(pinned, "made").await.unwrap();
+    let made = layout(&world, made).await.groups;
+    assert_eq!(made, Groups::List(vec![pair(2), pair(0)]), "target 13 is a member");
+    forgotten(&world).await;
+    settled(&world).await;
+}
+
 /// What nearly full targets had left of a table was taken for a list: there may be no groups of such numbers.
 #[tokio::test]
 async fn a_file_that_went_around_a_full_target_gets_other_copies_by_the_table() {

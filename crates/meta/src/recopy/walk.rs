@@ -561,7 +561,8 @@ impl Mutation for HandDown {
                 return Ok(MetaAnswer::Done(Nothing {}));
             }
             let copies = LayoutTemplate { copies: Some(self.copies), ..LayoutTemplate::default() };
-            let template = copies.or(&known, layout::on_all(&tx.ctx.core.map))?;
+            // Were it refused, all that comes after it would wait.
+            let template = copies.or(&known, layout::on_some(&tx.ctx.core.map))?;
             check_groups(tx.ctx, &template)?;
             let ctime = tx.now.into();
             tx.put_inode(Inode { ctime, ..with_directory_template(&dir, &template) }).await?;

@@ -19,7 +19,7 @@ use strake_types::{
     Safety,
 };
 use strake_wire::map::MapView;
-use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies, Volume};
+use strake_wire::message::manager::{ClusterMap, Group, ManagerOp, PrepareCopies, Target, Volume};
 
 /// Chunks shown of a file without `--all`.
 const CHUNKS_SHOWN: u64 = 24;
@@ -149,7 +149,7 @@ fn show_directory(path: &str, template: &LayoutTemplate, map: &ClusterMap, json:
     let view = DirectoryView {
         chunk_size: template.chunk_size,
         distribution: template.distribution.as_ref().map(ToString::to_string),
-        stripe_width: template.width,
+        stripe_width: template.width.or(template.groups.as_ref().map(|_| 0)),
         copies: template.copies,
         ack: template.ack.map(|ack| ack.to_string()),
         min_copies: template.min_copies,
@@ -254,14 +254,39 @@ fn with_states(group: &Group, names: &[String]) -> Vec<String> {
     group.members.iter().zip(names).map(shown).collect()
 }
 
-/// Sees to it that there are groups that keep so many copies; true if there were none.
-async fn prepare(map: &MapView, copies: u32) -> Outcome<bool> {
-    if copies == 1 || map.groups().iter().any(|group| group.copies() == copies) {
-        return Ok(false);
+/// The groups that a layout wants.
+struct Wanted<'a> {
+    copies: u32,
+    /// Others, on the targets of which they are to be.
+    listed: &'a [GroupId],
+    /// Targets that are to lead one.
+    targets: &'a [u32],
+}
+
+impl Wanted<'_> {
+    /// True if some are not there that the manager may make: groups move, and a target may lead none any more.
+    fn lacks_some(&self, map: &ClusterMap) -> bool {
+        let mut of_class = map.groups.iter().filter(|g| GroupId(g.id).copies() == self.copies);
+        let leaders: BTreeSet<u32> =
+            of_class.clone().filter_map(|group| group.members.first().copied()).collect();
+        let stays = |target: &&Target| !target.drains && self.targets.contains(&target.id);
+        let mut named = map.targets.iter().filter(stays);
+        of_class.next().is_none()
+            || named.any(|target| !leaders.contains(&target.id))
+            || !map.on_same_targets(self.listed, self.copies).is_whole()
     }
-    cluster::ask(map, ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
-    map.refresh().await?;
-    Ok(true)
+
+    /// Sees to it that they are there; true if some were not.
+    async fn prepare(&self, map: &MapView) -> Outcome<bool> {
+        let copies = self.copies;
+        // Those of one copy are made as targets join.
+        if copies == 1 || !self.lacks_some(&map.current()) {
+            return Ok(false);
+        }
+        cluster::ask(map, ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
+        map.refresh().await?;
+        Ok(true)
+    }
 }
 
 /// Sets a template. The metadata server may not know of groups that were made a moment ago.
@@ -288,18 +313,20 @@ async fn set(
     let present = place.volume.template(&cred, attr.ino).await?;
     let volume = volume_of(&place)?;
     let map = place.volume.map();
-    // Of other copies that groups are yet to be made for, none are known.
-    let known = |list: &[GroupId], copies| Ok(map.current().on_same_targets(list, copies).known());
-    let before = present.or(&of_volume(&volume)?, known)?;
+    // As files are made now: groups may be yet to be made.
+    let known = |list: &[GroupId], copies| Ok(map.on_same_targets(list, copies).some());
+    let of_volume = of_volume(&volume)?;
+    let before = present.or(&of_volume, known)?;
     let chosen = template.or(&before, known)?;
     // Before groups are made for it, which stay.
     let has_contents = attr.length > 0 || !attr.inline;
     check_may_change(attr.kind, attr.length)
         .map_err(|error| not_set(path, has_contents, template.copies, &error))?;
-    let new = match template.copies {
-        Some(copies) => prepare(map, copies).await?,
-        None => false,
-    };
+    let listed = present.groups.as_ref().or(of_volume.groups.as_ref());
+    let listed = listed.filter(|_| targets.is_empty()).map(Vec::as_slice).unwrap_or_default();
+    let needed = Wanted { copies: chosen.copies.unwrap_or(1), listed, targets };
+    let asks = template.copies.is_some() || !targets.is_empty();
+    let new = asks && needed.prepare(map).await?;
     let mut notes = match template.copies.is_some() || template.ack.is_some() {
         true => {
             let (copies, ack) = (chosen.copies.unwrap_or(1), chosen.ack.unwrap_or_default());
@@ -340,7 +367,9 @@ fn with_present(
     map: &ClusterMap,
 ) -> Outcome<LayoutTemplate> {
     let on_all = |list: &[GroupId], copies| map.on_same_targets(list, copies).all();
-    wanted.or(present, on_all).map_err(|error| Failure::telling(&error))
+    wanted
+        .or(present, on_all)
+        .map_err(|error| Failure::new(error.detail).next("name other targets with it (--targets)"))
 }
 
 /// Why a layout stays as it is, and what gives the file another.
@@ -421,7 +450,6 @@ fn leads_none(map: &ClusterMap, target: u32, copies: u32) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strake_wire::message::manager::Target;
 
     /// The file was a number, and nothing was said to do about it.
     #[test]
@@ -468,6 +496,31 @@ mod tests {
         assert_eq!(on_three.groups, Some(vec![GroupId::of_class(2, 1)]));
         let none = set(GroupId::of_class(1, 3)).unwrap_err();
         assert!(none.cause.contains("target 4 is the first of no group") && none.next.is_some());
+    }
+
+    /// They were refused, as there were others: a rebalance had moved the one that target 1 led.
+    #[test]
+    fn groups_are_asked_for_where_a_target_leads_none_any_more() {
+        let pair = |at, members: [u32; 2]| Group {
+            id: GroupId::of_class(2, at).0,
+            members: members.to_vec(),
+            ..Group::default()
+        };
+        let one = |at| Group { id: at, members: vec![at + 1], ..Group::default() };
+        let target = |id| Target { id, drains: id == 3, ..Target::default() };
+        let map = ClusterMap {
+            targets: (1..=3).map(target).collect(),
+            groups: vec![one(0), one(1), pair(0, [2, 1])],
+            ..ClusterMap::default()
+        };
+        let lacks = |copies, listed: &[u32], targets: &[u32]| {
+            let listed: Vec<GroupId> = listed.iter().copied().map(GroupId).collect();
+            Wanted { copies, listed: &listed, targets }.lacks_some(&map)
+        };
+        assert!(!lacks(2, &[], &[]) && lacks(3, &[], &[]));
+        assert!(!lacks(2, &[1], &[]) && lacks(2, &[1, 0], &[]));
+        assert!(!lacks(2, &[], &[2]) && lacks(2, &[], &[2, 1]));
+        assert!(!lacks(2, &[], &[3, 9]), "none are made for what drains, or is not there");
     }
 
     #[test]

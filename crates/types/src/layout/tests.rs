@@ -131,6 +131,9 @@ fn of_other_copies_than_listed_it_is_asked_where_they_lie() {
     assert_eq!((both.groups, both.copies), (list(1), Some(1)));
     let one = LayoutTemplate { copies: Some(1), ..LayoutTemplate::default() };
     assert_eq!(one.or(&parent, same).unwrap().groups, list(1));
+    // Where none do, those of the table count.
+    let both = two.or(&parent, |_, _| Ok(Vec::new())).unwrap();
+    assert_eq!((both.groups, both.copies), (None, Some(2)));
 }
 
 /// Of three targets that were listed below a width of 1 all files lay on the first alone.
@@ -141,6 +144,8 @@ fn a_list_is_not_cut_to_an_inherited_width() {
     let narrow = LayoutTemplate { width: Some(1), ..LayoutTemplate::default() };
     let both = list.or(&narrow, same).unwrap();
     assert_eq!(both.resolve(7, &GroupTables::default()).slots().len(), 3);
+    assert_eq!(both.width, None, "once the list is taken away it is inherited again");
+    assert_eq!(both.or(&narrow, same).unwrap().width, None, "whatever is further above");
     let two = LayoutTemplate { width: Some(2), ..list.clone() };
     assert_eq!(two.or(&narrow, same).unwrap().width, Some(2), "it was asked for");
     assert_eq!(narrow.or(&list, same).unwrap().width, Some(1), "later");

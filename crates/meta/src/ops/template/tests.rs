@@ -162,6 +162,39 @@ async fn other_copies_are_refused_where_a_listed_target_leads_none_and_files_go_
     root.setxattr(before, "user.strake.layout.chunk_size", b"4M").await.unwrap();
 }
 
+/// A rebalance had moved the only group of two copies that target 13 led, and nothing could be made any more.
+#[tokio::test]
+async fn files_are_made_where_a_listed_target_leads_no_group_of_the_copies_any_more() {
+    let world = World::new().await;
+    let root = world.root();
+    set_volume(&world, |template| template.list = vec![2]).await;
+    let dir = root.mkdir(1, "d").await.unwrap();
+    root.setxattr(dir, "user.strake.layout.copies", b"2").await.unwrap();
+    let two = |ordinal| GroupId::of_class(2, ordinal).0;
+    assert_eq!(list_of(&root, dir, "before").await, [two(2)]);
+    let mut groups = world.map.current().groups.clone();
+    let set = |groups: &mut Vec<Group>, members: [[u32; 2]; 3]| {
+        for (ordinal, members) in (0..).zip(members) {
+            let group = groups.iter_mut().find(|group| group.id == two(ordinal)).unwrap();
+            (group.epoch, group.members) = (group.epoch + 1, members.to_vec());
+        }
+    };
+    set(&mut groups, [[11, 12], [12, 13], [11, 12]]);
+    world.set_groups(groups.clone()).await;
+    assert_eq!(list_of(&root, dir, "member").await, [two(1)], "it has a copy there");
+    assert_eq!(text(&root, dir, "copies").await, "2");
+    set(&mut groups, [[11, 12], [12, 11], [11, 12]]);
+    world.set_groups(groups).await;
+    let file = root.file(dir, "anywhere").await.unwrap();
+    let layout = root.getattr(file).await.unwrap().layout.unwrap();
+    assert_eq!((layout.list.len(), layout.copies, layout.table), (0, 2, 3));
+    assert_eq!(text(&root, dir, "copies").await, "2");
+    // What somebody asks for is refused.
+    let other = root.mkdir(1, "e").await.unwrap();
+    let refused = root.setxattr(other, "user.strake.layout.copies", b"2").await.unwrap_err();
+    assert!(refused.detail.contains("--groups: target 13 is the first of no group"), "{refused}");
+}
+
 /// Files lay on the first target alone, as the directory above, or the volume, had a width of 1.
 #[tokio::test]
 async fn a_list_of_targets_is_as_wide_as_it_is_long() {
@@ -180,6 +213,10 @@ async fn a_list_of_targets_is_as_wide_as_it_is_long() {
         root.call(MetaOp::SetTemplate(SetTemplate { ino, template })).await.unwrap();
         assert_eq!(text(&root, ino, "width").await, "2");
     }
+    root.setxattr(dir, "user.strake.layout.targets", b"13,11").await.unwrap();
+    assert_eq!(text(&root, dir, "width").await, "2", "it was set before the list");
+    root.removexattr(dir, "user.strake.layout.targets").await.unwrap();
+    assert_eq!(text(&root, dir, "width").await, "1", "it is inherited again");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use super::{TargetSpec, VolumeSpec};
 use prost::Message;
 use strake_types::GroupId;
-use strake_types::same_targets::SameTargets;
+use strake_types::same_targets::{GroupsByTarget, SameTargets};
 
 /// Everything a client or server needs to find the others.
 #[derive(Clone, PartialEq, Message)]
@@ -65,11 +65,15 @@ impl ClusterMap {
         self.groups.get(at)
     }
 
-    /// Which groups of so many copies lie where these do.
+    /// Which groups lie on which targets.
+    pub fn groups_by_target(&self) -> GroupsByTarget {
+        GroupsByTarget::of(self.groups.iter().map(|group| (GroupId(group.id), &group.members[..])))
+    }
+
+    /// Which groups of so many copies lie where these do. Who asks often asks the
+    /// [`MapView`](crate::map::MapView::on_same_targets).
     pub fn on_same_targets(&self, list: &[GroupId], copies: u32) -> SameTargets {
-        let led_by = self.groups.iter();
-        let led_by = led_by.filter_map(|g| Some((GroupId(g.id), *g.members.first()?)));
-        SameTargets::find(list, copies, led_by)
+        self.groups_by_target().on_same_targets(list, copies)
     }
 
     /// A volume, or a share of one, by its id.

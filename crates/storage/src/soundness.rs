@@ -264,22 +264,4 @@ impl Comparison {
         (self.after, self.ended) = (page.next, page.next.is_none());
         Ok(Some((page.chunks, findings)))
     }
-
-    /// All that is left of it: how many chunks were compared, which differ, and what ended it early.
-    pub async fn rest(mut self, map: &MapView) -> (u64, Vec<Finding>, Option<String>) {
-        let (mut compared, mut findings) = (0, Vec::new());
-        loop {
-            match self.next(map).await {
-                Ok(Some((chunks, mut found))) => {
-                    compared += chunks;
-                    findings.append(&mut found);
-                }
-                Ok(None) => return (compared, findings, None),
-                Err(error) => {
-                    let skipped = format!("copies of group {}: {error}", self.group);
-                    return (compared, findings, Some(skipped));
-                }
-            }
-        }
-    }
 }

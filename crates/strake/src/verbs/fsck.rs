@@ -12,10 +12,11 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::{NewFile, Volume};
-use strake_storage::soundness::{Comparison, Fate};
-use strake_types::{Credentials, ErrorKind, FileKind, GroupId, Ino};
+use strake_storage::soundness::{Comparison, Fate, Finding};
+use strake_types::{Credentials, ErrorKind, FileKind, GroupId, Ino, Result, Shares};
 use strake_wire::map::MapView;
 use strake_wire::message::meta::{Check, CheckPart, Checked, Problem};
+use strake_wire::message::storage::Chunk;
 
 /// Exit code: something was broken, and all of it is mended.
 const MENDED: u8 = 1;
@@ -90,6 +91,23 @@ impl Report {
         };
         looked.map(|()| code).map_err(|failure| Failure { code, ..failure })
     }
+
+    fn count(&mut self, mended: bool) {
+        match mended {
+            true => self.mended += 1,
+            false => self.left += 1,
+        }
+    }
+
+    /// Adds those of which there is room to show to `kept`; the others are only counted.
+    fn keep(&mut self, found: impl Iterator<Item = Finding>, kept: &mut Vec<Finding>) {
+        for finding in found {
+            match self.problems.len() + kept.len() < SHOWN_MAX {
+                true => kept.push(finding),
+                false => self.count(finding.fate == Fate::Repaired),
+            }
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -100,6 +118,36 @@ struct Row {
     path: Option<String>,
     detail: String,
     mended: bool,
+}
+
+/// Of which chunks copies are compared: those of one volume, or all.
+#[derive(Clone, Copy)]
+struct Part(Option<Shares>);
+
+impl Part {
+    /// The volumes that were named, those there are; all, if none was.
+    fn named(map: &MapView, names: &[String]) -> Vec<Self> {
+        if names.is_empty() {
+            return vec![Self(None)];
+        }
+        let volumes = names.iter().filter_map(|name| map.volume_named(name).ok());
+        volumes.map(|volume| Self(Some(volume.shares()))).collect()
+    }
+
+    /// What is before it.
+    fn begin(self) -> Option<Chunk> {
+        let before = |shares: Shares| shares.first.0.saturating_sub(1);
+        self.0.map(|shares| Chunk { volume: before(shares), ino: u64::MAX, index: u64::MAX })
+    }
+
+    fn has(self, volume: u32) -> bool {
+        self.0.is_none_or(|shares| shares.all().any(|share| share.0 == volume))
+    }
+
+    /// Nothing of it comes after a chunk.
+    fn is_over(self, at: Chunk) -> bool {
+        self.0.is_some_and(|shares| at.volume >= shares.first.0.saturating_add(shares.count))
+    }
 }
 
 /// Runs the verb. Where it fails half-way what was found before is told nevertheless.
@@ -125,13 +173,16 @@ async fn begin(flags: &FsckFlags, cluster: &ClusterFlags) -> Outcome<(Run, Vec<S
     let style = ProgressStyle::with_template("{msg}: {pos} of about {len}, {per_sec}, {eta} left");
     let bar = ProgressBar::new(0);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    Ok((Run { map, repair: flags.repair, bar, report: Report::default() }, names))
+    let parts = Part::named(&map, &flags.volumes);
+    Ok((Run { map, repair: flags.repair, parts, bar, report: Report::default() }, names))
 }
 
 /// One run.
 struct Run {
     map: Arc<MapView>,
     repair: bool,
+    /// Of which chunks copies are compared.
+    parts: Vec<Part>,
     bar: ProgressBar,
     report: Report,
 }
@@ -283,10 +334,7 @@ impl Run {
     }
 
     fn add(&mut self, row: Row) {
-        match row.mended {
-            true => self.report.mended += 1,
-            false => self.report.left += 1,
-        }
+        self.report.count(row.mended);
         if self.report.problems.len() < SHOWN_MAX {
             self.report.problems.push(row);
         }
@@ -294,7 +342,7 @@ impl Run {
 
     /// Compares the copies of all groups that have several.
     async fn copies(&mut self) -> Outcome {
-        let map = self.map.current();
+        let (map, parts) = (self.map.current(), self.parts.clone());
         let mut findings = Vec::new();
         for group in map.groups.iter().filter(|group| GroupId(group.id).copies() > 1) {
             let up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
@@ -306,11 +354,12 @@ impl Run {
                 continue;
             }
             self.bar.set_message(format!("copies of group {}", group.id));
-            let comparison = Comparison::of(group.id, self.repair);
-            let (compared, mut found, skipped) = comparison.rest(&self.map).await;
-            self.report.looked_at += compared;
-            findings.append(&mut found);
-            self.report.skipped.extend(skipped);
+            for part in &parts {
+                if let Err(error) = self.compare(group.id, *part, &mut findings).await {
+                    self.skip(format!("copies of group {}: {error}", group.id));
+                    break;
+                }
+            }
         }
         // What was found is told without names rather than not at all.
         let named = soundness::name_files(&self.map, &mut findings).await;
@@ -328,6 +377,21 @@ impl Run {
             });
         }
         named
+    }
+
+    /// Compares the copies of chunks of a group. A page goes on with the volumes behind it: what is found of those is
+    /// theirs to tell.
+    async fn compare(&mut self, group: u32, part: Part, kept: &mut Vec<Finding>) -> Result<()> {
+        let mut comparison = Comparison::after(group, self.repair, part.begin());
+        while let Some((compared, found)) = comparison.next(&self.map).await? {
+            self.report.looked_at += compared;
+            let own = found.into_iter().filter(|finding| part.has(finding.chunk.volume.0));
+            self.report.keep(own, kept);
+            if comparison.cursor().is_some_and(|at| part.is_over(at)) {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -390,6 +454,101 @@ fn show(report: &Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
+    use strake_types::{ChunkId, ServerId, VolumeId};
+    use strake_wire::caller::{CallerOptions, Callers};
+    use strake_wire::message::manager::{ClusterMap, Group, Server, Target, TargetSpec};
+    use strake_wire::message::storage::{
+        Compared, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+    };
+    use strake_wire::service::{Services, StorageService};
+
+    /// A primary at which a chunk of each of the volumes 1 to 5 differs, each in a page of its own. After what it was asked.
+    #[derive(Default)]
+    struct Primary(Mutex<Vec<Option<Chunk>>>);
+
+    #[async_trait::async_trait]
+    impl StorageService for Primary {
+        async fn call(
+            &self,
+            request: StorageRequest,
+            _payload: Bytes,
+        ) -> Result<(StorageReply, Bytes)> {
+            let Some(StorageOp::Compare(compare)) = &request.op else { panic!("{request:?}") };
+            self.0.lock().push(compare.after);
+            let volume = compare.after.map_or(1, |after| after.volume + 1);
+            let chunk = Chunk { volume, ino: 7, index: 0 };
+            let page = Compared {
+                next: (volume < 5).then_some(chunk),
+                chunks: 1,
+                different: vec![chunk],
+                members: vec![2],
+                left: vec![false],
+            };
+            Ok((StorageReply { answer: Some(StorageAnswer::Compared(page)) }, Bytes::new()))
+        }
+    }
+
+    fn run_over(primary: Arc<Primary>, parts: Vec<Part>) -> Run {
+        let callers = Callers::new(CallerOptions::default());
+        let services = Services { storage: Some(primary), ..Services::default() };
+        callers.register_local(ServerId(1), services);
+        let target = |id| Target {
+            id,
+            server: 1,
+            spec: TargetSpec { target: id, ..TargetSpec::default() },
+            up: true,
+            drains: false,
+        };
+        let id = GroupId::of_class(2, 0).0;
+        let map = MapView::fixed(
+            callers,
+            ClusterMap {
+                epoch: 1,
+                servers: vec![Server { id: 1, up: true, ..Server::default() }],
+                targets: vec![target(1), target(2)],
+                groups: vec![Group { id, epoch: 1, members: vec![1, 2], ..Group::default() }],
+                ..ClusterMap::default()
+            },
+        );
+        let bar = ProgressBar::hidden();
+        Run { map, repair: true, parts, bar, report: Report::default() }
+    }
+
+    /// The copies of all volumes were compared, and made equal.
+    #[tokio::test]
+    async fn only_copies_of_the_volumes_that_were_named_are_compared() {
+        let primary = Arc::new(Primary::default());
+        let shares = Shares { first: VolumeId(2), count: 2 };
+        let mut run = run_over(primary.clone(), vec![Part(Some(shares))]);
+        run.copies().await.unwrap();
+        assert_eq!((run.report.mended, run.report.left), (2, 0));
+        let at = |volume, ino, index| Some(Chunk { volume, ino, index });
+        let asked = [at(1, u64::MAX, u64::MAX), at(2, 7, 0), at(3, 7, 0)];
+        assert_eq!(*primary.0.lock(), asked, "the last page begins where the volume may go on");
+
+        let mut run = run_over(primary, vec![Part(None)]);
+        run.copies().await.unwrap();
+        assert_eq!((run.report.mended, run.report.looked_at), (5, 5));
+    }
+
+    /// Each difference was kept, and its file asked for, of millions.
+    #[test]
+    fn differences_that_there_is_no_room_to_show_are_only_counted() {
+        let finding = Finding {
+            target: 1,
+            group: 1,
+            chunk: ChunkId { volume: VolumeId(1), ino: Ino(7), index: 0.into() },
+            fate: Fate::Left,
+            different: true,
+            detail: String::new(),
+            paths: Vec::new(),
+        };
+        let (mut report, mut kept) = (Report::default(), vec![finding.clone(); SHOWN_MAX - 1]);
+        let repaired = Finding { fate: Fate::Repaired, ..finding.clone() };
+        report.keep([finding.clone(), finding, repaired].into_iter(), &mut kept);
+        assert_eq!((kept.len(), report.left, report.mended), (SHOWN_MAX, 1, 1));
+    }
 
     /// Where everything was away it said only why it had ended.
     #[test]

@@ -29,10 +29,10 @@ impl Worker {
         }
     }
 
-    /// Who has to answer when something of a share is on disk.
+    /// Who has to answer when something of a share is on disk, or when all of a directory has been looked through.
     pub(crate) fn of_share(share: VolumeId, op: &MetaOp) -> Option<Self> {
         let works = match op {
-            MetaOp::Sync(_) => true,
+            MetaOp::Sync(_) | MetaOp::Check(_) => true,
             MetaOp::Publish(publish) => publish.sync,
             MetaOp::WriteInline(write) => write.sync,
             _ => false,
@@ -63,5 +63,19 @@ impl Worker {
             let again = tokio::time::timeout(FETCH, maps.changed()).await;
             debug_assert!(!matches!(again, Ok(Err(_))), "the map is there as long as the volume");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_wire::message::meta::Check;
+
+    /// A directory that took longer than 30 s was never looked through, however often that was asked for.
+    #[test]
+    fn a_page_of_a_check_is_waited_for_while_its_server_is_heard_of() {
+        let works = |op| Worker::of_share(VolumeId(1), &op).is_some();
+        assert!(works(MetaOp::Check(Check::default())));
+        assert!(!works(MetaOp::VolumeStat(Default::default())));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Whether chunks are missing is for [`super::lost`]; that copies differ in having one, for their comparison.
 
-use super::{Findings, Mend};
+use super::{Findings, Mend, PAGE_MS_MAX};
 use crate::contents::{delete_chunk, layout_of};
 use crate::core::Core;
 use crate::ctx::Ctx;
@@ -15,7 +15,7 @@ use prost::Message;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
-use strake_wire::message::meta::{Check, Checked, MetaAnswer, Nothing};
+use strake_wire::message::meta::{Check, Checked, MetaAnswer, Nothing, Problem};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageRequest};
 
@@ -33,8 +33,8 @@ enum Wrong {
     Orphan,
     /// The layout puts it into another group.
     Misplaced(GroupId),
-    /// It begins where the file has ended.
-    PastEnd,
+    /// The file has nothing there: it ends before that, or all of it is inside the inode. As people are told.
+    PastEnd(&'static str),
 }
 
 /// Looks through a page of the chunks of a target that are of this volume.
@@ -54,25 +54,56 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
     let StorageAnswer::Census(census) = ask(ctx, op.target, GroupId(0), volume, list).await? else {
         return Err(nonsense(op.target));
     };
-    let mut checked = Checked::default();
     let next = census.next.filter(|next| next.volume <= volume.0);
-    checked.next = next.map(|next| next.encode_to_vec().into()).unwrap_or_default();
+    let next: Bytes = next.map(|next| next.encode_to_vec().into()).unwrap_or_default();
     let held = census.chunks.iter().zip(&census.groups).zip(&census.lens);
-    for ((chunk, group), len) in held.filter(|((chunk, _), _)| chunk.volume == volume.0) {
-        let held = Held { group: GroupId(*group), chunk: (*chunk).into(), len: *len };
-        checked.looked_at += 1;
-        if is_current(&ctx.core, op.target, held.group)
-            && let Some(wrong) = judge(ctx, held).await?
-            // It may have been deleted with its file.
-            && has(ctx, op.target, held.group, held.chunk).await?
-            && judge(ctx, held).await?.is_some()
-        {
-            let mut found = Findings::default();
-            tell(ctx, op.target, held, wrong, mend, &mut found).await?;
-            checked.problems.extend(found.problems);
+    let held = held.filter(|((chunk, _), _)| chunk.volume == volume.0);
+    let held = held.map(|((chunk, group), len)| Held {
+        group: GroupId(*group),
+        chunk: (*chunk).into(),
+        len: *len,
+    });
+    let held: Vec<Held> = held.collect();
+    let until_ms = ctx.core.monotonic_ms() + PAGE_MS_MAX;
+    let suspects = suspects(ctx, op.target, &held).await?;
+    let mut checked = Checked { next, looked_at: held.len() as u64, ..Checked::default() };
+    for (nth, &suspect) in suspects.iter().enumerate() {
+        checked.problems.extend(settle(ctx, op.target, suspect, mend).await?);
+        let ino = suspect.chunk.ino;
+        // A cursor of the store within a file is not known here.
+        let ends_file = suspects.get(nth + 1).is_some_and(|next| next.chunk.ino != ino);
+        if ends_file && ctx.core.monotonic_ms() >= until_ms {
+            let after = ChunkId { volume, ino, index: u64::MAX.into() };
+            checked.next = msg::Chunk::from(after).encode_to_vec().into();
+            checked.looked_at = held.iter().filter(|held| held.chunk.ino <= ino).count() as u64;
+            break;
         }
     }
     Ok(checked)
+}
+
+/// Chunks that seem wrong, all by one view of the inodes.
+async fn suspects(ctx: &Ctx, target: u32, held: &[Held]) -> Result<Vec<Held>> {
+    let (mut reader, mut suspects) = (Tx::reader(ctx), Vec::new());
+    for &held in held {
+        if is_current(&ctx.core, target, held.group) && wrong(&mut reader, held).await?.is_some() {
+            suspects.push(held);
+        }
+    }
+    Ok(suspects)
+}
+
+/// Judges a chunk that seems wrong by how all is now, and tells and mends what is.
+async fn settle(ctx: &Ctx, target: u32, held: Held, mend: Option<Mend>) -> Result<Vec<Problem>> {
+    let mut found = Findings::default();
+    if let Some(wrong) = judge(ctx, held).await?
+        // It may have been deleted with its file.
+        && has(ctx, target, held.group, held.chunk).await?
+        && judge(ctx, held).await?.is_some()
+    {
+        tell(ctx, target, held, wrong, mend, &mut found).await?;
+    }
+    Ok(found.problems)
 }
 
 fn nonsense(target: u32) -> Error {
@@ -103,7 +134,7 @@ async fn ask(
 /// by the group itself.
 fn is_current(core: &Arc<Core>, target: u32, group: GroupId) -> bool {
     let map = core.map.current();
-    map.groups.iter().any(|g| g.id == group.0 && g.in_sync().contains(&target))
+    map.group(group).is_some_and(|group| group.in_sync().contains(&target))
 }
 
 async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
@@ -112,7 +143,12 @@ async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
     if recopy::looks_after(ctx, held.chunk.ino, held.group).await? {
         return Ok(None);
     }
-    let inode = match Tx::reader(ctx).find_inode(held.chunk.ino).await {
+    wrong(&mut Tx::reader(ctx), held).await
+}
+
+/// What is wrong with a chunk by its inode, unless it is looked after.
+async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
+    let inode = match tx.find_inode(held.chunk.ino).await {
         Ok(Some(inode)) => inode,
         Ok(None) => return Ok(Some(Wrong::Orphan)),
         // Found by itself; whatever it was, it may have had this chunk.
@@ -123,7 +159,13 @@ async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
         return Ok(Some(Wrong::Orphan));
     }
     // While its contents move out of the inode, or wait to be cut, chunks may be ahead of it.
-    if inode.inline || inode.cut_from.is_some() || inode.nlink == 0 {
+    if inode.cut_from.is_some() || inode.nlink == 0 {
+        return Ok(None);
+    }
+    let sessions = &tx.ctx.volume.sessions;
+    let used = sessions.may_hold(inode.id()) || sessions.somebody_absent();
+    // Who has it open may go on with chunks, although a loss of power has taken that back.
+    if inode.inline && used {
         return Ok(None);
     }
     // An inode without a layout is found by itself.
@@ -133,8 +175,12 @@ async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
     if right != held.group {
         return Ok(Some(Wrong::Misplaced(right)));
     }
-    let used = ctx.volume.sessions.may_hold(inode.id()) || ctx.volume.sessions.somebody_absent();
-    Ok((held.len > 0 && start >= inode.length && !used).then_some(Wrong::PastEnd))
+    let detail = match inode.inline {
+        true => "what the file has is inside its inode",
+        false => "the file ends before it",
+    };
+    let is_past = inode.inline || start >= inode.length;
+    Ok((held.len > 0 && is_past && !used).then_some(Wrong::PastEnd(detail)))
 }
 
 /// True if a target has a chunk in a group.
@@ -197,11 +243,11 @@ async fn tell(
             let detail = format!("{place}: the layout puts it into group {right}, {other}");
             found.add("misplaced-chunk", ino.0, detail, mend.is_some() && twice);
         }
-        Wrong::PastEnd => {
+        Wrong::PastEnd(detail) => {
             if mend.is_some() {
                 mutate(&ctx.system(), &CutAgain { ino }).await?;
             }
-            let detail = format!("{place}: the file ends before it");
+            let detail = format!("{place}: {detail}");
             found.add("chunk-past-end", ino.0, detail, mend.is_some());
         }
     }

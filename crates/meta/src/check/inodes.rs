@@ -1,20 +1,19 @@
 //! Whether an inode has the names, counts and contents that it says.
 
-use super::{Findings, Mend, lost};
+use super::{Findings, Mend};
 use crate::keys::{self, Kind};
+use crate::ops::rename::TOPOLOGY;
 use crate::records::{self, Entry, Inode, Mark};
 use crate::stored::store_error;
 use crate::view::{Tx, shard_of};
 use bytes::Bytes;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, FileKind, GroupId, Ino, Layout, Result};
 
 /// Keys read at a time.
 const SCAN_PAGE: usize = 1000;
-/// Directories above each other that are gone through.
-const DEPTH_MAX: usize = 8192;
 /// Chunks of a file whose groups are looked at: more than any layout has slots.
 const CHUNKS_MAX: u64 = 4096;
 
@@ -53,6 +52,8 @@ async fn directory(
         let named = tx.leads(Ino(dir.parent), &dir.name, dir.id()).await?;
         let rooted = named && leads_to_root(tx, dir).await?;
         if named && !rooted {
+            // Two directories that were moved while it was walked up look like it, too.
+            tx.need_lock(TOPOLOGY)?;
             let detail = "a directory that lies below itself".to_owned();
             if let (Some(mend), Some(parent)) = (mend, tx.find_inode(Ino(dir.parent)).await?)
                 && mend.lost_found.is_some()
@@ -73,6 +74,8 @@ async fn directory(
     count_entries(tx, dir, mend, found).await
 }
 
+/// Nobody can be asked about some chunks of a file.
+pub(super) const AWAY: &str = "chunks-away";
 /// As clients know it: they make the directory in which it gets a name.
 pub(crate) const NAMELESS: &str = "inode-without-name";
 
@@ -106,11 +109,12 @@ async fn name_it(
     Ok(())
 }
 
-async fn leads_to_root(tx: &mut Tx<'_>, dir: &Inode) -> Result<bool> {
+/// False for a directory that lies below itself, or above which one does.
+pub(super) async fn leads_to_root(tx: &mut Tx<'_>, dir: &Inode) -> Result<bool> {
     let mut seen = HashSet::from([dir.ino]);
     let mut at = Ino(dir.parent);
     while at != Ino::ROOT {
-        if !seen.insert(at.0) || seen.len() > DEPTH_MAX {
+        if !seen.insert(at.0) {
             return Ok(false);
         }
         // One above it that is missing or has no name is found by itself.
@@ -154,8 +158,9 @@ async fn count_entries(
     }
     for (index, count) in (0..).zip(counts) {
         let key = keys::shard(tx.ctx.volume.id, dir.id(), index);
+        // Of the same moment as the entries: what is in memory is newer.
         let stored = tx.get::<records::Shard>(&key).await?;
-        let shard = tx.shard(dir.id(), index).await?;
+        let shard = stored.unwrap_or_default();
         if stored.is_some() && (shard.entries, shard.subdirs) == (count.entries, count.subdirs) {
             continue;
         }
@@ -291,27 +296,29 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
         found.add("layout-missing", inode.ino, detail, false);
         return Ok(());
     };
-    let last = layout.chunk_at(inode.length - 1).0;
-    let placement = Placement::new(layout);
     let map = tx.ctx.core.map.current();
-    let serves = |group: GroupId| {
-        let group = map.groups.iter().find(|g| g.id == group.0);
-        let up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
-        group.is_some_and(|group| group.in_sync().iter().any(up))
+    let up: HashSet<u32> = map.targets.iter().filter(|t| t.up).map(|target| target.id).collect();
+    let serves = |group: &GroupId| {
+        map.group(*group).is_some_and(|group| group.in_sync().iter().any(|id| up.contains(id)))
     };
-    let groups = (0..=last.min(CHUNKS_MAX)).map(|index| placement.group_of(ChunkIndex(index)));
-    let mut away: Vec<u32> = groups.filter(|group| !serves(*group)).map(|group| group.0).collect();
-    away.sort_unstable();
-    away.dedup();
+    let away: Vec<GroupId> =
+        groups_of(layout, inode.length).into_iter().filter(|group| !serves(group)).collect();
     if let Some(first) = away.first() {
         let detail = format!(
             "every target that has chunks of it in group {first} is away ({} groups in all)",
             away.len()
         );
-        found.add("chunks-away", inode.ino, detail, false);
-        return Ok(());
+        found.add(AWAY, inode.ino, detail, false);
     }
-    lost::judge(tx.ctx, inode, &placement, found).await
+    Ok(())
+}
+
+/// The groups of the chunks at the beginning of a file, each once.
+fn groups_of(layout: Layout, length: u64) -> BTreeSet<GroupId> {
+    let last = layout.chunk_at(length.saturating_sub(1)).0.min(CHUNKS_MAX);
+    let last = layout.period().map_or(last, |period| last.min(period.saturating_sub(1)));
+    let placement = Placement::new(layout);
+    (0..=last).map(|index| placement.group_of(ChunkIndex(index))).collect()
 }
 
 /// The keys of a kind that belong to an inode.

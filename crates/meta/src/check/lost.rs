@@ -3,40 +3,82 @@
 //! A chunk that is missing everywhere cannot be told from a hole: neither is stored. But a group knows when it last lost
 //! something for good. What it has not of a file that is older was there then, or was a hole.
 
-use super::{Findings, chunks};
+use super::{Findings, PARALLEL, chunks, inodes};
+use crate::borrow::lock_here;
+use crate::contents::layout_of;
 use crate::ctx::Ctx;
+use crate::patience::Patience;
 use crate::recopy;
 use crate::records::Inode;
+use crate::view::Tx;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Result};
+use strake_types::{ChunkIndex, GroupId, Ino, Result};
+use strake_wire::message::meta::Problem;
 
 /// Chunks of a file that are looked for: of a longer one, those at its beginning.
 const CHUNKS_MAX: u64 = 1 << 20;
-/// How long a group may take to say which chunks it has.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// How often a file that lacks chunks is looked at anew if it has changed meanwhile.
+const TRIES_MAX: u32 = 4;
 
-/// Judges a file whose targets all live.
-pub(super) async fn judge(
-    ctx: &Ctx,
-    inode: &Inode,
-    placement: &Placement,
-    found: &mut Findings,
-) -> Result<()> {
+/// Judges the files of a page.
+pub(super) async fn page(ctx: &Ctx, files: Vec<Ino>, patience: &Patience) -> Result<Vec<Problem>> {
+    let judged = stream::iter(files).map(|ino| judge(ctx, ino, patience));
+    let judged: Vec<Findings> = judged.buffered(PARALLEL).try_collect().await?;
+    Ok(judged.into_iter().flat_map(|found| found.problems).collect())
+}
+
+/// True for a file that has chunks in a group which has lost something since the file was made.
+pub(super) fn may_lack(ctx: &Ctx, inode: &Inode) -> bool {
+    if !inode.is_file() || inode.inline || inode.length == 0 || inode.nlink == 0 {
+        return false;
+    }
+    let lost = lost_since(ctx, inode);
+    // What waits to be cut need not be there.
+    if lost.is_empty() || inode.cut_from.is_some() {
+        return false;
+    }
+    // A file without a layout is found by itself.
+    layout_of(inode).is_ok_and(|layout| layout.slots().iter().any(|group| lost.contains(group)))
+}
+
+/// The groups that have lost something since a file was made.
+fn lost_since(ctx: &Ctx, inode: &Inode) -> HashSet<GroupId> {
     let birth_ms = inode.btime.seconds.saturating_mul(1000);
     let is_older = |lost_ms: u64| i64::try_from(lost_ms).is_ok_and(|lost| birth_ms < lost);
     let map = ctx.core.map.current();
-    let lost = map.groups.iter().filter(|group| is_older(group.lost_ms)).map(|group| group.id);
-    let lost: HashSet<u32> = lost.collect();
-    if lost.is_empty() || inode.cut_from.is_some() || inode.nlink == 0 {
-        return Ok(());
+    let lost = map.groups.iter().filter(|group| is_older(group.lost_ms));
+    lost.map(|group| GroupId(group.id)).collect()
+}
+
+/// Judges a file without its lock: what it lacks counts if it is then as it was before.
+async fn judge(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<Findings> {
+    for turn in 1..=TRIES_MAX {
+        // Somebody may change it again and again, but not the last time.
+        let _lock = match turn == TRIES_MAX {
+            true => Some(lock_here(ctx, &[ino]).await?),
+            false => None,
+        };
+        let before = Tx::reader(ctx).find_inode(ino).await?;
+        let Some(before) = before.filter(|inode| may_lack(ctx, inode)) else { break };
+        let found = look(ctx, &before, patience).await?;
+        if found.problems.is_empty() || Tx::reader(ctx).find_inode(ino).await? == Some(before) {
+            return Ok(found);
+        }
     }
+    Ok(Findings::default())
+}
+
+/// Looks for the chunks of a file in the groups that have lost something.
+async fn look(ctx: &Ctx, inode: &Inode, patience: &Patience) -> Result<Findings> {
+    let mut found = Findings::default();
+    let (lost, placement) = (lost_since(ctx, inode), Placement::new(layout_of(inode)?));
     let last = placement.layout().chunk_at(inode.length.saturating_sub(1)).0;
     let mut expected: BTreeMap<GroupId, Vec<u64>> = BTreeMap::new();
     for index in 0..=last.min(CHUNKS_MAX) {
         let group = placement.group_of(ChunkIndex(index));
-        if lost.contains(&group.0) {
+        if lost.contains(&group) {
             expected.entry(group).or_default().push(index);
         }
     }
@@ -44,12 +86,12 @@ pub(super) async fn judge(
         if recopy::looks_after(ctx, inode.id(), group).await? {
             continue;
         }
-        let held: HashSet<u64> = match held_in(ctx, inode, group).await {
+        let held: HashSet<u64> = match held_in(ctx, inode, group, patience).await {
             Ok(held) => held.into_iter().collect(),
             Err(error) => {
                 let detail =
                     format!("whether its chunks in group {group} are there is not known: {error}");
-                found.add("chunks-away", inode.ino, detail, false);
+                found.add(inodes::AWAY, inode.ino, detail, false);
                 continue;
             }
         };
@@ -64,13 +106,17 @@ pub(super) async fn judge(
             found.add("lost-chunk", inode.ino, detail, false);
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// The chunks of a file that whoever leads a group has.
-async fn held_in(ctx: &Ctx, inode: &Inode, group: GroupId) -> Result<Vec<u64>> {
+async fn held_in(
+    ctx: &Ctx,
+    inode: &Inode,
+    group: GroupId,
+    patience: &Patience,
+) -> Result<Vec<u64>> {
     let (primary, _) = ctx.core.map.primary_of(group)?;
     let listed = chunks::listed(ctx, primary.0, group, inode.id());
-    let late = |_| Error::with(ErrorKind::TimedOut, format!("group {group} does not answer"));
-    tokio::time::timeout(LOOK_MAX, listed).await.map_err(late)?
+    patience.ask(&ctx.core, primary, listed).await
 }

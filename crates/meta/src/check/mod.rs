@@ -25,12 +25,15 @@ use crate::borrow::Elsewhere;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::ops::describe;
+use crate::ops::rename::TOPOLOGY;
+use crate::patience::Patience;
 use crate::stored::store_error;
 use crate::txn::{Mutation, mutate};
 use crate::view::Tx;
 use bytes::Bytes;
 use prost::Message;
 use std::ops::Bound;
+use std::time::Duration;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Name, Problem};
 
@@ -40,6 +43,15 @@ const PAGE_DEFAULT: usize = 1000;
 const PAGE_MAX: usize = 10_000;
 /// Bytes of problems after which a page ends.
 const PROBLEMS_BYTES_MAX: usize = 1 << 20;
+/// How long a page begins with others: whoever has asked gives it up some time after that, and would come to the same again.
+const PAGE_MS_MAX: u64 = 5_000;
+/// Files about whose chunks targets are asked after which a page ends.
+const ASKED_MAX: usize = 64;
+/// How many of them at the same time.
+const PARALLEL: usize = 4;
+/// How long a target may take to say which chunks of a file it has; how long one that took longer is not asked.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+const SILENT_MS: u64 = 60_000;
 /// Problems of one thing: far more than any can have.
 const PROBLEMS_MAX: usize = 64;
 /// Bytes of an answer beyond which things are told by their numbers only.
@@ -62,6 +74,21 @@ enum Subject {
     Inode(Ino),
     /// A key that belongs to something else.
     Leftover(Bytes),
+}
+
+/// Files of a page about whose chunks targets are asked, with no lock held and no snapshot kept: they may take long.
+#[derive(Default)]
+struct Asked {
+    /// They say that they occupy nothing.
+    empty: Vec<Ino>,
+    /// A group of theirs has lost something since they were made.
+    lost: Vec<Ino>,
+}
+
+impl Asked {
+    fn is_full(&self) -> bool {
+        self.empty.len() + self.lost.len() >= ASKED_MAX
+    }
 }
 
 /// What was found about one thing.
@@ -126,12 +153,13 @@ async fn page(
     {
         checked.next = last.clone();
     }
-    let (mut reader, mut empty, mut bytes) = (Tx::reader(ctx), Vec::new(), 0);
+    let until_ms = ctx.core.monotonic_ms() + PAGE_MS_MAX;
+    let (mut reader, mut asked, mut bytes) = (Tx::reader(ctx), Asked::default(), 0);
     for (nth, key) in found.into_iter().enumerate() {
         let problems = match Subject::of(&key) {
             Some(subject) => {
                 let problems = look(ctx, &mut reader, &subject, mend).await?;
-                empty.extend(subject.seems_empty(&mut reader).await);
+                subject.note(&mut reader, &problems, &mut asked).await;
                 problems
             }
             None => {
@@ -143,13 +171,16 @@ async fn page(
         };
         bytes += problems.iter().map(Problem::encoded_len).sum::<usize>();
         checked.problems.extend(problems);
-        if bytes > PROBLEMS_BYTES_MAX {
+        let is_late = ctx.core.monotonic_ms() >= until_ms;
+        if bytes > PROBLEMS_BYTES_MAX || asked.is_full() || is_late {
             (checked.next, checked.looked_at) = (key, nth as u64 + 1);
             break;
         }
     }
     drop(reader);
-    checked.problems.extend(occupied::page(ctx, empty, mend).await?);
+    let patience = Patience::new(LOOK_MAX, SILENT_MS);
+    checked.problems.extend(lost::page(ctx, asked.lost, &patience).await?);
+    checked.problems.extend(occupied::page(ctx, asked.empty, mend, &patience).await?);
     Ok(checked)
 }
 
@@ -212,12 +243,15 @@ impl Subject {
         }
     }
 
-    /// A file that says that it occupies nothing.
-    async fn seems_empty(&self, reader: &mut Tx<'_>) -> Option<Ino> {
-        let Subject::Inode(ino) = self else { return None };
+    /// Notes a file about whose chunks targets are to be asked.
+    async fn note(&self, reader: &mut Tx<'_>, problems: &[Problem], asked: &mut Asked) {
+        let Subject::Inode(ino) = self else { return };
         // One that cannot be read is found by itself.
-        let inode = reader.find_inode(*ino).await.ok()??;
-        inode.seems_empty().then_some(*ino)
+        let Ok(Some(inode)) = reader.find_inode(*ino).await else { return };
+        asked.empty.extend(inode.seems_empty().then_some(*ino));
+        let is_away = problems.iter().any(|problem| problem.what == inodes::AWAY);
+        let may_lack = !is_away && lost::may_lack(reader.ctx, &inode);
+        asked.lost.extend(may_lack.then_some(*ino));
     }
 
     fn ino(&self) -> u64 {
@@ -246,7 +280,11 @@ impl Mutation for Settle<'_> {
             }
             Subject::Inode(ino) => {
                 let inode = reader.find_inode(*ino).await?;
-                scope.extend(inode.filter(|inode| inode.is_dir()).map(|dir| Ino(dir.parent)));
+                if let Some(dir) = inode.filter(|inode| inode.is_dir()) {
+                    scope.push(Ino(dir.parent));
+                    let rooted = inodes::leads_to_root(&mut reader, &dir).await?;
+                    scope.extend((!rooted).then_some(TOPOLOGY));
+                }
                 scope.extend(self.mend.and_then(|mend| mend.lost_found));
             }
             Subject::Leftover(_) => {}

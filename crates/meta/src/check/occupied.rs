@@ -7,26 +7,23 @@
 //! Targets may take long to answer: they are asked with no lock held and no snapshot kept, and what they hold counts if
 //! the file is then as it was before.
 
-use super::{Findings, Mend};
+use super::{Findings, Mend, PARALLEL};
 use crate::contents::{is_away, layout_of};
 use crate::ctx::Ctx;
 use crate::occupied::{held, lock_unchanged, set};
 use crate::patience::Patience;
 use crate::view::Tx;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use std::time::Duration;
 use strake_types::{Ino, Result};
 use strake_wire::message::meta::Problem;
 
-/// Files looked at at the same time.
-const PARALLEL: usize = 4;
-/// How long a target may take to say which chunks it has; how long one that took longer is not asked.
-const LOOK_MAX: Duration = Duration::from_secs(5);
-const SILENT_MS: u64 = 60_000;
-
 /// Judges the files of a page.
-pub(super) async fn page(ctx: &Ctx, files: Vec<Ino>, mend: Option<Mend>) -> Result<Vec<Problem>> {
-    let patience = &Patience::new(LOOK_MAX, SILENT_MS);
+pub(super) async fn page(
+    ctx: &Ctx,
+    files: Vec<Ino>,
+    mend: Option<Mend>,
+    patience: &Patience,
+) -> Result<Vec<Problem>> {
     let judged = stream::iter(files).map(|ino| judge(ctx, ino, mend, patience));
     let judged: Vec<Findings> = judged.buffered(PARALLEL).try_collect().await?;
     Ok(judged.into_iter().flat_map(|found| found.problems).collect())

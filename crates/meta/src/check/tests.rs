@@ -1,11 +1,17 @@
+use super::{Findings, inodes};
 use crate::contents::layout_of;
+use crate::ctx::Ctx;
 use crate::keys;
+use crate::ops::rename::TOPOLOGY;
 use crate::records::{self, Entry, Inode, Mark, Raw, Shard, Stat};
 use crate::tests::check::check as oracle;
 use crate::tests::world::*;
+use crate::view::Tx;
 use bytes::Bytes;
 use prost::Message;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use strake_engine::kv::{Outcome, Transaction};
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, FileKind, Ino, VolumeId};
@@ -229,25 +235,110 @@ async fn what_belongs_to_nothing_goes() {
     tree.damaged(&expected, damage).await;
 }
 
+/// As if `/d` had been moved into `/d/sub`.
+async fn put_below_itself(edits: &Edits<'_>, tree: &Tree) {
+    let entry: Entry = edits.get(&keys::entry(V, Ino(1), b"d")).await;
+    edits.delete(keys::entry(V, Ino(1), b"d")).await;
+    edits.delete(keys::order(V, Ino(1), entry.cookie)).await;
+    let entry = Entry { cookie: 500 << 8, ..entry };
+    let order = records::Order {
+        name: Bytes::from_static(b"d"),
+        ino: tree.d,
+        kind: FileKind::Directory as u32,
+    };
+    edits.put(keys::entry(V, Ino(tree.sub), b"d"), &entry).await;
+    edits.put(keys::order(V, Ino(tree.sub), entry.cookie), &order).await;
+    edits.inode(tree.d, |inode| inode.parent = tree.sub).await;
+}
+
 #[tokio::test]
 async fn a_directory_below_itself_is_brought_back_to_the_root() {
+    let damage = async |edits: &Edits<'_>, tree: &Tree| put_below_itself(edits, tree).await;
+    Tree::new().await.damaged(&["directory-below-itself", "wrong-counts"], damage).await;
+}
+
+/// Two directories that were moved while one below them was walked up looked like it.
+#[tokio::test]
+async fn no_directory_is_called_below_itself_while_others_may_move() {
     let tree = Tree::new().await;
-    let damage = async |edits: &Edits<'_>, tree: &Tree| {
-        // As if `/d` had been moved into `/d/sub`.
-        let entry: Entry = edits.get(&keys::entry(V, Ino(1), b"d")).await;
-        edits.delete(keys::entry(V, Ino(1), b"d")).await;
-        edits.delete(keys::order(V, Ino(1), entry.cookie)).await;
-        let entry = Entry { cookie: 500 << 8, ..entry };
-        let order = records::Order {
-            name: Bytes::from_static(b"d"),
-            ino: tree.d,
-            kind: FileKind::Directory as u32,
-        };
-        edits.put(keys::entry(V, Ino(tree.sub), b"d"), &entry).await;
-        edits.put(keys::order(V, Ino(tree.sub), entry.cookie), &order).await;
-        edits.inode(tree.d, |inode| inode.parent = tree.sub).await;
-    };
-    tree.damaged(&["directory-below-itself", "wrong-counts"], damage).await;
+    tree.world.halt().await;
+    put_below_itself(&Edits { world: &tree.world }, &tree).await;
+    let world = tree.world.killed().await;
+    world.open_session(world.session, &[]).await;
+    let (root, core) = (world.root(), world.server.core());
+    let moves = core.locks.lock(V, &[TOPOLOGY]).await;
+    let check = Check { part: CheckPart::Inodes as u32, ..Check::default() };
+    let mut asked = pin!(ask(&root, &check));
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut asked).await.is_err());
+    drop(moves);
+    let problems = asked.await.problems;
+    assert!(problems.iter().any(|p| p.what == "directory-below-itself"), "{problems:?}");
+}
+
+/// Below 8,192 others it was taken for one below itself, and `--repair` moved it to `/lost+found`.
+#[tokio::test]
+async fn a_directory_very_far_below_the_root_is_sound() {
+    let world = World::new().await;
+    let root = world.root();
+    let mut dir = 1;
+    for _ in 0..8_200 {
+        dir = root.mkdir(dir, "d").await.unwrap();
+    }
+    let (part, after) = (CheckPart::Inodes as u32, keys::inode(V, Ino(dir - 1)).into());
+    let check = Check { part, after, limit: 1, repair: true, ..Check::default() };
+    let page = ask(&root, &check).await;
+    assert_eq!((page.looked_at, page.problems), (1, Vec::new()));
+}
+
+/// Its entries were counted as they had been, and compared with counts as they were by then.
+#[tokio::test]
+async fn a_directory_in_which_files_are_made_is_counted_as_of_one_moment() {
+    let tree = Tree::new().await;
+    let core = tree.world.server.core();
+    let ctx = Ctx::own(&core, &core.volume(V).await.unwrap());
+    let mut reader = Tx::reader(&ctx);
+    reader.kv().await.unwrap();
+    tree.world.root().file(tree.d, "later").await.unwrap();
+    let mut found = Findings::default();
+    inodes::judge(&mut reader, Ino(tree.d), None, &mut found).await.unwrap();
+    assert_eq!(found.problems, []);
+}
+
+/// Its client gave up a page that took longer than 30 s, and met the same again the next time.
+#[tokio::test]
+async fn a_page_ends_after_some_seconds_and_the_next_one_goes_on() {
+    let tree = Tree::new().await;
+    let world = &tree.world;
+    for ino in 9_001..=9_008 {
+        world.storage.chunks.lock().insert((11, ino, 0), vec![1; 10]);
+    }
+    let core = world.server.core();
+    let ctx = Ctx::own(&core, &core.volume(V).await.unwrap());
+    let (entries, inodes) = (world.keys(b'D').await as u64, world.keys(b'I').await as u64);
+    let parts =
+        [(CheckPart::Entries, entries), (CheckPart::Inodes, inodes), (CheckPart::Chunks, 8)];
+    for (part, things) in parts {
+        let mut check = Check { part: part as u32, target: 11, ..Check::default() };
+        let (mut pages, mut looked_at, mut found) = (0, 0, 0);
+        loop {
+            world.clock.step_ms(2_000);
+            let answer = super::check(&ctx, &check).await.unwrap();
+            world.clock.step_ms(0);
+            let page = match answer {
+                MetaAnswer::Checked(page) => page,
+                other => panic!("{other:?}"),
+            };
+            (pages, looked_at) = (pages + 1, looked_at + page.looked_at);
+            found += page.problems.len();
+            if page.next.is_empty() {
+                break;
+            }
+            check.after = page.next;
+        }
+        assert!(pages >= 3, "{part:?}: {pages}");
+        assert_eq!(looked_at, things, "{part:?}");
+        assert_eq!(found, if part == CheckPart::Chunks { 8 } else { 0 }, "{part:?}");
+    }
 }
 
 #[tokio::test]
@@ -286,6 +377,56 @@ async fn chunks_that_no_file_has_are_found_by_target_and_go() {
     let left = |world: &World| world.storage.chunks.lock().len();
     world.until(async || left(&world) == 1).await;
     assert_eq!(fsck(&world.root(), false).await, []);
+}
+
+/// What was written to a file that was just made stays, if a loss of power takes back that it has moved out of its inode:
+/// it was shown where the file got a hole later, and never told.
+#[tokio::test]
+async fn chunks_of_a_file_that_is_inside_its_inode_are_told_and_go() {
+    let world = World::new().await;
+    let root = world.root();
+    let file = root.file(1, "f").await.unwrap();
+    root.write(file, 0, b"some").await.unwrap();
+    world.put_chunk(file, 0, 10).await;
+    root.open(file, OpenMode { write: true, ..OpenMode::default() }).await.unwrap();
+    assert_eq!(fsck(&root, true).await, [], "who has it open may go on with chunks");
+    root.close(file).await.unwrap();
+    let words = async |repair| -> Vec<(String, bool)> {
+        fsck(&root, repair).await.into_iter().map(|p| (p.what, p.mended)).collect()
+    };
+    assert_eq!(words(false).await, [("chunk-past-end".to_owned(), false)]);
+    assert_eq!(words(true).await, [("chunk-past-end".to_owned(), true)]);
+    world.until(async || world.storage.chunks.lock().is_empty()).await;
+    assert_eq!(words(false).await, Vec::new(), "the second time");
+    assert_eq!(root.read(file).await.unwrap().unwrap(), &b"some"[..]);
+}
+
+/// Each file waited for it, twice, the second time with its lock held.
+#[tokio::test(start_paused = true)]
+async fn a_silent_target_is_waited_for_with_no_lock_held_for_what_its_group_has_lost() {
+    let world = World::new().await;
+    let root = world.root();
+    let files = [striped(&world, "a").await, striped(&world, "b").await];
+    let occupied = async |file| world.root().at(0).getattr(file).await.unwrap().occupied;
+    world.until(async || occupied(files[0]).await == 27 && occupied(files[1]).await == 27).await;
+    {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
+    }
+    world.server.core().map.refresh().await.unwrap();
+    let target = world.storage.chunks.lock().keys().find(|key| key.1 == files[0]).unwrap().0;
+    world.storage.target_silent.store(target, Ordering::SeqCst);
+    let begun = tokio::time::Instant::now();
+    let check = Check { part: CheckPart::Inodes as u32, ..Check::default() };
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        root.chmod(files[0], 0o600).await.unwrap();
+    };
+    let (page, ()) = tokio::join!(ask(&root, &check), later);
+    assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
+    let is_told = |p: &Problem| p.ino == files[0] && p.detail.contains("is silent");
+    assert!(page.problems.iter().any(is_told), "{:?}", page.problems);
 }
 
 #[tokio::test]

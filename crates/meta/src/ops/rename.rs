@@ -19,7 +19,7 @@ use strake_wire::message::meta::{MetaAnswer, Rename, Renamed};
 
 /// Stands for the shape of the tree among the locks: whoever moves a directory to another parent, or replaces one,
 /// holds it, so the walk to the root sees no other move half done.
-const TOPOLOGY: Ino = Ino(0);
+pub(crate) const TOPOLOGY: Ino = Ino(0);
 /// Deepest directory that the walk to the root follows.
 const DEPTH_MAX: usize = 1 << 20;
 

@@ -40,6 +40,8 @@ const TARGETS: u32 = 3;
 #[derive(Default)]
 pub struct TestClock {
     micros: AtomicU64,
+    /// By how much more.
+    step_ms: AtomicU64,
     /// By how much the time of day was set ahead.
     set_ahead_ms: AtomicU64,
 }
@@ -50,13 +52,19 @@ impl TestClock {
         self.micros.fetch_add(ms * 1000, Ordering::SeqCst);
     }
 
+    /// Each look at it moves it by so much.
+    pub fn step_ms(&self, ms: u64) {
+        self.step_ms.store(ms, Ordering::SeqCst);
+    }
+
     /// Sets the time of day ahead.
     pub fn set_ahead_ms(&self, ms: u64) {
         self.set_ahead_ms.fetch_add(ms, Ordering::SeqCst);
     }
 
     fn now(&self) -> Duration {
-        Duration::from_micros(self.micros.fetch_add(1, Ordering::SeqCst))
+        let step = 1 + 1_000 * self.step_ms.load(Ordering::SeqCst);
+        Duration::from_micros(self.micros.fetch_add(step, Ordering::SeqCst))
     }
 }
 
@@ -187,15 +195,18 @@ fn between(holes: &[(u64, u64)], end: u64) -> (Vec<u64>, Vec<u64>) {
     data.filter(|(_, len)| *len > 0).unzip()
 }
 
-/// All chunks that a target has.
-fn census_of(chunks: &Chunks, target: u32) -> CensusPage {
-    let own = chunks.iter().filter(|(key, _)| key.0 % 100 == target);
+/// All chunks that a target has after a cursor.
+fn census_of(chunks: &Chunks, target: u32, after: Option<Chunk>) -> CensusPage {
+    let after = after.filter(|after| after.volume > 0).map(|after| (after.ino, after.index));
+    let is_own = |key: &(u32, u64, u64)| key.0 % 100 == target && Some((key.1, key.2)) > after;
+    let mut own: Vec<_> = chunks.iter().filter(|&(key, _)| is_own(key)).collect();
+    own.sort_by_key(|(key, _)| (key.1, key.2));
     let group = |place: u32| GroupId::of_class(1 + place / 100, place % 100 - 11).0;
     let chunk = |key: &(u32, u64, u64)| Chunk { volume: 1, ino: key.1, index: key.2 };
     CensusPage {
-        chunks: own.clone().map(|(key, _)| chunk(key)).collect(),
-        groups: own.clone().map(|(key, _)| group(key.0)).collect(),
-        lens: own.map(|(_, bytes)| bytes.len() as u64).collect(),
+        chunks: own.iter().map(|&(key, _)| chunk(key)).collect(),
+        groups: own.iter().map(|&(key, _)| group(key.0)).collect(),
+        lens: own.iter().map(|(_, bytes)| bytes.len() as u64).collect(),
         next: None,
     }
 }
@@ -301,8 +312,8 @@ impl StorageService for FakeStorage {
                 assert_eq!(cut.length, None);
                 chunks.remove(&(target, cut.chunk.ino, cut.chunk.index));
             }
-            StorageOp::Census(_) => {
-                answer = StorageAnswer::Census(census_of(&chunks, request.target));
+            StorageOp::Census(from) => {
+                answer = StorageAnswer::Census(census_of(&chunks, request.target, from.after));
             }
             StorageOp::DropVolume(_) => {
                 self.dropped.lock().push(target);

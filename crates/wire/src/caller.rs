@@ -27,7 +27,7 @@ pub use crate::service::Services as LocalServices;
 
 /// Calls that move at least this many bytes go by a bulk lane.
 const BULK_BYTES_MIN: u64 = 16 << 10;
-/// How many times longer than a common call one may take that has to work through a whole target.
+/// How many times longer than a common call one may take that has to work through a whole target, or a whole directory.
 const LONG_CALL_FACTOR: u32 = 6;
 
 /// The services of one address.
@@ -169,6 +169,7 @@ impl MetaService for RemoteMeta {
             Some(op) if op.waits_for_others() => LaneKind::Waiting,
             _ => LaneKind::Control,
         };
+        call.timeout_factor = meta_timeout_factor(&request);
         let (body, _) = self.peer.call(call).await?;
         decode(&self.peer, body)
     }
@@ -181,6 +182,14 @@ fn timeout_factor(request: &storage::StorageRequest) -> u32 {
         Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_) | Op::AddTarget(_)) => {
             LONG_CALL_FACTOR
         }
+        _ => 1,
+    }
+}
+
+/// The same of a metadata server.
+fn meta_timeout_factor(request: &meta::MetaRequest) -> u32 {
+    match &request.op {
+        Some(meta::MetaOp::Check(_)) => LONG_CALL_FACTOR,
         _ => 1,
     }
 }
@@ -304,6 +313,16 @@ mod tests {
             self.done.notify_one();
             Ok((storage::StorageReply::default(), Bytes::new()))
         }
+    }
+
+    /// Each attempt at a directory that took longer ended at the common limit, and the next began anew.
+    #[test]
+    fn a_page_of_a_check_may_take_longer_than_other_calls() {
+        let request = |op| meta::MetaRequest { op: Some(op), ..meta::MetaRequest::default() };
+        let check = request(meta::MetaOp::Check(meta::Check::default()));
+        assert_eq!(meta_timeout_factor(&check), LONG_CALL_FACTOR);
+        let other = request(meta::MetaOp::VolumeStat(meta::Nothing {}));
+        assert_eq!(meta_timeout_factor(&other), 1);
     }
 
     /// It was waited for without a limit, by who held the lock of a file meanwhile.

@@ -33,8 +33,10 @@ enum Wrong {
     Orphan,
     /// The layout puts it into another group.
     Misplaced(GroupId),
-    /// The file has nothing there: it ends before that, or all of it is inside the inode. As people are told.
-    PastEnd(&'static str),
+    /// The file ends before it.
+    PastEnd,
+    /// All that the file has is inside its inode, wherever its layout would have chunks now.
+    Inline,
 }
 
 /// Looks through a page of the chunks of a target that are of this volume.
@@ -164,9 +166,9 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
     }
     let sessions = &tx.ctx.volume.sessions;
     let used = sessions.may_hold(inode.id()) || sessions.somebody_absent();
-    // Who has it open may go on with chunks, although a loss of power has taken that back.
-    if inode.inline && used {
-        return Ok(None);
+    if inode.inline {
+        // Who has it open may go on with chunks, although a loss of power has taken that back.
+        return Ok((!used).then_some(Wrong::Inline));
     }
     // An inode without a layout is found by itself.
     let Ok(layout) = layout_of(&inode) else { return Ok(None) };
@@ -175,12 +177,8 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
     if right != held.group {
         return Ok(Some(Wrong::Misplaced(right)));
     }
-    let detail = match inode.inline {
-        true => "what the file has is inside its inode",
-        false => "the file ends before it",
-    };
-    let is_past = inode.inline || start >= inode.length;
-    Ok((held.len > 0 && is_past && !used).then_some(Wrong::PastEnd(detail)))
+    let is_past = start >= inode.length;
+    Ok((held.len > 0 && is_past && !used).then_some(Wrong::PastEnd))
 }
 
 /// True if a target has a chunk in a group.
@@ -243,11 +241,24 @@ async fn tell(
             let detail = format!("{place}: the layout puts it into group {right}, {other}");
             found.add("misplaced-chunk", ino.0, detail, mend.is_some() && twice);
         }
-        Wrong::PastEnd(detail) => {
+        Wrong::PastEnd => {
             if mend.is_some() {
                 mutate(&ctx.system(), &CutAgain { ino }).await?;
             }
-            let detail = format!("{place}: {detail}");
+            let detail = format!("{place}: the file ends before it");
+            found.add("chunk-past-end", ino.0, detail, mend.is_some());
+        }
+        Wrong::Inline => {
+            // It does not move out while its lock is held.
+            let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
+            if !matches!(judge(ctx, held).await?, Some(Wrong::Inline)) {
+                return Ok(());
+            }
+            // Only this chunk: a cut would not come to groups that the layout does not have.
+            if mend.is_some() {
+                delete_chunk(&ctx.core, ctx.volume.reign().since, held.chunk, held.group).await?;
+            }
+            let detail = format!("{place}: what the file has is inside its inode");
             found.add("chunk-past-end", ino.0, detail, mend.is_some());
         }
     }

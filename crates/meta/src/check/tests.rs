@@ -401,6 +401,34 @@ async fn chunks_of_a_file_that_is_inside_its_inode_are_told_and_go() {
     assert_eq!(root.read(file).await.unwrap().unwrap(), &b"some"[..]);
 }
 
+/// In groups that the layout does not have they were called misplaced, each time, and stayed.
+#[tokio::test]
+async fn chunks_of_a_file_that_is_inside_its_inode_go_wherever_they_are() {
+    let world = World::new().await;
+    let root = world.root();
+    let file = root.file(1, "f").await.unwrap();
+    root.write(file, 0, b"some").await.unwrap();
+    let empty = root.file(1, "empty").await.unwrap();
+    for ino in [file, empty] {
+        world.put_chunk(ino, 0, 10).await;
+        // One of a group of two copies, and some of all groups of one.
+        let mut chunks = world.storage.chunks.lock();
+        chunks.insert((111, ino, 0), vec![1; 10]);
+        for target in [11, 12, 13] {
+            chunks.insert((target, ino, 1), vec![1; 10]);
+        }
+    }
+    let words = async |repair| -> Vec<(String, bool)> {
+        fsck(&root, repair).await.into_iter().map(|p| (p.what, p.mended)).collect()
+    };
+    let each = |mended| vec![("chunk-past-end".to_owned(), mended); 10];
+    assert_eq!(words(false).await, each(false));
+    assert_eq!(words(true).await, each(true));
+    assert!(world.storage.chunks.lock().is_empty());
+    assert_eq!(words(false).await, Vec::new(), "the second time");
+    assert_eq!(root.read(file).await.unwrap().unwrap(), &b"some"[..]);
+}
+
 /// Each file waited for it, twice, the second time with its lock held.
 #[tokio::test(start_paused = true)]
 async fn a_silent_target_is_waited_for_with_no_lock_held_for_what_its_group_has_lost() {

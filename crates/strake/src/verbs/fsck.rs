@@ -379,14 +379,16 @@ impl Run {
         named
     }
 
-    /// Compares the copies of chunks of a group. A page goes on with the volumes behind it: what is found of those is
-    /// theirs to tell.
+    /// Compares the copies of chunks of a group. A page goes on with the volumes behind it: of those it is told what was
+    /// changed, and the rest is theirs to tell.
     async fn compare(&mut self, group: u32, part: Part, kept: &mut Vec<Finding>) -> Result<()> {
         let mut comparison = Comparison::after(group, self.repair, part.begin());
         while let Some((compared, found)) = comparison.next(&self.map).await? {
             self.report.looked_at += compared;
-            let own = found.into_iter().filter(|finding| part.has(finding.chunk.volume.0));
-            self.report.keep(own, kept);
+            let is_told = |finding: &Finding| {
+                part.has(finding.chunk.volume.0) || finding.fate == Fate::Repaired
+            };
+            self.report.keep(found.into_iter().filter(is_told), kept);
             if comparison.cursor().is_some_and(|at| part.is_over(at)) {
                 break;
             }
@@ -522,10 +524,15 @@ mod tests {
         let shares = Shares { first: VolumeId(2), count: 2 };
         let mut run = run_over(primary.clone(), vec![Part(Some(shares))]);
         run.copies().await.unwrap();
-        assert_eq!((run.report.mended, run.report.left), (2, 0));
+        assert_eq!((run.report.mended, run.report.left), (3, 0), "nothing is changed untold");
         let at = |volume, ino, index| Some(Chunk { volume, ino, index });
         let asked = [at(1, u64::MAX, u64::MAX), at(2, 7, 0), at(3, 7, 0)];
         assert_eq!(*primary.0.lock(), asked, "the last page begins where the volume may go on");
+
+        let mut run = run_over(primary.clone(), vec![Part(Some(shares))]);
+        run.repair = false;
+        run.copies().await.unwrap();
+        assert_eq!((run.report.mended, run.report.left), (0, 2));
 
         let mut run = run_over(primary, vec![Part(None)]);
         run.copies().await.unwrap();

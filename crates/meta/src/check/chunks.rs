@@ -2,15 +2,17 @@
 //!
 //! Whether chunks are missing is for [`super::lost`]; that copies differ in having one, for their comparison.
 
-use super::{Findings, Mend, PAGE_MS_MAX};
+use super::{Findings, Mend, PAGE_DEFAULT, PAGE_MS_MAX, PARALLEL};
 use crate::contents::{delete_chunk, layout_of};
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::patience::Patience;
 use crate::recopy;
 use crate::records::Inode;
 use crate::txn::{Mutation, mutate};
 use crate::view::Tx;
 use bytes::Bytes;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use prost::Message;
 use std::sync::Arc;
 use strake_types::layout::Placement;
@@ -68,25 +70,51 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
     let held: Vec<Held> = held.collect();
     let until_ms = ctx.core.monotonic_ms() + PAGE_MS_MAX;
     let suspects = suspects(ctx, op.target, &held).await?;
-    let mut checked = Checked { next, looked_at: held.len() as u64, ..Checked::default() };
-    for (nth, &suspect) in suspects.iter().enumerate() {
-        checked.problems.extend(settle(ctx, op.target, suspect, mend).await?);
-        let ino = suspect.chunk.ino;
-        // A cursor of the store within a file is not known here.
-        let ends_file = suspects.get(nth + 1).is_some_and(|next| next.chunk.ino != ino);
-        if ends_file && ctx.core.monotonic_ms() >= until_ms {
-            let after = ChunkId { volume, ino, index: u64::MAX.into() };
-            checked.next = msg::Chunk::from(after).encode_to_vec().into();
-            checked.looked_at = held.iter().filter(|held| held.chunk.ino <= ino).count() as u64;
-            break;
-        }
+    let (problems, last) = settle_all(ctx, op.target, suspects, mend, until_ms).await?;
+    let mut checked = Checked { next, looked_at: held.len() as u64, problems };
+    if let Some(ino) = last {
+        let after = ChunkId { volume, ino, index: u64::MAX.into() };
+        checked.next = msg::Chunk::from(after).encode_to_vec().into();
+        checked.looked_at = held.iter().filter(|held| held.chunk.ino <= ino).count() as u64;
     }
     Ok(checked)
+}
+
+/// Settles chunks that seem wrong, some at the same time. With the last file that was looked at, if time was up before all
+/// were.
+async fn settle_all(
+    ctx: &Ctx,
+    target: u32,
+    suspects: Vec<Held>,
+    mend: Option<Mend>,
+    until_ms: u64,
+) -> Result<(Vec<Problem>, Option<Ino>)> {
+    let (all, mut last) = (suspects.len(), suspects.first().map(|first| first.chunk.ino));
+    // What was begun is ended: what is mended is told.
+    let begun = suspects.into_iter().map_while(|suspect| {
+        let ino = Some(suspect.chunk.ino);
+        // A cursor of the store within a file is not known here.
+        if ino != last && ctx.core.monotonic_ms() >= until_ms {
+            return None;
+        }
+        last = ino;
+        Some(suspect)
+    });
+    let settled = stream::iter(begun).map(|suspect| settle(ctx, target, suspect, mend));
+    let settled: Vec<Vec<Problem>> = settled.buffered(PARALLEL).try_collect().await?;
+    let is_cut_short = settled.len() < all;
+    Ok((settled.into_iter().flatten().collect(), last.filter(|_| is_cut_short)))
 }
 
 /// Chunks that seem wrong, all by one view of the inodes.
 async fn suspects(ctx: &Ctx, target: u32, held: &[Held]) -> Result<Vec<Held>> {
     let (mut reader, mut suspects) = (Tx::reader(ctx), Vec::new());
+    let mut inodes: Vec<Ino> = held.iter().map(|held| held.chunk.ino).collect();
+    inodes.dedup();
+    for inodes in inodes.chunks(PAGE_DEFAULT) {
+        // What fails here does so once more where it is asked for by itself.
+        let _ = reader.look_for_inodes(inodes).await;
+    }
     for &held in held {
         if is_current(&ctx.core, target, held.group) && wrong(&mut reader, held).await?.is_some() {
             suspects.push(held);
@@ -194,14 +222,21 @@ async fn has(ctx: &Ctx, target: u32, group: GroupId, chunk: ChunkId) -> Result<b
     }
 }
 
-/// The chunks that a target has of a file in a group, by their indices.
-pub(super) async fn listed(ctx: &Ctx, target: u32, group: GroupId, ino: Ino) -> Result<Vec<u64>> {
+/// The chunks that a target has of a file in a group, by their indices. Each page is waited for by itself.
+pub(super) async fn listed(
+    ctx: &Ctx,
+    target: TargetId,
+    group: GroupId,
+    ino: Ino,
+    patience: &Patience,
+) -> Result<Vec<u64>> {
     let volume = ctx.volume.id;
     let mut pages = msg::ChunkPages::of(volume.0, ino.0, 0..=u64::MAX);
     while let Some(of) = pages.wanted() {
-        match ask(ctx, target, group, volume, StorageOp::Chunks(of)).await? {
+        let asked = ask(ctx, target.0, group, volume, StorageOp::Chunks(of));
+        match patience.ask(&ctx.core, target, asked).await? {
             StorageAnswer::Chunks(page) => pages.add(page),
-            _ => return Err(nonsense(target)),
+            _ => return Err(nonsense(target.0)),
         }
     }
     Ok(pages.found().indices)

@@ -52,7 +52,8 @@ fn lost_since(ctx: &Ctx, inode: &Inode) -> HashSet<GroupId> {
     lost.map(|group| GroupId(group.id)).collect()
 }
 
-/// Judges a file without its lock: what it lacks counts if it is then as it was before.
+/// Judges a file without its lock: what it lacks counts if it is then as it was before. With its lock only if it has changed
+/// each time.
 async fn judge(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<Findings> {
     for turn in 1..=TRIES_MAX {
         // Somebody may change it again and again, but not the last time.
@@ -117,6 +118,5 @@ async fn held_in(
     patience: &Patience,
 ) -> Result<Vec<u64>> {
     let (primary, _) = ctx.core.map.primary_of(group)?;
-    let listed = chunks::listed(ctx, primary.0, group, inode.id());
-    patience.ask(&ctx.core, primary, listed).await
+    chunks::listed(ctx, primary, group, inode.id(), patience).await
 }

@@ -22,6 +22,7 @@ mod occupied;
 mod totals;
 
 use crate::borrow::Elsewhere;
+use crate::contents::layout_of;
 use crate::ctx::Ctx;
 use crate::keys::{self, Kind};
 use crate::ops::describe;
@@ -45,9 +46,9 @@ const PAGE_MAX: usize = 10_000;
 const PROBLEMS_BYTES_MAX: usize = 1 << 20;
 /// How long a page begins with others: whoever has asked gives it up some time after that, and would come to the same again.
 const PAGE_MS_MAX: u64 = 5_000;
-/// Files about whose chunks targets are asked after which a page ends.
-const ASKED_MAX: usize = 64;
-/// How many of them at the same time.
+/// Groups that are asked about chunks of files after which a page ends.
+const ASKED_MAX: usize = 256;
+/// Of how many files, or chunks, targets are asked at the same time.
 const PARALLEL: usize = 4;
 /// How long a target may take to say which chunks of a file it has; how long one that took longer is not asked.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -76,18 +77,21 @@ enum Subject {
     Leftover(Bytes),
 }
 
-/// Files of a page about whose chunks targets are asked, with no lock held and no snapshot kept: they may take long.
+/// Files of a page about whose chunks targets are asked, with no snapshot kept, and no lock held but of a file that changes
+/// again and again: they may take long.
 #[derive(Default)]
 struct Asked {
     /// They say that they occupy nothing.
     empty: Vec<Ino>,
     /// A group of theirs has lost something since they were made.
     lost: Vec<Ino>,
+    /// The groups that they may have chunks in, with those that they share.
+    groups: usize,
 }
 
 impl Asked {
     fn is_full(&self) -> bool {
-        self.empty.len() + self.lost.len() >= ASKED_MAX
+        self.groups >= ASKED_MAX
     }
 }
 
@@ -248,10 +252,15 @@ impl Subject {
         let Subject::Inode(ino) = self else { return };
         // One that cannot be read is found by itself.
         let Ok(Some(inode)) = reader.find_inode(*ino).await else { return };
-        asked.empty.extend(inode.seems_empty().then_some(*ino));
+        let seems_empty = inode.seems_empty();
         let is_away = problems.iter().any(|problem| problem.what == inodes::AWAY);
         let may_lack = !is_away && lost::may_lack(reader.ctx, &inode);
+        asked.empty.extend(seems_empty.then_some(*ino));
         asked.lost.extend(may_lack.then_some(*ino));
+        if seems_empty || may_lack {
+            let groups = layout_of(&inode).map_or(1, |layout| layout.slots().len());
+            asked.groups += groups * (usize::from(seems_empty) + usize::from(may_lack));
+        }
     }
 
     fn ino(&self) -> u64 {

@@ -1,4 +1,4 @@
-use super::{Findings, inodes};
+use super::{ASKED_MAX, Asked, Findings, Subject, inodes};
 use crate::contents::layout_of;
 use crate::ctx::Ctx;
 use crate::keys;
@@ -479,15 +479,80 @@ async fn what_is_missing_of_files_that_are_older_than_the_loss_of_their_group_is
     assert!(told[0].detail.contains("the first is 1, at byte"), "{told:?}");
 }
 
+/// Each chunk waited for the one before, and a page could not end within a file: a long one that was deleted took minutes.
+#[tokio::test(start_paused = true)]
+async fn chunks_of_one_file_are_settled_some_at_the_same_time() {
+    let world = World::new().await;
+    for index in 0..40 {
+        world.storage.chunks.lock().insert((11, 9_999, index), vec![1; 10]);
+    }
+    world.storage.slow_ms.store(100, Ordering::SeqCst);
+    let check =
+        Check { part: CheckPart::Chunks as u32, target: 11, repair: true, ..Check::default() };
+    let begun = tokio::time::Instant::now();
+    let page = ask(&world.root(), &check).await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!(page.problems.iter().filter(|problem| problem.mended).count(), 40);
+    assert!(world.storage.chunks.lock().is_empty());
+}
+
+/// All pages of its chunks were to come within the time of one answer.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_lists_many_chunks_of_a_file_is_not_called_silent() {
+    let world = World::new().await;
+    let file = striped_of(&world, "f", 12).await;
+    let occupied = async || world.root().at(0).getattr(file).await.unwrap().occupied;
+    world.until(async || occupied().await == 99).await;
+    {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
+    }
+    world.server.core().map.refresh().await.unwrap();
+    world.storage.slow_ms.store(3_000, Ordering::SeqCst);
+    let check = Check { part: CheckPart::Inodes as u32, ..Check::default() };
+    let problems = ask(&world.root(), &check).await.problems;
+    let words: Vec<_> = problems.iter().map(|p| p.what.as_str()).collect();
+    assert_eq!(words, ["lost-chunk"], "{problems:?}");
+}
+
+/// Files were counted, however many groups each of them lies in.
+#[tokio::test]
+async fn a_page_asks_about_as_many_groups_however_files_are_striped() {
+    let world = World::new().await;
+    let file = striped(&world, "f").await;
+    let occupied = async || world.root().at(0).getattr(file).await.unwrap().occupied;
+    world.until(async || occupied().await == 27).await;
+    {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
+    }
+    let core = world.server.core();
+    core.map.refresh().await.unwrap();
+    let ctx = Ctx::own(&core, &core.volume(V).await.unwrap());
+    let (mut reader, mut asked) = (Tx::reader(&ctx), Asked::default());
+    let inode = reader.find_inode(Ino(file)).await.unwrap().unwrap();
+    let slots = layout_of(&inode).unwrap().slots().len();
+    while !asked.is_full() {
+        Subject::Inode(Ino(file)).note(&mut reader, &[], &mut asked).await;
+    }
+    assert_eq!((asked.lost.len(), asked.empty.len()), (ASKED_MAX.div_ceil(slots), 0));
+}
+
 /// A file of four chunks, of which the second is not there.
 async fn striped(world: &World, name: &str) -> u64 {
+    striped_of(world, name, 4).await
+}
+
+async fn striped_of(world: &World, name: &str, chunks: u64) -> u64 {
     let root = world.root();
     let file = root.file(1, name).await.unwrap();
     root.move_out(file).await.unwrap();
     let inode: Inode = Edits { world }.get(&keys::inode(V, Ino(file))).await;
     let placement = Placement::new(layout_of(&inode).unwrap());
     let mut length_min = 0;
-    for index in 0..4 {
+    for index in 0..chunks {
         length_min += placement.layout().chunk_bounds(ChunkIndex(index)).1;
         let place = 11 + placement.group_of(ChunkIndex(index)).0;
         if index != 1 {

@@ -114,6 +114,8 @@ pub struct FakeStorage {
     pub calls: AtomicU64,
     /// This target says nothing; 0: none.
     pub target_silent: AtomicU32,
+    /// How long targets take for an answer.
+    pub slow_ms: AtomicU64,
     /// What syncs have made durable.
     durable: Mutex<Chunks>,
     boot: AtomicU64,
@@ -141,6 +143,7 @@ impl FakeStorage {
             poisoned: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             target_silent: AtomicU32::new(0),
+            slow_ms: AtomicU64::new(0),
             durable: Mutex::default(),
             boot: AtomicU64::new(1),
             refuses: Mutex::new(None),
@@ -252,6 +255,10 @@ impl FakeStorage {
         }
         while request.target == self.target_silent.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let slow_ms = self.slow_ms.load(Ordering::SeqCst);
+        if slow_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(slow_ms)).await;
         }
         let refuses = *self.refuses.lock();
         if request.op.as_ref().is_some_and(|op| refuses.is_some_and(|refuses| refuses(op))) {

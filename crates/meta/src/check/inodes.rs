@@ -7,15 +7,13 @@ use crate::records::{self, Entry, Inode, Mark};
 use crate::stored::store_error;
 use crate::view::{Tx, shard_of};
 use bytes::Bytes;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::ops::Bound;
 use strake_types::layout::Placement;
-use strake_types::{ChunkIndex, FileKind, GroupId, Ino, Layout, Result};
+use strake_types::{ErrorKind, FileKind, GroupId, Ino, Layout, Result};
 
 /// Keys read at a time.
 const SCAN_PAGE: usize = 1000;
-/// Chunks of a file whose groups are looked at: more than any layout has slots.
-const CHUNKS_MAX: u64 = 4096;
 
 /// Judges an inode.
 pub(crate) async fn judge(
@@ -117,9 +115,13 @@ pub(super) async fn leads_to_root(tx: &mut Tx<'_>, dir: &Inode) -> Result<bool> 
         if !seen.insert(at.0) {
             return Ok(false);
         }
-        // One above it that is missing or has no name is found by itself.
-        let Some(above) = tx.find_inode(at).await? else { return Ok(true) };
-        at = Ino(above.parent);
+        // One above it that is missing, has no name or cannot be read is found by itself.
+        match tx.find_inode(at).await {
+            Ok(Some(above)) => at = Ino(above.parent),
+            Ok(None) => return Ok(true),
+            Err(error) if error.kind == ErrorKind::Corrupt => return Ok(true),
+            Err(error) => return Err(error),
+        }
     }
     Ok(true)
 }
@@ -301,8 +303,8 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
     let serves = |group: &GroupId| {
         map.group(*group).is_some_and(|group| group.in_sync().iter().any(|id| up.contains(id)))
     };
-    let away: Vec<GroupId> =
-        groups_of(layout, inode.length).into_iter().filter(|group| !serves(group)).collect();
+    let groups = Placement::new(layout).groups_below(inode.length);
+    let away: Vec<GroupId> = groups.into_iter().filter(|group| !serves(group)).collect();
     if let Some(first) = away.first() {
         let detail = format!(
             "every target that has chunks of it in group {first} is away ({} groups in all)",
@@ -311,14 +313,6 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
         found.add(AWAY, inode.ino, detail, false);
     }
     Ok(())
-}
-
-/// The groups of the chunks at the beginning of a file, each once.
-fn groups_of(layout: Layout, length: u64) -> BTreeSet<GroupId> {
-    let last = layout.chunk_at(length.saturating_sub(1)).0.min(CHUNKS_MAX);
-    let last = layout.period().map_or(last, |period| last.min(period.saturating_sub(1)));
-    let placement = Placement::new(layout);
-    (0..=last).map(|index| placement.group_of(ChunkIndex(index))).collect()
 }
 
 /// The keys of a kind that belong to an inode.

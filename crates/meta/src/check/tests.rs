@@ -290,6 +290,29 @@ async fn a_directory_very_far_below_the_root_is_sound() {
     assert_eq!((page.looked_at, page.problems), (1, Vec::new()));
 }
 
+/// It stayed without one: the walk up to the root ended at that record, and the check of the directory with it.
+#[tokio::test]
+async fn a_directory_without_a_name_below_one_that_cannot_be_read_gets_one() {
+    let world = World::new().await;
+    let root = world.root();
+    let a = root.mkdir(1, "a").await.unwrap();
+    let b = root.mkdir(a, "b").await.unwrap();
+    let c = root.mkdir(b, "c").await.unwrap();
+    world.halt().await;
+    let edits = Edits { world: &world };
+    edits.set(keys::inode(V, Ino(a)), Some(Bytes::from_static(b"\x01garbage"))).await;
+    edits.delete(keys::entry(V, Ino(b), b"c")).await;
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    let root = world.root();
+    fsck(&root, true).await;
+    let found = root.lookup(1, "lost+found").await.unwrap().ino;
+    assert_eq!(root.lookup(found, &format!("#{c}")).await.unwrap().ino, c);
+    let left = fsck(&root, false).await;
+    assert!(left.iter().all(|problem| problem.what == "unreadable-record"), "{left:?}");
+    assert!(left.iter().all(|problem| problem.ino != b), "{left:?}");
+}
+
 /// Its entries were counted as they had been, and compared with counts as they were by then.
 #[tokio::test]
 async fn a_directory_in_which_files_are_made_is_counted_as_of_one_moment() {

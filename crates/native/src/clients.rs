@@ -134,7 +134,19 @@ impl Clients {
         }
     }
 
+    /// Who ends a path with a slash means a directory, and of a link what it leads to.
     async fn find_remote(&self, path: &RemotePath, follow: bool) -> Result<Spot> {
+        let is_directory = path.path.ends_with('/');
+        let spot = self.find_named(path, follow || is_directory).await?;
+        match &spot.info {
+            Some(info) if is_directory && info.kind != FileKind::Directory => {
+                Err(Error::with(ErrorKind::NotDirectory, path.to_string()))
+            }
+            _ => Ok(spot),
+        }
+    }
+
+    async fn find_named(&self, path: &RemotePath, follow: bool) -> Result<Spot> {
         let volume = self.volume(path).await?;
         let about = |error: Error| Error::with(error.kind, path.to_string());
         let parts: Vec<&str> = path.path.split('/').filter(|part| !part.is_empty()).collect();
@@ -184,7 +196,10 @@ impl RemoteDirectory {
 
 async fn find_local(path: &Path, follow: bool) -> Result<Spot> {
     let about = |error: Error| Error::with(error.kind, path.display().to_string());
+    // The path itself knows nothing of it.
+    let is_dot = ends_with_dot(path);
     let (directory, name) = match (path.parent(), path.file_name()) {
+        _ if is_dot => (path.components().as_path().to_path_buf(), &b"."[..]),
         (Some(parent), Some(name)) => (parent.to_path_buf(), name.as_bytes()),
         _ => (path.to_path_buf(), &b"."[..]),
     };
@@ -197,8 +212,17 @@ async fn find_local(path: &Path, follow: bool) -> Result<Spot> {
         Err(error) => return Err(about(error)),
     };
     let name = Bytes::copy_from_slice(name);
-    let base = if &name[..] == b"." { canonical_base(path) } else { name.clone() };
+    let base = if &name[..] == b"." && !is_dot { canonical_base(path) } else { name.clone() };
     Ok(Spot { name: Directory::Local(directory).name(name), info, base })
+}
+
+/// True for `DIR/.`, which a copy knows by this name: what is in it goes into the target itself.
+fn ends_with_dot(path: &Path) -> bool {
+    let mut bytes = path.as_os_str().as_bytes();
+    while let Some(before) = bytes.strip_suffix(b"/") {
+        bytes = before;
+    }
+    bytes.ends_with(b"/.")
 }
 
 /// What `.`, `..` and `/` are called.

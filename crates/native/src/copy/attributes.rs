@@ -123,10 +123,30 @@ impl Job {
             return Ok(true);
         }
         let (from, to) = (Inode::of(&task.from, &task.info), Inode::of(&task.to, there));
-        let (from, to) = futures::try_join!(from.xattr_names(), to.xattr_names())
-            .map_err(|error| task.to.about(error))?;
-        Ok(from.is_empty() && to.is_empty())
+        match has_xattrs(&from, &to).await {
+            // It is told when it is tried.
+            Err(error) if is_refusal(&error) => Ok(false),
+            has => has.map_err(|error| task.to.about(error)),
+        }
     }
+}
+
+/// True if a copy has the extended attributes and ACLs of its source, and no other ACLs.
+async fn has_xattrs(from: &Inode, to: &Inode) -> Result<bool> {
+    let (names, there) = futures::try_join!(from.xattr_names(), to.xattr_names())?;
+    if there.iter().any(|name| is_acl(name) && !names.contains(name)) {
+        return Ok(false);
+    }
+    for name in &names {
+        if !there.contains(name) {
+            return Ok(false);
+        }
+        let (ours, theirs) = futures::try_join!(from.xattr(name), to.xattr(name))?;
+        if ours != theirs {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Gives a copy the extended attributes and ACLs of its source. What could not be set.
@@ -138,7 +158,7 @@ async fn copy_xattrs(from: &Inode, to: &Inode) -> Result<Vec<Lack>> {
     }
     let mut lacks = Vec::new();
     for name in &names {
-        match copy_xattr(from, to, name).await {
+        match copy_xattr(from, to, name, there.contains(name)).await {
             Err(error) if is_refusal(&error) => {
                 lacks.push((format!("{} ({error})", shown(name)), is_acl(name)));
             }
@@ -148,12 +168,14 @@ async fn copy_xattrs(from: &Inode, to: &Inode) -> Result<Vec<Lack>> {
     Ok(lacks)
 }
 
-async fn copy_xattr(from: &Inode, to: &Inode, name: &Bytes) -> Result<()> {
-    match from.xattr(name).await? {
-        Some(value) => to.set_xattr(name, value).await,
-        // Gone since it was listed.
-        None => Ok(()),
+async fn copy_xattr(from: &Inode, to: &Inode, name: &Bytes, is_there: bool) -> Result<()> {
+    // Gone since it was listed.
+    let Some(value) = from.xattr(name).await? else { return Ok(()) };
+    // Set once more it may be refused: its mode may keep its own owner from that.
+    if is_there && to.xattr(name).await.is_ok_and(|there| there.as_ref() == Some(&value)) {
+        return Ok(());
     }
+    to.set_xattr(name, value).await
 }
 
 /// An extended attribute in words.

@@ -12,6 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use strake_base::descriptor;
 use strake_client::{OpenFile, OpenFlags, SeekTo, Volume};
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr};
 
@@ -183,14 +184,6 @@ impl Contents {
         }
     }
 
-    /// Returns when nothing that was written is held back in this process.
-    pub(crate) async fn send_all(&self) -> Result<()> {
-        match self {
-            Contents::Local(..) => Ok(()),
-            Contents::Remote(volume, _, file) => volume.flush(file).await,
-        }
-    }
-
     /// Cuts or grows the file.
     pub(crate) async fn set_length(&self, length: u64) -> Result<()> {
         match self {
@@ -232,9 +225,14 @@ impl Contents {
         }
     }
 
-    /// Closes it; an error of an earlier write that nobody has heard of is reported here.
+    /// Closes it; an error of an earlier write that nobody has heard of is reported here. A file of this machine stays open for
+    /// its attributes: what its file system holds back until a close (NFS, CIFS, FUSE) that of another descriptor sends.
     pub(crate) async fn close(&self) -> Result<()> {
         match self {
+            Contents::Local(file, _) if is_writable(file) => {
+                let file = file.clone();
+                blocking(move || descriptor::close(file.try_clone()?)).await
+            }
             Contents::Local(..) => Ok(()),
             Contents::Remote(volume, _, file) => volume.release(file).await,
         }
@@ -257,6 +255,11 @@ impl Contents {
             _ => Ok(None),
         }
     }
+}
+
+/// True if something may have been written through it.
+fn is_writable(file: &File) -> bool {
+    rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.intersects(OFlags::RDWR | OFlags::WRONLY))
 }
 
 /// What a seek on this machine says. A file system that knows of no holes has none.
@@ -327,6 +330,20 @@ pub(crate) async fn read_small(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A close of another descriptor asks the file system, and the file stays open. Of one that was only read nothing is asked.
+    #[tokio::test]
+    async fn what_was_written_is_closed_and_stays_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let pool: Arc<Pool> = Arc::default();
+        let written = File::create(&path).unwrap();
+        assert!(is_writable(&written) && !is_writable(&File::open(&path).unwrap()));
+        let contents = Contents::Local(Arc::new(written), pool);
+        contents.close().await.unwrap();
+        contents.write(0, vec![Bytes::from_static(b"x")]).await.unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"x");
+    }
 
     #[test]
     fn a_seek_that_fails_is_no_hole() {

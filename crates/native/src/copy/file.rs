@@ -1,6 +1,6 @@
 //! Copying one file.
 
-use super::partial::{PARTIAL_BYTES_MIN, aside_name, partial_name, reliable};
+use super::partial::{PARTIAL_BYTES_MIN, aside_name, partial_name};
 use super::{Job, Task, onto_itself};
 use crate::attributes::Inode;
 use crate::contents::{Contents, Pool, read_small};
@@ -20,10 +20,6 @@ use tokio::sync::OwnedSemaphorePermit;
 const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// Blocks of one file under way at once.
 const BLOCKS_MAX: usize = 16;
-/// What a client may hold unsent: as much of the end of a copy that was killed is not relied on.
-const UNSENT_BYTES_MAX: u64 = 256 << 20;
-/// Holes that are skipped before all that lies in front of them is sent.
-const HOLES_BYTES_MAX: u64 = 64 << 20;
 
 /// True if a file was copied from another one, by its length and times.
 fn is_copy(there: &Info, info: &Info) -> bool {
@@ -226,7 +222,7 @@ impl Job {
         let there = partial.info().await?;
         let in_order = there.is_some_and(|there| there.mtime == task.info.mtime);
         let to = Contents::create(partial, self.mode(&task.info), fresh, false, &self.pool).await?;
-        let copied = match self.good_part(task, from, &to, in_order).await {
+        let copied = match self.good_part(task, (from, &to), in_order).await {
             Ok(start) => {
                 self.counters.keep(start);
                 self.copy_from(task, from, &to, start).await
@@ -251,43 +247,88 @@ impl Job {
         Err(ErrorKind::Interrupted.into())
     }
 
-    /// Bytes at the start of a partial copy that need not be copied again; where there are none, it is emptied: what is a hole
-    /// in the source is not copied. `in_order`: it was closed when all of it was written, and has the source's time of change.
+    /// Bytes at the start of a partial copy that need not be copied again; what is behind them goes: what is a hole in the source is
+    /// not copied. `in_order`: it was closed when all of it was written and on disk, and has the source's time of change.
     async fn good_part(
-        &self,
+        self: &Arc<Self>,
         task: &Task,
-        from: &Contents,
-        to: &Contents,
+        (from, to): (&Contents, &Contents),
         in_order: bool,
     ) -> Result<u64> {
         let length = to.length().await?;
-        let block = self.options.block_bytes as u64;
-        let window = match in_order {
-            true => 0,
-            false => UNSENT_BYTES_MAX + HOLES_BYTES_MAX + block * BLOCKS_MAX as u64,
-        };
-        let start = reliable(length.min(task.info.length), window, block);
-        let mut good = self.compare_part(from, to, start).await?;
-        if in_order {
+        let end = length.min(task.info.length);
+        let good = match in_order {
             // It is to have another time of change before more is written, and gets that by being cut.
-            good = good.saturating_sub(block);
-        }
-        if length > 0 && (in_order || good == 0) {
+            true => {
+                let block = self.options.block_bytes as u64;
+                let last = (end / block).saturating_sub(1) * block;
+                let same = self.is_same(from, to, last, block.min(end - last)).await?;
+                if same { last } else { 0 }
+            }
+            // Of what was killed, or has met an error, targets may have lost anything that nobody had synced. What is
+            // found there now is to stay.
+            false if length > 0 => {
+                to.sync().await?;
+                self.same_part(from, to, end).await?
+            }
+            false => 0,
+        };
+        if good < length {
             to.set_length(good).await?;
         }
         Ok(good)
     }
 
-    /// The same number of bytes if the last block of so many is that of the source, or else 0.
-    async fn compare_part(&self, from: &Contents, to: &Contents, start: u64) -> Result<u64> {
-        if start == 0 {
-            return Ok(0);
-        }
+    /// Whole blocks at the start of both that are the same, by looking at all that is no hole in both.
+    async fn same_part(self: &Arc<Self>, from: &Contents, to: &Contents, end: u64) -> Result<u64> {
         let block = self.options.block_bytes as u64;
-        let last = (start - block, self.options.block_bytes);
-        let (ours, theirs) =
-            futures::try_join!(to.read(last.0, last.1), from.read(last.0, last.1))?;
-        Ok(if ours.concat() == theirs.concat() { start } else { 0 })
+        let mut under_way = FuturesOrdered::new();
+        let mut at = 0;
+        while at < end {
+            let (data, hole) = self.next_extent(from, at, end - at).await?;
+            let theirs = match data > at {
+                true => to.seek(at, SeekTo::Data).await?.unwrap_or(end),
+                false => at,
+            };
+            let until = if theirs < data { data } else { hole };
+            at = data.min(theirs);
+            while at < until {
+                self.go_on()?;
+                let len = (until - at).min(block);
+                let room = self.room(2 * len).await?;
+                let differs = self.clone().differs((from.clone(), to.clone()), at, len, room);
+                under_way.push_back(spawn_owned(differs));
+                at += len;
+                if under_way.len() >= BLOCKS_MAX
+                    && let Some(differs) = joined(under_way.next().await)?
+                {
+                    return Ok(differs / block * block);
+                }
+            }
+        }
+        while let Some(done) = under_way.next().await {
+            if let Some(differs) = joined(Some(done))? {
+                return Ok(differs / block * block);
+            }
+        }
+        Ok(end / block * block)
+    }
+
+    /// Where a block begins, if it is not the same in both.
+    async fn differs(
+        self: Arc<Self>,
+        (from, to): (Contents, Contents),
+        at: u64,
+        len: u64,
+        _room: OwnedSemaphorePermit,
+    ) -> Result<Option<u64>> {
+        Ok((!self.is_same(&from, &to, at, len).await?).then_some(at))
+    }
+
+    async fn is_same(&self, from: &Contents, to: &Contents, at: u64, len: u64) -> Result<bool> {
+        let len = len as usize;
+        let (ours, theirs) = futures::try_join!(to.read(at, len), from.read(at, len))?;
+        Ok(ours.concat() == theirs.concat())
     }
 
     /// Copies everything from an offset on, several blocks at once, begun in order. Where it ends, which is before the end of the
@@ -322,18 +363,12 @@ impl Job {
     ) -> Result<u64> {
         let about = |error| task.to.about(error);
         let mut under_way = FuturesOrdered::new();
-        let (mut at, mut skipped) = (start, 0);
+        let mut at = start;
         while at < task.info.length && !self.ends_early(task) {
             let left = task.info.length - at;
             let (data, hole) =
                 self.next_extent(from, at, left).await.map_err(|e| task.from.about(e))?;
             self.counters.bytes_done.fetch_add(data - at, Ordering::Relaxed);
-            skipped += data - at;
-            if skipped > HOLES_BYTES_MAX {
-                all_joined(&mut under_way).await.map_err(about)?;
-                to.send_all().await.map_err(about)?;
-                skipped = 0;
-            }
             at = data;
             let extent_end = hole.min(task.info.length);
             while at < extent_end && !self.ends_early(task) {
@@ -433,9 +468,9 @@ impl Job {
     }
 }
 
-type Joined = std::result::Result<Result<()>, tokio::task::JoinError>;
+type Joined<T> = std::result::Result<Result<T>, tokio::task::JoinError>;
 
-async fn all_joined(blocks: &mut (impl Stream<Item = Joined> + Unpin)) -> Result<()> {
+async fn all_joined(blocks: &mut (impl Stream<Item = Joined<()>> + Unpin)) -> Result<()> {
     while let Some(done) = blocks.next().await {
         joined(Some(done))?;
     }
@@ -454,9 +489,9 @@ fn was_cut(task: &Task, length: u64) -> Result<()> {
     }
 }
 
-fn joined(done: Option<Joined>) -> Result<()> {
+fn joined<T: Default>(done: Option<Joined<T>>) -> Result<T> {
     match done {
-        None => Ok(()),
+        None => Ok(T::default()),
         Some(Ok(result)) => result,
         Some(Err(_)) => Err(Error::with(ErrorKind::Io, "copying a block panicked")),
     }

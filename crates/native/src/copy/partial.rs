@@ -1,10 +1,9 @@
-//! The name under which a large file grows, and how much of an interrupted copy is good.
+//! The name under which a large file grows.
 //!
 //! The name carries length and time of change of the source: a partial copy of an older source is
-//! never continued. Blocks are begun in order, none before all that lie a window earlier are done (holes that are skipped count),
-//! so everything but the last window of what is there has been written; and of what is left, the
-//! last block is compared with the source. A copy that was asked to stop has written and synced all of it, and given it
-//! the source's time of change: it is good to its end.
+//! never continued. A copy that was asked to stop has written and synced all of it, and given it
+//! the source's time of change: it is good to its end. Of any other nobody knows what has come to disks, and what they
+//! have lost since: all of it is compared with the source.
 
 use crate::info::Info;
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use strake_types::limits::NAME_BYTES_MAX;
 /// Files from this length on are written under a partial name.
 pub(super) const PARTIAL_BYTES_MIN: u64 = 16 << 20;
 
-/// Another one than before holes counted: how much of a partial copy of that time is good is not known.
+/// How such a name ends.
 const SUFFIX: &str = ".strake-partial";
 
 /// Name under which a copy of `info` to `name` grows.
@@ -85,11 +84,6 @@ pub(super) fn is_marked(partial: &[u8], mtime: Timestamp) -> bool {
     partial.ends_with(ending(mtime).as_bytes())
 }
 
-/// Bytes at the start of a partial copy that can be relied on: whole blocks, a window before the end.
-pub(super) fn reliable(length: u64, window: u64, block: u64) -> u64 {
-    length.saturating_sub(window) / block * block
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,11 +144,5 @@ mod tests {
         for name in ["", "a", ".a.strake-partial", ".a-old-5.strake-partial", ".a-1-5.7"] {
             assert!(!is_partial(name.as_bytes()), "{name}");
         }
-    }
-
-    #[test]
-    fn the_last_window_is_not_relied_on() {
-        assert_eq!(reliable(100, 30, 8), 64);
-        assert_eq!(reliable(20, 30, 8), 0);
     }
 }

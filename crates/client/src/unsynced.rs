@@ -17,6 +17,8 @@ use strake_wire::message::storage::{Done, StorageAnswer};
 const BOOTS_MAX: usize = 8;
 /// Closed files remembered before the targets are asked to sync them.
 const LEFT_MAX: usize = 16 << 10;
+/// Lost files remembered for who asks for them.
+const LOST_MAX: usize = 1 << 20;
 /// How long a closed file is remembered before that. Targets sync by themselves much earlier.
 const LEFT_AGE_MAX: Duration = Duration::from_secs(10);
 
@@ -190,6 +192,8 @@ pub(crate) fn lost(group: GroupId) -> Error {
 pub(crate) struct Left {
     files: Mutex<HashMap<Ino, LeftFile>>,
     settling: Mutex<bool>,
+    /// Those of which a loss was found out when nobody had them open any more, where somebody asks for them.
+    lost: Mutex<Option<BTreeSet<Ino>>>,
 }
 
 struct LeftFile {
@@ -232,8 +236,31 @@ impl Left {
 
     /// Data of a file is lost; true the first time. It is remembered for who opens the file again.
     pub(crate) fn tell(&self, ino: Ino) -> bool {
-        let mut files = self.files.lock();
-        files.get_mut(&ino).is_some_and(|file| !std::mem::replace(&mut file.told, true))
+        let told = |file: &mut LeftFile| !std::mem::replace(&mut file.told, true);
+        let is_new = self.files.lock().get_mut(&ino).is_some_and(told);
+        if is_new {
+            self.note_lost(ino);
+        }
+        is_new
+    }
+
+    /// From now on lost files are remembered for [`Left::take_unsure`].
+    pub(crate) fn gather_lost(&self) {
+        *self.lost.lock() = Some(BTreeSet::new());
+    }
+
+    /// Data of a file is lost, and nobody has it open who could be told.
+    pub(crate) fn note_lost(&self, ino: Ino) {
+        if let Some(lost) = self.lost.lock().as_mut().filter(|lost| lost.len() < LOST_MAX) {
+            lost.insert(ino);
+        }
+    }
+
+    /// The files that are lost, and those of which nobody has said that they are durable.
+    pub(crate) fn take_unsure(&self) -> BTreeSet<Ino> {
+        let mut unsure = self.lost.lock().take().unwrap_or_default();
+        unsure.extend(self.files.lock().keys());
+        unsure
     }
 
     /// True if the targets are to be asked now whether what was left is durable; the caller does,

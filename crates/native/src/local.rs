@@ -124,19 +124,20 @@ pub(crate) async fn is_within(inner: PathBuf, outer: PathBuf) -> Result<bool> {
     blocking(move || Ok(inner.canonicalize()?.starts_with(outer.canonicalize()?))).await
 }
 
-pub(crate) async fn list(path: PathBuf) -> Result<Vec<(Bytes, Info)>> {
+/// What is in a directory, each by itself: that one cannot be looked at (a mount of somebody else, or that nobody serves) says
+/// nothing of the others.
+pub(crate) async fn list(path: PathBuf) -> Result<Vec<(Bytes, Result<Info>)>> {
     blocking(move || {
         let mut entries = Vec::new();
         for entry in fs::read_dir(&path)? {
             let entry = entry?;
-            match entry.metadata() {
-                Ok(metadata) => {
-                    entries.push((entry.file_name().into_vec().into(), info_of(&metadata)));
-                }
+            let info = match entry.metadata() {
+                Ok(metadata) => Ok(info_of(&metadata)),
                 // Removed since the directory was read.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+                Err(gone) if gone.kind() == io::ErrorKind::NotFound => continue,
+                Err(failed) => Err(error(&failed)),
+            };
+            entries.push((entry.file_name().into_vec().into(), info));
         }
         Ok(entries)
     })

@@ -47,21 +47,46 @@ pub struct Name {
     pub name: Bytes,
 }
 
+/// What is in a directory.
+#[derive(Default)]
+pub struct Listing {
+    /// Everything that can be looked at, in no particular order.
+    pub entries: Vec<(Name, Info)>,
+    /// Why other entries cannot, each with its name.
+    pub failed: Vec<Error>,
+}
+
+impl Listing {
+    /// All of it, or why an entry is not.
+    pub fn whole(mut self) -> Result<Vec<(Name, Info)>> {
+        self.failed.pop().map_or(Ok(self.entries), Err)
+    }
+}
+
 impl Directory {
     /// A name in it.
     pub fn name(&self, name: Bytes) -> Name {
         Name { directory: self.clone(), name }
     }
 
-    /// Everything in it, in no particular order.
-    pub async fn list(&self) -> Result<Vec<(Name, Info)>> {
-        match self {
-            Directory::Local(path) => {
-                let entries = local::list(path.clone()).await?;
-                Ok(entries.into_iter().map(|(name, info)| (self.name(name), info)).collect())
+    /// Everything in it.
+    pub async fn list(&self) -> Result<Listing> {
+        let path = match self {
+            Directory::Local(path) => path.clone(),
+            Directory::Remote(remote) => {
+                let entries = self.list_remote(remote).await?;
+                return Ok(Listing { entries, ..Listing::default() });
             }
-            Directory::Remote(remote) => self.list_remote(remote).await,
+        };
+        let mut listing = Listing::default();
+        for (name, info) in local::list(path).await? {
+            let name = self.name(name);
+            match info {
+                Ok(info) => listing.entries.push((name, info)),
+                Err(error) => listing.failed.push(name.about(error)),
+            }
         }
+        Ok(listing)
     }
 
     /// The names in it that are `wanted`, in no particular order.

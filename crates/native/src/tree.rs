@@ -5,7 +5,7 @@ use crate::contents::{Contents, Pool};
 use crate::failures::Failures;
 use crate::info::Info;
 use crate::location::{Location, RemotePath};
-use crate::place::{Directory, Name};
+use crate::place::{Directory, Listing, Name};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -41,7 +41,7 @@ pub async fn list(clients: &Clients, location: &Location, hidden: bool) -> Resul
     if info.kind != FileKind::Directory {
         return Ok(vec![Found { path: spot.base.to_vec(), name: spot.name, info }]);
     }
-    let entries = spot.name.enter().await?.list().await?;
+    let entries = spot.name.enter().await?.list().await?.whole()?;
     let found = |(name, info): (Name, Info)| Found { path: name.name.to_vec(), name, info };
     let mut entries: Vec<_> = entries.into_iter().map(found).collect();
     entries.retain(|entry| hidden || !entry.path.starts_with(b"."));
@@ -50,7 +50,7 @@ pub async fn list(clients: &Clients, location: &Location, hidden: bool) -> Resul
 }
 
 /// Visits everything below a path and the thing itself, a directory before what is in it; several
-/// directories are listed at once. The failures are of those that cannot be listed, after what
+/// directories are listed at once. The failures are of those that cannot be looked at or listed, after what
 /// has ended the walk before its end, if anything has; what is gone by then is none.
 pub async fn walk(
     clients: &Clients,
@@ -74,7 +74,9 @@ async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Failures {
             }
         }
         match listing.next().await {
-            Some(Ok(entries)) => {
+            Some(Ok((entries, failed))) => {
+                // One entry's, whatever its kind: the others could be looked at.
+                failed.into_iter().for_each(|error| failures.push(error));
                 entries.iter().for_each(&mut *visit);
                 left.extend(entries);
             }
@@ -89,14 +91,15 @@ async fn walk_from(start: Found, visit: &mut impl FnMut(&Found)) -> Failures {
     }
 }
 
-async fn entries_of(directory: Found) -> Result<Vec<Found>> {
-    let entries = match listed(&directory.name).await {
-        Ok(entries) => entries,
+/// What is in a directory, and why the others cannot be looked at.
+async fn entries_of(directory: Found) -> Result<(Vec<Found>, Vec<Error>)> {
+    let Listing { entries, failed } = match listed(&directory.name).await {
+        Ok(listing) => listing,
         Err(error) => {
             let may_be_gone = error.kind.is_gone() && !directory.path.is_empty();
             // Removed meanwhile, and nobody has named it.
             if may_be_gone && matches!(directory.name.info().await, Ok(None)) {
-                return Ok(Vec::new());
+                return Ok((Vec::new(), Vec::new()));
             }
             return Err(error);
         }
@@ -109,10 +112,10 @@ async fn entries_of(directory: Found) -> Result<Vec<Found>> {
         path.extend_from_slice(&name.name);
         Found { name, info, path }
     };
-    Ok(entries.into_iter().map(found).collect())
+    Ok((entries.into_iter().map(found).collect(), failed))
 }
 
-async fn listed(directory: &Name) -> Result<Vec<(Name, Info)>> {
+async fn listed(directory: &Name) -> Result<Listing> {
     directory.enter().await?.list().await.map_err(|error| directory.about(error))
 }
 
@@ -259,9 +262,11 @@ fn remove_tree(
 
 /// Removes everything in a directory.
 async fn empty(name: &Name, removal: &Arc<Removal>) -> Result<bool> {
-    let entries = listed(name).await?;
+    let Listing { entries, failed } = listed(name).await?;
+    let is_whole = failed.is_empty();
+    failed.into_iter().for_each(|error| removal.done.lock().failures.push(error));
     let remove = |entry, beside| remove_tree(entry, beside, Arc::clone(removal));
-    side_by_side(entries, &removal.spare, remove).await
+    Ok(side_by_side(entries, &removal.spare, remove).await? && is_whole)
 }
 
 /// Does something with each, as many at once as are to spare over all levels of a tree, and one in any case; whether all was done.
@@ -326,9 +331,8 @@ pub async fn cat(
     let contents = Contents::open(&spot.name, &info, &pool).await?;
     let (mut next, mut done) = (0, 0);
     let mut reading = FuturesOrdered::new();
-    let mut ended = false;
     loop {
-        while reading.len() < CAT_BLOCKS && !ended {
+        while reading.len() < CAT_BLOCKS {
             reading.push_back(contents.read(next, CAT_BLOCK_BYTES));
             next += CAT_BLOCK_BYTES as u64;
         }
@@ -339,7 +343,10 @@ pub async fn cat(
             write(&part)?;
         }
         done += got as u64;
-        ended |= got < CAT_BLOCK_BYTES;
+        // The blocks after the end may have something by now, which is not what comes next.
+        if got < CAT_BLOCK_BYTES {
+            break;
+        }
     }
     drop(reading);
     contents.close().await?;
@@ -350,6 +357,7 @@ pub async fn cat(
 mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use strake_client::VolumeOptions;
 
@@ -390,6 +398,34 @@ mod tests {
         };
         let failures = walk(&clients, &named, visit).await.unwrap();
         assert_eq!(failures.first[0].kind, ErrorKind::NotFound);
+    }
+
+    /// What had come behind a block that was short when it was read followed it, without what had come in between.
+    #[tokio::test]
+    async fn cat_of_a_file_that_grows_leaves_nothing_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("grows");
+        let block = CAT_BLOCK_BYTES as u64;
+        let file = fs::File::create(&path).unwrap();
+        let write = |from: u64, bytes: usize| {
+            let part: Vec<u8> = (from..).take(bytes).map(|at| (at / 1000) as u8).collect();
+            file.write_all_at(&part, from).unwrap();
+        };
+        // The second block is read short, and another one is asked for when the file is longer.
+        write(0, CAT_BLOCK_BYTES + 1);
+        let mut read = Vec::new();
+        let push = |part: &[u8]| {
+            if read.is_empty() {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+                write(block + 1, CAT_BLOCK_BYTES * CAT_BLOCKS);
+            }
+            read.extend_from_slice(part);
+            Ok(())
+        };
+        let clients = Clients::new(VolumeOptions::default());
+        let done = cat(&clients, &Location::Local(path.clone()), push).await.unwrap();
+        assert_eq!(done, read.len() as u64);
+        assert!(done > block && fs::read(&path).unwrap().starts_with(&read));
     }
 
     /// Ends of branches that are under way, the most that were at once, and all that were.

@@ -367,6 +367,10 @@ impl Volume {
         self.lost_of(file, error);
         file.fail(error);
         self.drop_lost(file.ino());
+        let is_closed = file.core().handles == 0;
+        if is_closed {
+            self.left().note_lost(file.ino());
+        }
     }
 
     /// As [`Volume::lost()`]: of each of many writes that fail alike nothing new is said.

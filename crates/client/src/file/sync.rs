@@ -335,6 +335,24 @@ impl Volume {
         result.and(names.and_then(|names| names.iter().try_for_each(|a| done(a, "sync"))))
     }
 
+    /// From now on closed files of which a loss is found out are remembered, for [`Volume::take_unsure`].
+    pub fn gather_lost(&self) {
+        self.left().gather_lost();
+    }
+
+    /// To be asked after [`Volume::sync_all`]: the closed files of which what was written through this mount is lost, since
+    /// [`Volume::gather_lost`], or is not known to be durable.
+    pub fn take_unsure(&self) -> BTreeSet<Ino> {
+        let mut unsure = self.left().take_unsure();
+        let is_unsure = |file: &Arc<FileState>| {
+            let core = file.core();
+            core.handles == 0 && (core.is_unsent() || !core.unsynced.own_marks().is_empty())
+        };
+        let open = self.inodes().files();
+        unsure.extend(open.iter().filter(|file| is_unsure(file)).map(|file| file.ino()));
+        unsure
+    }
+
     /// Makes everything durable that groups have acknowledged to anyone: from which boot each says
     /// so, and an error if one does not.
     async fn sync_groups(&self, groups: impl Iterator<Item = GroupId>) -> (Boots, Result<()>) {

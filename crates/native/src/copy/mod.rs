@@ -10,6 +10,7 @@ mod attributes;
 mod file;
 mod like;
 mod links;
+mod losses;
 mod partial;
 mod progress;
 mod stale;

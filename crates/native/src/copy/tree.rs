@@ -3,8 +3,7 @@
 use super::like::Like;
 use super::links::Links;
 use super::{Job, Task, into_itself};
-use crate::info::Info;
-use crate::place::{Directory, Name};
+use crate::place::{Directory, Listing};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
@@ -19,24 +18,39 @@ pub(super) async fn copy_all(job: &Arc<Job>, tasks: Vec<Task>) -> Result<()> {
     tasks.iter().for_each(|task| job.found(task));
     // All that is named goes into one directory.
     let top = tasks.first().map(|task| task.to.directory.clone());
+    let named: Vec<_> = tasks.iter().map(|task| task.to.clone()).collect();
+    let mut directories = Vec::new();
+    job.gather_lost(top.as_ref());
+    let copied = copy_tasks(job, tasks, top.as_ref(), &mut directories).await;
+    // Also where something has ended it: the next copy relies on what there is.
+    let settled = job.settle(top.as_ref(), &named, &directories).await;
+    copied.and(settled)
+}
+
+async fn copy_tasks(
+    job: &Arc<Job>,
+    tasks: Vec<Task>,
+    top: Option<&Directory>,
+    directories: &mut Vec<Task>,
+) -> Result<()> {
     let is_directory = |task: &&Task| task.named && task.info.kind == FileKind::Directory;
     let named: Vec<_> = tasks.iter().filter(is_directory).cloned().collect();
-    let (directories, links) = copy_found(job, tasks).await?;
+    let links = copy_found(job, tasks, directories).await?;
     job.go_on()?;
     links.make(job).await?;
     job.go_on()?;
     job.remove_stale().await;
-    job.finish_directories(&directories).await?;
+    job.finish_directories(directories).await?;
     if let Some(top) = top.filter(|_| job.options.sync) {
-        job.sync_names(&top, &directories).await?;
+        job.sync_names(top, directories).await?;
     }
     job.check_named(&named).await
 }
 
-/// Makes the directories and copies the files: the directories, each before those in it, and the names that files are still to
-/// get.
-async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, Links)> {
-    let (mut directories, mut links) = (Vec::new(), Links::default());
+/// Makes the directories, which come to those `made`, each before those in it, and copies the files: the names that files are
+/// still to get.
+async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>, made: &mut Vec<Task>) -> Result<Links> {
+    let mut links = Links::default();
     let mut working = FuturesUnordered::new();
     // What ends all lets those under way come to their end: half a copy of each would stay.
     let mut ended: Option<Error> = None;
@@ -49,7 +63,7 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, L
                 match job.enter(&task).await {
                     Ok(Some(tasks)) => {
                         left.extend(tasks);
-                        directories.push(task);
+                        made.push(task);
                     }
                     Ok(None) => {}
                     Err(error) => ended = job.failed(error).err(),
@@ -60,7 +74,7 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>) -> Result<(Vec<Task>, L
         }
         job.counters.complete.store(left.is_empty(), Ordering::Relaxed);
         let (task, copied) = match working.next().await {
-            None => return ended.map_or(Ok((directories, links)), Err),
+            None => return ended.map_or(Ok(links), Err),
             Some(Ok(done)) => done,
             Some(Err(_)) => return Err(Error::with(ErrorKind::Io, "copying a file panicked")),
         };
@@ -167,7 +181,7 @@ impl Job {
     }
 
     /// What is in a directory that is to be copied.
-    async fn listed(&self, task: &Task) -> Result<Vec<(Name, Info)>> {
+    async fn listed(&self, task: &Task) -> Result<Listing> {
         let from = task.from.enter().await?;
         from.list().await.map_err(|error| task.from.about(error))
     }
@@ -182,8 +196,8 @@ impl Job {
             return Err(task.to.about(ErrorKind::NotDirectory.into()));
         }
         // Of what cannot be read nothing is made.
-        let entries = match self.listed(task).await {
-            Ok(entries) => entries,
+        let Listing { entries, failed } = match self.listed(task).await {
+            Ok(listing) => listing,
             Err(error) => return self.pass_over(task, error).await.map(|_| None),
         };
         // Its owner must be able to fill it, whatever its mode will be.
@@ -192,6 +206,8 @@ impl Job {
             let target = self.mounts.identity_of(&to).await?;
             self.targets.lock().insert(target);
         }
+        // One entry's, whatever its kind: the others could be looked at.
+        failed.into_iter().for_each(|error| self.failures.lock().push(error));
         let tasks = entries.into_iter().map(|(name, info)| {
             let to = to.name(name.name.clone());
             Task { from: name, info, to, named: false }

@@ -2,6 +2,7 @@ use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
 use crate::unsynced::Unsynced;
 use crate::{FallocateMode, OpenFile, OpenFlags, Volume};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use strake_types::{Boot, Credentials, ErrorKind, GroupId, Ino, Result, SetAttr};
 
@@ -258,4 +259,24 @@ async fn what_closed_files_have_left_is_settled_in_the_background() {
     let again = open(&volume, lost.ino()).await;
     assert_lost(volume.fsync(&again, false).await);
     assert!(volume.left().marks().is_empty());
+}
+
+/// The log knew of the loss, and who was to say whether all is well did not.
+#[tokio::test]
+async fn closed_files_that_have_lost_something_are_handed_out() {
+    let (fake, volume) = cluster().await;
+    volume.gather_lost();
+    let lost = written(&volume, "lost").await;
+    volume.release(&lost).await.unwrap();
+    fake.set_boot(2);
+    assert_lost(volume.sync_all().await);
+    let kept = written(&volume, "kept").await;
+    volume.release(&kept).await.unwrap();
+    volume.sync_all().await.unwrap();
+    // Who opens it is told, and it is lost all the same.
+    let again = open(&volume, lost.ino()).await;
+    assert_lost(volume.fsync(&again, false).await);
+    volume.release(&again).await.unwrap();
+    assert_eq!(volume.take_unsure(), BTreeSet::from([lost.ino()]));
+    assert_eq!(volume.take_unsure(), BTreeSet::new(), "once");
 }

@@ -158,6 +158,11 @@ impl LocalCluster {
         self.end_storage(SimDisk::power_loss).await;
     }
 
+    /// The storage server is away from now on.
+    pub fn stop_storage(&self) {
+        self.register(None, self.meta.clone());
+    }
+
     async fn end_storage(&mut self, end: fn(&SimDisk)) {
         self.disks.iter().for_each(end);
         self.register(None, self.meta.clone());

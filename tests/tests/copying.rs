@@ -8,8 +8,8 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use strake_client::{Volume, VolumeOptions};
-use strake_engine::kv::memory::SyncedKv;
-use strake_fuse::MountOptions;
+use strake_engine::kv::memory::{MemoryKv, SyncedKv};
+use strake_fuse::{MountOptions, Unmount};
 use strake_native::tree::walk;
 use strake_native::{Clients, CopyOptions, Location, NotKept, Summary, copy};
 use strake_tests::cluster::{
@@ -18,6 +18,7 @@ use strake_tests::cluster::{
 use strake_tests::local::{LocalCluster, Names};
 use strake_tests::mounted::Mounted;
 use strake_types::FileKind;
+use tokio::runtime::Handle;
 
 const CHUNK_BYTES: u64 = 1 << 20;
 /// It grows under a name of its own, and gets its final one when it is whole.
@@ -505,6 +506,78 @@ fn a_tree_is_copied_but_for_what_may_not_be_read() {
         assert_eq!(fs::metadata(copy.join(name)).unwrap().modified().unwrap(), time, "{name}");
     }
     assert!(!copy.join("secret").exists() && !copy.join("sub/locked").exists());
+}
+
+/// One of them was the end of its whole directory.
+#[test]
+fn an_entry_that_may_not_be_looked_at_is_a_failure_of_its_own() {
+    if !may_be_nobody() {
+        return;
+    }
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    let source = servers.directory().join("source");
+    fs::create_dir_all(source.join("sub")).unwrap();
+    for name in ["a", "sub/b", "sub/c"] {
+        fs::write(source.join(name), name).unwrap();
+    }
+    // What is in it may be listed, and not be looked at.
+    set_mode(&source.join("sub"), 0o744);
+    fs::create_dir(mount.at("d")).unwrap();
+    set_mode(&mount.at("d"), 0o777);
+    let to = format!("{}:/main/d/", servers.address());
+    let output = run_as_nobody(["cp", "-rq", source.to_str().unwrap(), &to]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("source/sub/b") && error.contains("source/sub/c"), "{error}");
+    let copy = mount.at("d/source");
+    assert_eq!(fs::read(copy.join("a")).unwrap(), b"a");
+    assert_eq!(fs::read_dir(copy.join("sub")).unwrap().count(), 0, "it is copied");
+}
+
+/// Nobody looked: the file got its name and its time, and had nothing in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_file_system_refuses_when_a_copy_is_closed_is_a_failure() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES).await;
+    let hasty = VolumeOptions { operation_wait_ms: 200, ..VolumeOptions::default() };
+    let volume = cluster.volume(hasty).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (source, path) = (directory.path().join("source"), directory.path().join("mount"));
+    fs::write(&source, vec![1; 100_000]).unwrap();
+    fs::create_dir(&path).unwrap();
+    let (how, runtime) = (MountOptions::default(), Handle::current());
+    let mount = strake_fuse::mount(volume, &path, &how, runtime).await.unwrap();
+    cluster.stop_storage();
+    // Neither syncs it nor sets its time.
+    let plain = CopyOptions { resume: false, ..CopyOptions::default() };
+    let (clients, from, to) = (Clients::new(options()), [local(source)], local(path.join("f")));
+    let closed = copy(&clients, &from, &to, &plain, |_| {}).await;
+    let _nothing_can_be_sent = mount.unmount(Unmount::Lazy).await;
+    assert!(closed.unwrap_err().error.to_string().contains("mount/f"));
+}
+
+/// Each further copy of a user warned of what had been kept: his file may not be written, by him either.
+#[test]
+fn a_repeated_archive_sets_nothing_that_is_there() {
+    let (mounted, clients) = mounted_with_clients();
+    let from = mounted.path("from");
+    fs::write(&from, "x").unwrap();
+    set(&from, "user.colour", b"red");
+    set(&from, "system.posix_acl_access", &acl());
+    set_mode(&from, 0o444);
+    let go = || {
+        for to in [remote("/there"), local(mounted.path("here"))] {
+            mounted.block_on(copied(&clients, &local(from.clone()), &to, &archive()));
+        }
+        let of = |name: &str| fs::metadata(mounted.path(name)).unwrap();
+        ["there", "here"].map(|name| (of(name).ctime(), of(name).ctime_nsec()))
+    };
+    let first = go();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(go(), first);
+    set(&mounted.path("here"), "user.colour", b"blue");
+    assert_ne!(go(), first);
+    assert_eq!(xattrs(&mounted.path("here")), xattrs(&from));
 }
 
 #[test]

@@ -218,6 +218,29 @@ async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
     assert_eq!(fs::read_dir(&part).unwrap().count(), 1);
 }
 
+/// Its last block alone was compared, and all before that taken for good: a loss of power leaves zeros anywhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_partial_copy_has_lost_is_copied_again() {
+    let setup = Setup::new().await;
+    let (source, part) =
+        (setup.directory.path().join("source"), setup.directory.path().join("part"));
+    let file = fs::File::create(&source).unwrap();
+    file.set_len(600 << 20).unwrap();
+    file.write_all_at(&pattern(1 << 20), 50 << 20).unwrap();
+    fs::create_dir(&part).unwrap();
+    let (from, to) = (Location::Local(source.clone()), Location::Local(part.join("copy")));
+    let slow = CopyOptions { sparse: false, ..CopyOptions::default() };
+    for options in [&slow, &CopyOptions::default()] {
+        let left = setup.interrupt(&from, &part, &slow).await;
+        left.set_len(0).unwrap();
+        left.set_len(500 << 20).unwrap();
+        let rest = setup.copy(&from, &to, options).await;
+        assert!(rest.bytes_kept > 0 && rest.bytes_kept <= 50 << 20, "{rest:?}");
+        assert!(fs::read(part.join("copy")).unwrap() == fs::read(&source).unwrap());
+        fs::remove_file(part.join("copy")).unwrap();
+    }
+}
+
 /// Of a copy that was interrupted the last 384 MB were copied again: of one as short as this, everything.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_is_stopped_in_order_goes_on_where_it_ended() {
@@ -348,6 +371,61 @@ async fn a_file_is_not_copied_onto_itself_nor_onto_another_source_nor_onto_what_
     setup.copy(&setup.local("large"), &setup.local("link"), &CopyOptions::default()).await;
     assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink(), "it leads where it led");
     assert!(fs::read(at("f")).unwrap() == pattern(17 << 20));
+}
+
+/// The slash counted for nothing, and `rm link/` removed the link.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_named_as_a_directory_is_not_found() {
+    let setup = Setup::new().await;
+    let clients = &setup.clients;
+    make_directory(clients, &remote("/d"), 0o755, false).await.unwrap();
+    fs::write(setup.directory.path().join("f"), "x").unwrap();
+    setup.copy(&setup.local("f"), &remote("/f"), &CopyOptions::default()).await;
+    for (target, link) in [("f", "to f"), ("d", "to d")] {
+        symlink(target, setup.directory.path().join(link)).unwrap();
+    }
+    let links = CopyOptions { archive: true, ..CopyOptions::default() };
+    for link in ["to f", "to d"] {
+        setup.copy(&setup.local(link), &remote("/"), &links).await;
+    }
+    let force = RemoveOptions { recursive: false, force: true };
+    for path in ["/f/", "/to f/"] {
+        for found in [
+            cat(clients, &remote(path), |_| Ok(())).await.err(),
+            list(clients, &remote(path), true).await.err(),
+            remove(clients, &remote(path), force).await.err(),
+        ] {
+            assert_eq!(found.unwrap().kind, ErrorKind::NotDirectory, "{path}");
+        }
+    }
+    let refused = remove(clients, &remote("/to d/"), force).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::IsDirectory, "{refused}");
+    assert!(list(clients, &remote("/to d/"), true).await.unwrap().is_empty());
+    assert_eq!(list(clients, &remote("/"), true).await.unwrap().len(), 4, "nothing is removed");
+}
+
+/// A tree of this machine came to lie in the target by its own name, one of a volume did not.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_dir_dot_goes_into_the_target_itself() {
+    let setup = Setup::new().await;
+    let at = |name: &str| setup.directory.path().join(name);
+    for name in ["srv/sub", "x", "y"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    fs::write(at("srv/sub/f"), "f").unwrap();
+    make_directory(&setup.clients, &remote("/x"), 0o755, false).await.unwrap();
+    for (from, to) in [
+        (setup.local("srv/."), setup.local("x")),
+        (setup.local("srv/./"), remote("/x")),
+        (remote("/x/."), setup.local("y")),
+    ] {
+        setup.copy(&from, &to, &recursive()).await;
+    }
+    for copy in ["x", "y"] {
+        assert_eq!(fs::read(at(copy).join("sub/f")).unwrap(), b"f", "{copy}");
+        assert_eq!(fs::read_dir(at(copy)).unwrap().count(), 1, "{copy}");
+    }
+    assert_eq!(setup.read(&remote("/x/sub/f")).await, b"f");
 }
 
 /// The slash counted for nothing: the file was written over, or made.

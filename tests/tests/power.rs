@@ -1,9 +1,12 @@
 //! Storage servers whose hosts lose power, and what clients are told of it. Everything is in this
 //! process; the disks of the targets are simulated, and nothing is synced unless somebody asks.
 
+use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_client::{OpenFile, OpenFlags, Volume, VolumeOptions};
 use strake_engine::kv::memory::MemoryKv;
+use strake_native::{Clients, CopyOptions, Location, copy};
 use strake_tests::local::{LocalCluster, Names, bytes};
 use strake_types::limits::CHUNK_BYTES_MIN;
 use strake_types::{Credentials, ErrorKind, Ino, Result, SetAttr};
@@ -165,4 +168,50 @@ async fn a_cut_that_was_synced_survives_a_power_loss() {
 async fn set_length(volume: &Arc<Volume>, file: &Arc<OpenFile>, length: u64) {
     let change = SetAttr { length: Some(length), ..SetAttr::default() };
     volume.setattr(&Credentials::root(), file.ino(), change, Some(file)).await.unwrap();
+}
+
+async fn clients_of(volume: Arc<Volume>) -> Clients {
+    let clients = Clients::new(VolumeOptions::default());
+    clients.adopt(vec!["here:1".into()], volume).await;
+    clients
+}
+
+/// The next copy found it there, by its length and the time of its source, and it was full of zeros.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_power_took_of_a_copy_is_named_and_copied_again() {
+    let (mut cluster, volume) = cluster(1).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (source, pipe) = (directory.path().join("source"), directory.path().join("pipe"));
+    fs::write(&source, pattern(1, LEN)).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).unwrap();
+    // The last one is copied first, and the copy goes on until somebody writes to the pipe.
+    let sources = [&pipe, &source].map(|path| Location::Local(path.clone()));
+    let root = Location::parse("here:1:/main/").unwrap();
+    let options = CopyOptions { streams: 1, ..CopyOptions::default() };
+    let clients = clients_of(Arc::clone(&volume)).await;
+    let power_goes = async {
+        let modified = fs::metadata(&source).unwrap().modified().unwrap();
+        let seconds = modified.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let is_there = async || {
+            let copy = volume.resolve(&Credentials::root(), b"/source").await;
+            copy.is_ok_and(|copy| copy.length == LEN && copy.mtime.seconds == seconds.cast_signed())
+        };
+        while !is_there().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Its time may have been that of the write.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        cluster.lose_power().await;
+        tokio::task::spawn_blocking(move || fs::write(pipe, "x").unwrap()).await.unwrap();
+    };
+    let (copied, ()) = tokio::join!(copy(&clients, &sources, &root, &options, |_| {}), power_goes);
+    let incomplete = copied.expect_err("a loss was not told");
+    let mut told = [&incomplete.error].into_iter().chain(&incomplete.failures.first);
+    assert!(told.any(|error| error.detail.contains("/source")), "{incomplete:?}");
+    let clients = clients_of(cluster.volume(VolumeOptions::default()).await).await;
+    let again = copy(&clients, &sources[1..], &root, &options, |_| {}).await.unwrap();
+    assert_eq!((again.bytes, again.bytes_kept), (LEN, 0));
+    let there = volume.resolve(&Credentials::root(), b"/source").await.unwrap();
+    assert_eq!(contents(&cluster, there.ino).await, pattern(1, LEN));
 }

@@ -12,8 +12,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_base::descriptor;
-use strake_client::{OpenFile, OpenFlags, SeekTo, Volume};
+use strake_client::{LockKind, LockRequest, OpenFile, OpenFlags, SeekTo, Volume};
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, SetAttr};
 
 /// Free buffers kept by one pool.
@@ -214,6 +215,49 @@ impl Contents {
         matches!(self, Contents::Local(..))
     }
 
+    /// True if it is the file of which this was said.
+    pub(crate) async fn is_of(&self, info: &Info) -> Result<bool> {
+        match self {
+            Contents::Local(file, _) => {
+                let file = file.clone();
+                let own = blocking(move || file.metadata()).await?;
+                Ok((own.dev(), own.ino()) == (info.device, info.ino))
+            }
+            Contents::Remote(_, _, file) => Ok(file.ino() == Ino(info.ino)),
+        }
+    }
+
+    /// Keeps other copies from it; false: another one has it. In a volume that is waited for, for so long: the other one may be
+    /// one of which only the session is left. Here the kernel knows.
+    pub(crate) async fn lock(&self, wait: Duration) -> Result<bool> {
+        match self {
+            Contents::Local(file, _) => {
+                let file = file.clone();
+                blocking(move || match descriptor::lock_within(&file, Duration::ZERO) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                    // Not every file system has locks.
+                    _ => Ok(true),
+                })
+                .await
+            }
+            Contents::Remote(volume, _, file) => {
+                let locking = volume.set_lock(file.ino(), copier(LockKind::Exclusive));
+                match tokio::time::timeout(wait, locking).await {
+                    Ok(locked) => locked.map(|()| true),
+                    Err(_) => Ok(false),
+                }
+            }
+        }
+    }
+
+    /// Lets other copies have it; of a file of this machine its end does.
+    pub(crate) async fn unlock(&self) {
+        if let Contents::Remote(volume, _, file) = self {
+            // Else the end of the session does.
+            let _unlocked = volume.set_lock(file.ino(), copier(LockKind::Unlock)).await;
+        }
+    }
+
     /// Returns when everything written is on disk.
     pub(crate) async fn sync(&self) -> Result<()> {
         match self {
@@ -260,6 +304,12 @@ impl Contents {
 /// True if something may have been written through it.
 fn is_writable(file: &File) -> bool {
     rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.intersects(OFlags::RDWR | OFlags::WRONLY))
+}
+
+/// The lock of who copies to a file of a volume.
+fn copier(kind: LockKind) -> LockRequest {
+    let pid = std::process::id();
+    LockRequest { owner: 1, pid, start: 0, end: u64::MAX, kind, flock: true, wait: true }
 }
 
 /// What a seek on this machine says. A file system that knows of no holes has none.

@@ -349,7 +349,7 @@ impl Volume {
             core.handles == 0 && (core.is_unsent() || !core.unsynced.own_marks().is_empty())
         };
         let open = self.inodes().files();
-        unsure.extend(open.iter().filter(|file| is_unsure(file)).map(|file| file.ino()));
+        unsure.extend(open.iter().filter(|&file| is_unsure(file)).map(|file| file.ino()));
         unsure
     }
 

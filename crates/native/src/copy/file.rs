@@ -1,6 +1,7 @@
 //! Copying one file.
 
-use super::partial::{PARTIAL_BYTES_MIN, aside_name, partial_name};
+use super::growing::Growing;
+use super::partial::{PARTIAL_BYTES_MIN, aside_name};
 use super::{Job, Task, onto_itself};
 use crate::attributes::Inode;
 use crate::contents::{Contents, Pool, read_small};
@@ -106,11 +107,9 @@ impl Job {
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
         let is_link = kind == Some(FileKind::Symlink);
         if !is_link && task.info.length >= PARTIAL_BYTES_MIN {
-            let partial = task.to.directory.name(partial_name(&task.to.name, &task.info));
-            self.copy_large(task, &from.contents, &partial).await?;
-            partial.rename(&task.to.name).await?;
-            self.place(&task.to);
-            return Ok(());
+            let growing = self.grow(task).await?;
+            let copied = self.copy_large(task, &from.contents, &growing).await;
+            return self.grown(task, growing, copied).await;
         }
         // Who asks for the contents alone means this file, with its owner, its mode and all its names.
         if kind == Some(FileKind::File) && self.options.preserve {
@@ -168,7 +167,7 @@ impl Job {
     }
 
     /// Mode of a new file before [`Job::finish`].
-    fn mode(&self, info: &Info) -> u32 {
+    pub(super) fn mode(&self, info: &Info) -> u32 {
         // Others, and setuid, only when the contents are whole and the owner is right.
         if self.options.preserve { 0o600 } else { info.mode & 0o777 }
     }
@@ -216,22 +215,19 @@ impl Job {
         self: &Arc<Self>,
         task: &Task,
         from: &Contents,
-        partial: &Name,
+        growing: &Growing,
     ) -> Result<()> {
-        let fresh = !self.options.resume;
-        let there = partial.info().await?;
-        let in_order = there.is_some_and(|there| there.mtime == task.info.mtime);
-        let to = Contents::create(partial, self.mode(&task.info), fresh, false, &self.pool).await?;
-        let copied = match self.good_part(task, (from, &to), in_order).await {
+        let Growing { name, contents: to, in_order, .. } = growing;
+        let copied = match self.good_part(task, (from, to), *in_order).await {
             Ok(start) => {
                 self.counters.keep(start);
-                self.copy_from(task, from, &to, start).await
+                self.copy_from(task, from, to, start).await
             }
             Err(error) => Err(error),
         };
         match copied {
-            Ok(end) if end < task.info.length => self.leave(task, partial, &to, end).await,
-            copied => self.finish(task, partial, (from, &to), copied.map(drop)).await,
+            Ok(end) if end < task.info.length => self.leave(task, name, to, end).await,
+            copied => self.finish(task, name, (from, to), copied.map(drop)).await,
         }
     }
 
@@ -258,6 +254,7 @@ impl Job {
         let length = to.length().await?;
         let end = length.min(task.info.length);
         let good = match in_order {
+            _ if !self.options.resume => 0,
             // It is to have another time of change before more is written, and gets that by being cut.
             true => {
                 let block = self.options.block_bytes as u64;

@@ -8,6 +8,7 @@
 
 mod attributes;
 mod file;
+mod growing;
 mod like;
 mod links;
 mod losses;

@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+use strake_base::descriptor;
 
 const OLD: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -321,4 +322,53 @@ async fn a_further_name_that_cannot_be_made_takes_nothing_away() {
     assert_eq!(job.failures.lock().count(), 1);
     assert_eq!(fs::read(places.to.join("b")).unwrap(), b"old");
     assert_eq!(fs::read_dir(&places.to).unwrap().count(), 2);
+}
+
+fn partial_of(task: &Task) -> Name {
+    task.to.directory.name(partial::partial_name(&task.to.name, &task.info))
+}
+
+/// Both wrote to one file; and the one that was stopped cut what the other had given its name.
+#[tokio::test]
+async fn a_partial_copy_that_another_one_is_at_is_left_alone() {
+    let places = Places::new();
+    let (source, copy) = (places.from.join("f"), places.to.join("f"));
+    fs::write(&source, vec![1; 17 << 20]).unwrap();
+    let task = found(&source, &copy).await;
+    let partial = partial_of(&task).local_path().unwrap();
+    fs::write(&partial, "of another one").unwrap();
+    let other = fs::File::open(&partial).unwrap();
+    descriptor::lock_within(&other, Duration::ZERO).unwrap();
+    for is_locked in [true, false] {
+        job(archive()).copy_file(&task).await.unwrap();
+        assert!(fs::read(&copy).unwrap() == vec![1; 17 << 20]);
+        assert_eq!(partial.exists(), is_locked, "it is gone on with when the other one is gone");
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 1 + usize::from(is_locked));
+        if is_locked {
+            assert_eq!(fs::read(&partial).unwrap(), b"of another one");
+            fs::remove_file(&copy).unwrap();
+            rustix::fs::flock(&other, rustix::fs::FlockOperation::Unlock).unwrap();
+        }
+    }
+}
+
+/// Its copy was taken for a part of the other file, and got the name of that.
+#[tokio::test]
+async fn a_source_that_is_called_as_a_partial_copy_is_copied_as_well() {
+    let places = Places::new();
+    fs::write(places.from.join("f"), vec![1; 17 << 20]).unwrap();
+    let task = found(&places.from.join("f"), &places.to.join("f")).await;
+    let left = String::from_utf8(partial_of(&task).name.to_vec()).unwrap();
+    fs::write(places.from.join(&left), "left").unwrap();
+    for names in [["f", &left[..]], [&left[..], "f"]] {
+        let (tasks, job) =
+            (places.listed(&names).await, job(CopyOptions { streams: 1, ..archive() }));
+        tree::copy_all(&job, tasks).await.unwrap();
+        assert_eq!(*job.failures.lock(), Failures::default());
+        assert!(fs::read(places.to.join("f")).unwrap() == vec![1; 17 << 20]);
+        for name in names {
+            fs::remove_file(places.to.join(name)).unwrap();
+        }
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 0);
+    }
 }

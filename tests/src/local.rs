@@ -163,6 +163,11 @@ impl LocalCluster {
         self.register(None, self.meta.clone());
     }
 
+    /// No server of it is there from now on.
+    pub fn stop(&self) {
+        self.register(None, None);
+    }
+
     async fn end_storage(&mut self, end: fn(&SimDisk)) {
         self.disks.iter().for_each(end);
         self.register(None, self.meta.clone());

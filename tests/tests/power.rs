@@ -215,3 +215,37 @@ async fn what_the_power_took_of_a_copy_is_named_and_copied_again() {
     let there = volume.resolve(&Credentials::root(), b"/source").await.unwrap();
     assert_eq!(contents(&cluster, there.ino).await, pattern(1, LEN));
 }
+
+/// Each file, and each directory in which its name might be found, was waited for one after the other: for hours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_copy_that_is_cut_off_from_its_cluster_does_not_ask_for_each_of_its_files() {
+    const FILES: usize = 40;
+    let (cluster, _) = cluster(1).await;
+    let hasty = VolumeOptions { operation_wait_ms: 2_000, ..VolumeOptions::default() };
+    let clients = clients_of(cluster.volume(hasty).await).await;
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), mode).unwrap();
+    let mut sources = vec![Location::Local(at("pipe"))];
+    for n in 0..FILES {
+        let source = at(&n.to_string());
+        fs::write(&source, pattern(1, LEN)).unwrap();
+        sources.push(Location::Local(source));
+    }
+    let root = Location::parse("here:1:/main/").unwrap();
+    let options = CopyOptions { streams: 1, ..CopyOptions::default() };
+    let pipe = at("pipe");
+    let cut_off = async {
+        // It is read last, when all the others are closed: it opens when its turn has come.
+        let opening = move || fs::File::options().write(true).open(pipe).unwrap();
+        let _ends = tokio::task::spawn_blocking(opening).await.unwrap();
+        cluster.stop();
+    };
+    let (copied, ()) = tokio::join!(copy(&clients, &sources, &root, &options, |_| {}), cut_off);
+    let incomplete = copied.expect_err("it was cut off");
+    let all = [&incomplete.error].into_iter().chain(&incomplete.failures.first);
+    let counted = all.filter(|error| error.detail.contains("--no-resume")).count();
+    assert_eq!(counted, 1, "{incomplete:?}");
+    assert!(incomplete.failures.count() < 3, "{incomplete:?}");
+}

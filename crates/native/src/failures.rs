@@ -61,7 +61,7 @@ impl Failures {
 
 /// True for what the next entry would meet as well: there is no room, nothing may be written, a server does not answer, or
 /// somebody has said stop. All else is a matter of the entry that has met it.
-fn ends_all(kind: ErrorKind) -> bool {
+pub(crate) fn ends_all(kind: ErrorKind) -> bool {
     use ErrorKind::*;
     let room = [NoSpace, Quota, ReadOnly, TooManyFiles];
     let servers = [TimedOut, Unavailable, NotCurrent, StaleMap, NoSession, WrongPeer];

@@ -536,7 +536,7 @@ fn an_entry_that_may_not_be_looked_at_is_a_failure_of_its_own() {
 }
 
 /// Nobody looked: the file got its name and its time, and had nothing in it.
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_a_file_system_refuses_when_a_copy_is_closed_is_a_failure() {
     let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES).await;
     let hasty = VolumeOptions { operation_wait_ms: 200, ..VolumeOptions::default() };

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use strake_client::{Volume, VolumeOptions};
+use strake_client::{LockKind, LockRequest, Volume, VolumeOptions};
 use strake_engine::kv::memory::MemoryKv;
 use strake_native::tree::{
     RemoveOptions, Removed, cat, list, make_directory, remove, space, usage, walk,
 };
 use strake_native::{Clients, CopyOptions, Location, Summary, copy};
 use strake_tests::local::{LocalCluster, Names};
-use strake_types::{ErrorKind, FileKind};
+use strake_types::{Credentials, ErrorKind, FileKind};
 use tempfile::TempDir;
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -22,7 +22,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 struct Setup {
     clients: Clients,
     directory: TempDir,
-    _cluster: LocalCluster,
+    cluster: LocalCluster,
 }
 
 impl Setup {
@@ -32,7 +32,7 @@ impl Setup {
         let volume: Arc<Volume> = cluster.volume(options.clone()).await;
         let clients = Clients::new(options);
         clients.adopt(vec!["here:1".into()], volume).await;
-        Self { clients, directory: tempfile::tempdir().unwrap(), _cluster: cluster }
+        Self { clients, directory: tempfile::tempdir().unwrap(), cluster }
     }
 
     fn local(&self, path: &str) -> Location {
@@ -321,6 +321,32 @@ async fn what_copies_of_earlier_sources_have_left_goes_when_one_succeeds() {
                 "copy"
             ]
         );
+    }
+}
+
+/// Who compares what is there writes nothing: after ten minutes it counted as left by nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partial_copy_in_a_volume_stays_while_another_client_is_at_it() {
+    let setup = Setup::new().await;
+    let at = |name: &str| setup.directory.path().join(name);
+    let partial = ".copy-1200000-1.2.strake-partial";
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("d").join(partial), "left").unwrap();
+    let left = fs::File::options().write(true).open(at("d").join(partial)).unwrap();
+    left.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(5)).unwrap();
+    setup.copy(&setup.local("d"), &remote("/"), &recursive()).await;
+    let other = setup.cluster.volume(VolumeOptions::default()).await;
+    let path = format!("/d/{partial}");
+    let ino = other.resolve(&Credentials::root(), path.as_bytes()).await.unwrap().ino;
+    let (start, end, flock, wait) = (0, u64::MAX, true, false);
+    let lock = |kind| LockRequest { owner: 7, pid: 7, start, end, kind, flock, wait };
+    for (kind, length) in [(LockKind::Exclusive, 17 << 20), (LockKind::Unlock, 18 << 20)] {
+        other.set_lock(ino, lock(kind)).await.unwrap();
+        fs::write(at("source"), pattern(length)).unwrap();
+        setup.copy(&setup.local("source"), &remote("/d/copy"), &CopyOptions::default()).await;
+        let left = list(&setup.clients, &remote("/d"), true).await.unwrap();
+        let is_left = left.iter().any(|found| found.path.ends_with(partial.as_bytes()));
+        assert_eq!(is_left, kind == LockKind::Exclusive);
     }
 }
 

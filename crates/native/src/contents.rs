@@ -215,8 +215,18 @@ impl Contents {
         matches!(self, Contents::Local(..))
     }
 
+    /// What has this name, if that is this very file.
+    pub(crate) async fn found_as(&self, name: &Name) -> Result<Option<Info>> {
+        if let Some(there) = name.info().await?
+            && self.is_of(&there).await.map_err(|error| name.about(error))?
+        {
+            return Ok(Some(there));
+        }
+        Ok(None)
+    }
+
     /// True if it is the file of which this was said.
-    pub(crate) async fn is_of(&self, info: &Info) -> Result<bool> {
+    async fn is_of(&self, info: &Info) -> Result<bool> {
         match self {
             Contents::Local(file, _) => {
                 let file = file.clone();
@@ -227,8 +237,8 @@ impl Contents {
         }
     }
 
-    /// Keeps other copies from it; false: another one has it. In a volume that is waited for, for so long: the other one may be
-    /// one of which only the session is left. Here the kernel knows.
+    /// Keeps other copies from it; false: another one has it. In a volume that is waited for, for so long, if at all: the other
+    /// one may be one of which only the session is left. Here the kernel knows.
     pub(crate) async fn lock(&self, wait: Duration) -> Result<bool> {
         match self {
             Contents::Local(file, _) => {
@@ -241,8 +251,15 @@ impl Contents {
                 .await
             }
             Contents::Remote(volume, _, file) => {
-                let locking = volume.set_lock(file.ino(), copier(LockKind::Exclusive));
-                match tokio::time::timeout(wait, locking).await {
+                let waits = !wait.is_zero();
+                let lock = LockRequest { wait: waits, ..copier(LockKind::Exclusive) };
+                let locking = volume.set_lock(file.ino(), lock);
+                let locked = match waits {
+                    true => tokio::time::timeout(wait, locking).await,
+                    false => Ok(locking.await),
+                };
+                match locked {
+                    Ok(Err(error)) if error.kind == ErrorKind::WouldBlock => Ok(false),
                     Ok(locked) => locked.map(|()| true),
                     Err(_) => Ok(false),
                 }

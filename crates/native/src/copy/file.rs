@@ -219,23 +219,21 @@ impl Job {
     ) -> Result<()> {
         let Growing { name, contents: to, in_order, .. } = growing;
         let copied = match self.good_part(task, (from, to), *in_order).await {
-            Ok(start) => {
-                self.counters.keep(start);
-                self.copy_from(task, from, to, start).await
-            }
+            Ok(start) => self.copy_from(task, from, to, start).await,
             Err(error) => Err(error),
         };
         match copied {
-            Ok(end) if end < task.info.length => self.leave(task, name, to, end).await,
+            Ok(end) if end < task.info.length => self.leave(task, growing, end).await,
             copied => self.finish(task, name, (from, to), copied.map(drop)).await,
         }
     }
 
     /// Closes what there is of a copy that ends early. By the source's time of change the next one knows that all of it is good,
     /// also after a loss of power: it is synced before, or has no such mark.
-    async fn leave(&self, task: &Task, partial: &Name, to: &Contents, end: u64) -> Result<()> {
-        self.close(partial, to, Ok(()), true).await?;
-        if end > 0 {
+    async fn leave(&self, task: &Task, growing: &Growing, end: u64) -> Result<()> {
+        let Growing { name: partial, contents: to, is_kept, .. } = growing;
+        self.close(partial, to, Ok(()), *is_kept).await?;
+        if *is_kept && end > 0 {
             let left = Inode::of_contents(to).await.map_err(|error| partial.about(error))?;
             // Only its owner may. Where it is somebody else's, the end of it is not relied on.
             let _marked = left.set_mode_and_times(None, task.info.atime, task.info.mtime).await;
@@ -260,7 +258,9 @@ impl Job {
                 let block = self.options.block_bytes as u64;
                 let last = (end / block).saturating_sub(1) * block;
                 let same = self.is_same(from, to, last, block.min(end - last)).await?;
-                if same { last } else { 0 }
+                let good = if same { last } else { 0 };
+                self.counters.keep(good);
+                good
             }
             // Of what was killed, or has met an error, targets may have lost anything that nobody had synced. What is
             // found there now is to stay.
@@ -276,11 +276,24 @@ impl Job {
         Ok(good)
     }
 
-    /// Whole blocks at the start of both that are the same, by looking at all that is no hole in both.
-    async fn same_part(self: &Arc<Self>, from: &Contents, to: &Contents, end: u64) -> Result<u64> {
+    /// Whole blocks at the start of both that are the same, by looking at all that is no hole in both. It is counted on the way that
+    /// they need not be copied: that may take as long as a copy.
+    pub(super) async fn same_part(
+        self: &Arc<Self>,
+        from: &Contents,
+        to: &Contents,
+        end: u64,
+    ) -> Result<u64> {
         let block = self.options.block_bytes as u64;
         let mut under_way = FuturesOrdered::new();
-        let mut at = 0;
+        let (mut at, mut kept) = (0, 0);
+        // They are compared in order, so that this never goes back.
+        let mut keep_until = |until: u64| {
+            let good = until / block * block;
+            self.counters.keep(good - kept);
+            kept = good;
+            good
+        };
         while at < end {
             let (data, hole) = self.next_extent(from, at, end - at).await?;
             let theirs = match data > at {
@@ -293,33 +306,38 @@ impl Job {
                 self.go_on()?;
                 let len = (until - at).min(block);
                 let room = self.room(2 * len).await?;
-                let differs = self.clone().differs((from.clone(), to.clone()), at, len, room);
-                under_way.push_back(spawn_owned(differs));
+                let compared = self.clone().compared((from.clone(), to.clone()), at, len, room);
+                under_way.push_back(spawn_owned(compared));
                 at += len;
-                if under_way.len() >= BLOCKS_MAX
-                    && let Some(differs) = joined(under_way.next().await)?
-                {
-                    return Ok(differs / block * block);
+                if under_way.len() >= BLOCKS_MAX {
+                    let (until, are_same) = joined(under_way.next().await)?;
+                    let good = keep_until(until);
+                    if !are_same {
+                        return Ok(good);
+                    }
                 }
             }
         }
         while let Some(done) = under_way.next().await {
-            if let Some(differs) = joined(Some(done))? {
-                return Ok(differs / block * block);
+            let (until, are_same) = joined(Some(done))?;
+            let good = keep_until(until);
+            if !are_same {
+                return Ok(good);
             }
         }
-        Ok(end / block * block)
+        Ok(keep_until(end))
     }
 
-    /// Where a block begins, if it is not the same in both.
-    async fn differs(
+    /// Until where both are the same, if that is so before this block, and whether it is the same in both.
+    async fn compared(
         self: Arc<Self>,
         (from, to): (Contents, Contents),
         at: u64,
         len: u64,
         _room: OwnedSemaphorePermit,
-    ) -> Result<Option<u64>> {
-        Ok((!self.is_same(&from, &to, at, len).await?).then_some(at))
+    ) -> Result<(u64, bool)> {
+        let are_same = self.is_same(&from, &to, at, len).await?;
+        Ok((if are_same { at + len } else { at }, are_same))
     }
 
     async fn is_same(&self, from: &Contents, to: &Contents, at: u64, len: u64) -> Result<bool> {

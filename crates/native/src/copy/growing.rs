@@ -3,12 +3,16 @@
 use super::partial::{aside_name, partial_name};
 use super::{Job, Task, unless_stopped};
 use crate::contents::Contents;
+use crate::info::Info;
 use crate::place::Name;
+use std::pin::pin;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
 
 /// How long another copy is waited for in a volume, which may have been killed: its session ends after half of this.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// After so long it is said that one is waited for.
+const QUIET_MAX: Duration = Duration::from_secs(2);
 /// How often it is opened anew when another copy has given it its final name meanwhile.
 const OPENED_MAX: u32 = 3;
 
@@ -18,10 +22,10 @@ pub(super) struct Growing {
     pub name: Name,
     /// The file.
     pub contents: Contents,
-    /// It has the time of change of its source: it was stopped when all of it was on disk.
+    /// See [`is_in_order`].
     pub in_order: bool,
     /// The next copy goes on with it.
-    is_kept: bool,
+    pub is_kept: bool,
 }
 
 impl Job {
@@ -29,32 +33,29 @@ impl Job {
     /// well, this copy has a name of its own, with which nobody goes on.
     pub(super) async fn grow(&self, task: &Task) -> Result<Growing> {
         let name = task.to.directory.name(partial_name(&task.to.name, &task.info));
-        let source = task.from.directory.name(name.name.clone());
-        // A tree is not copied into itself: what has this name beside the source is no part of this copy.
-        let is_source = !task.named && matches!(source.info().await, Ok(Some(_)));
-        let opened_max = if is_source { 0 } else { OPENED_MAX };
+        let opened_max = if self.is_alike(&name) { 0 } else { OPENED_MAX };
         for _ in 0..opened_max {
             let contents = self.open_growing(task, &name, false).await?;
-            let stop = self.options.stop.clone();
-            match unless_stopped(stop, contents.lock(WAIT_MAX)).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    contents.close().await.map_err(|error| name.about(error))?;
-                    break;
-                }
-                Err(error) => {
-                    let _closed = contents.close().await;
-                    return Err(name.about(error));
-                }
-            }
-            if let Some(there) = name.info().await?
-                && contents.is_of(&there).await?
-            {
-                let in_order = there.mtime == task.info.mtime;
+            let locked = unless_stopped(self.options.stop.clone(), locked(&name, &contents)).await;
+            let there = match locked {
+                Ok(true) => contents.found_as(&name).await,
+                _ => Ok(None),
+            };
+            if let Ok(Some(there)) = &there {
+                let in_order = is_in_order(there, &task.info);
                 return Ok(Growing { name, contents, in_order, is_kept: true });
             }
-            contents.unlock().await;
-            contents.close().await.map_err(|error| name.about(error))?;
+            if let Ok(true) = locked {
+                contents.unlock().await;
+            }
+            let closed = contents.close().await.map_err(|error| name.about(error));
+            // The first error is the one to be told.
+            let is_mine = locked.map_err(|error| name.about(error))?;
+            there?;
+            closed?;
+            if !is_mine {
+                break;
+            }
         }
         let name = task.to.directory.name(aside_name(&task.to.name));
         let contents = self.open_growing(task, &name, true).await?;
@@ -89,12 +90,27 @@ impl Job {
 
 impl Growing {
     async fn place(&self, to: &Name) -> Result<()> {
-        if let Some(there) = self.name.info().await?
-            && self.contents.is_of(&there).await?
-        {
+        if self.contents.found_as(&self.name).await?.is_some() {
             return self.name.rename(&to.name).await;
         }
         let detail = "another file has taken its place while it was copied";
         Err(self.name.about(Error::with(ErrorKind::Stale, detail)))
     }
+}
+
+/// True if it has the time of change of its source and is shorter: it was stopped when all of it was on disk. A whole one has that
+/// time as well, just before it gets its final name, and nobody may have synced it.
+fn is_in_order(there: &Info, source: &Info) -> bool {
+    there.mtime == source.mtime && there.length < source.length
+}
+
+/// Waits for the lock of what has this name. False: another copy has it still.
+async fn locked(name: &Name, contents: &Contents) -> Result<bool> {
+    let mut locking = pin!(contents.lock(WAIT_MAX));
+    if let Ok(locked) = tokio::time::timeout(QUIET_MAX, &mut locking).await {
+        return locked;
+    }
+    let (shown, wait_s) = (name.shown(), WAIT_MAX.as_secs());
+    tracing::warn!("{shown}: another copy is at it, or was killed; waiting up to {wait_s} s");
+    locking.await
 }

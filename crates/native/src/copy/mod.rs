@@ -118,7 +118,8 @@ struct Task {
 
 /// Copies `sources` into the directory `target`, or the only source to `target` itself. Where an entry cannot be copied the
 /// others go on, but for what they would meet as well; what is gone from a tree since it was listed is counted. `progress` is
-/// called a few times a second and once at the end.
+/// called a few times a second and once at the end. What a volume has lost meanwhile is gathered once for all who have it open:
+/// of two copies into it at the same time, with the same [`Clients`], only one hears of it.
 pub async fn copy(
     clients: &Clients,
     sources: &[Location],

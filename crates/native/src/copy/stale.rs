@@ -2,48 +2,99 @@
 
 use super::Job;
 use super::partial::{is_marked, is_partial, is_partial_of};
+use crate::contents::Contents;
+use crate::info::Info;
 use crate::place::{Directory, Name};
-use std::collections::BTreeMap;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use strake_types::{FileKind, Result};
 
 /// What was written within this time may be a copy that is under way.
 const QUIET_S_MIN: i64 = 600;
 
-/// The large files that were copied, by directory: its path on this machine, or its number in the one volume that all goes to.
-pub(super) type Placed = BTreeMap<(PathBuf, u64), Vec<Name>>;
+/// A directory that is copied to: its path on this machine, or its number in the one volume that all goes to.
+type Place = (PathBuf, u64);
+
+/// What was copied, as far as partial copies may lie beside it.
+#[derive(Default)]
+pub(super) struct Placed {
+    /// The large files, by directory.
+    files: BTreeMap<Place, Vec<Name>>,
+    /// What was found in a source under the name of a partial copy, and is copied as all else.
+    alike: BTreeSet<(Place, Bytes)>,
+}
 
 impl Job {
     /// Remembers that a large file has got its name.
     pub(super) fn place(&self, name: &Name) {
-        let directory = match &name.directory {
-            Directory::Local(path) => (path.clone(), 0),
-            Directory::Remote(remote) => (PathBuf::new(), remote.ino.0),
-        };
-        self.placed.lock().entry(directory).or_default().push(name.clone());
+        let place = place_of(&name.directory);
+        self.placed.lock().files.entry(place).or_default().push(name.clone());
+    }
+
+    /// Remembers what is to be copied to this name, if a partial copy could be called so.
+    pub(super) fn note_alike(&self, name: &Name) {
+        if is_partial(&name.name) {
+            let alike = (place_of(&name.directory), name.name.clone());
+            self.placed.lock().alike.insert(alike);
+        }
+    }
+
+    /// True if a source is copied to this name.
+    pub(super) fn is_alike(&self, name: &Name) -> bool {
+        let alike = (place_of(&name.directory), name.name.clone());
+        self.placed.lock().alike.contains(&alike)
     }
 
     /// Removes what interrupted copies of earlier sources have left beside the large files that were copied. What cannot be
     /// removed is in nobody's way.
     pub(super) async fn remove_stale(&self) {
-        let placed = std::mem::take(&mut *self.placed.lock());
-        for names in placed.values() {
+        let files = std::mem::take(&mut self.placed.lock().files);
+        for names in files.values() {
             let Some(Name { directory, .. }) = names.first() else { continue };
             let Ok(partials) = directory.names(is_partial).await else { continue };
             for partial in partials {
                 let is_ours = |name: &Name| is_partial_of(&partial.name, &name.name);
-                if names.iter().any(is_ours) && is_at_rest(&partial).await {
-                    let _left = partial.remove(false).await;
+                if names.iter().any(is_ours) && !self.is_alike(&partial) {
+                    let _left = self.remove_at_rest(&partial).await;
                 }
             }
         }
     }
+
+    /// Removes it, unless another copy is at it: that may compare for hours what is there, and write nothing.
+    async fn remove_at_rest(&self, partial: &Name) -> Result<()> {
+        let Some(info) = partial.info().await? else { return Ok(()) };
+        if !is_at_rest(partial, &info) {
+            return Ok(());
+        }
+        let contents = Contents::open(partial, &info, &self.pool).await?;
+        let removed = match contents.lock(Duration::ZERO).await {
+            Ok(true) => {
+                let removed = match contents.found_as(partial).await {
+                    Ok(Some(_)) => partial.remove(false).await,
+                    other => other.map(drop),
+                };
+                contents.unlock().await;
+                removed
+            }
+            other => other.map(drop),
+        };
+        removed.and(contents.close().await)
+    }
+}
+
+fn place_of(directory: &Directory) -> Place {
+    match directory {
+        Directory::Local(path) => (path.clone(), 0),
+        Directory::Remote(remote) => (PathBuf::new(), remote.ino.0),
+    }
 }
 
 /// True if nobody writes to it.
-async fn is_at_rest(partial: &Name) -> bool {
-    let Ok(Some(info)) = partial.info().await else { return false };
+fn is_at_rest(partial: &Name, info: &Info) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    is_marked(&partial.name, info.mtime)
-        || info.mtime.seconds.saturating_add(QUIET_S_MIN) < now.cast_signed()
+    let is_quiet = info.mtime.seconds.saturating_add(QUIET_S_MIN) < now.cast_signed();
+    info.kind == FileKind::File && (is_quiet || is_marked(&partial.name, info.mtime))
 }

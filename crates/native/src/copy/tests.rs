@@ -1,4 +1,5 @@
 use super::*;
+use crate::contents::Contents;
 use crate::place::Directory;
 use bytes::Bytes;
 use std::fs;
@@ -359,7 +360,10 @@ async fn a_source_that_is_called_as_a_partial_copy_is_copied_as_well() {
     fs::write(places.from.join("f"), vec![1; 17 << 20]).unwrap();
     let task = found(&places.from.join("f"), &places.to.join("f")).await;
     let left = String::from_utf8(partial_of(&task).name.to_vec()).unwrap();
+    // Nor was it one that had been left, and went.
     fs::write(places.from.join(&left), "left").unwrap();
+    let source = fs::File::options().write(true).open(places.from.join(&left)).unwrap();
+    source.set_modified(OLD).unwrap();
     for names in [["f", &left[..]], [&left[..], "f"]] {
         let (tasks, job) =
             (places.listed(&names).await, job(CopyOptions { streams: 1, ..archive() }));
@@ -370,5 +374,67 @@ async fn a_source_that_is_called_as_a_partial_copy_is_copied_as_well() {
             fs::remove_file(places.to.join(name)).unwrap();
         }
         assert_eq!(fs::read_dir(&places.to).unwrap().count(), 0);
+    }
+}
+
+/// As it has the time of its source before it gets its final name, it counted as stopped in order: all on disk.
+#[tokio::test]
+async fn a_whole_partial_copy_that_never_got_its_name_is_compared() {
+    let places = Places::new();
+    let (source, copy) = (places.from.join("f"), places.to.join("f"));
+    let mut contents = vec![1_u8; 17 << 20];
+    fs::write(&source, &contents).unwrap();
+    fs::File::options().write(true).open(&source).unwrap().set_modified(OLD).unwrap();
+    let task = found(&source, &copy).await;
+    contents[5 << 20] = 0;
+    let partial = partial_of(&task).local_path().unwrap();
+    fs::write(&partial, contents).unwrap();
+    fs::File::options().write(true).open(&partial).unwrap().set_modified(OLD).unwrap();
+    let job = job(archive());
+    job.copy_file(&task).await.unwrap();
+    assert!(fs::read(&copy).unwrap() == vec![1; 17 << 20]);
+    assert_eq!(job.counters.summary().bytes_kept, 4 << 20);
+}
+
+/// Nothing was shown of it, for an hour where much was there.
+#[tokio::test]
+async fn what_is_compared_counts_on_the_way_as_far_as_it_is_the_same() {
+    let places = Places::new();
+    let (source, copy) = (places.from.join("f"), places.to.join("f"));
+    let mut contents = vec![1_u8; 17 << 20];
+    fs::write(&source, &contents).unwrap();
+    for (differs, same) in [(None, 16 << 20), (Some(9 << 20), 8 << 20), (Some(0), 0)] {
+        if let Some(at) = differs {
+            contents[at] = 0;
+        }
+        fs::write(&copy, &contents).unwrap();
+        let (task, job) = (found(&source, &copy).await, job(archive()));
+        let there = task.to.info().await.unwrap().unwrap();
+        let from = Contents::open(&task.from, &task.info, &job.pool).await.unwrap();
+        let to = Contents::open(&task.to, &there, &job.pool).await.unwrap();
+        assert_eq!(job.same_part(&from, &to, there.length).await.unwrap(), same);
+        assert_eq!(job.counters.summary().bytes_kept, same);
+    }
+}
+
+/// Who compares what is there writes nothing: after ten minutes it counted as left by nobody.
+#[tokio::test]
+async fn a_partial_copy_of_an_earlier_source_stays_while_another_one_is_at_it() {
+    let places = Places::new();
+    let partial = places.to.join(".f-1100000-1.0.strake-partial");
+    fs::write(places.from.join("f"), "new").unwrap();
+    fs::write(&partial, "of another one").unwrap();
+    let other = fs::File::options().write(true).open(&partial).unwrap();
+    other.set_modified(OLD).unwrap();
+    descriptor::lock_within(&other, Duration::ZERO).unwrap();
+    for is_locked in [true, false] {
+        if !is_locked {
+            rustix::fs::flock(&other, rustix::fs::FlockOperation::Unlock).unwrap();
+        }
+        // It is replaced, by one that grows aside.
+        fs::write(places.to.join("f"), "older").unwrap();
+        tree::copy_all(&job(archive()), places.listed(&["f"]).await).await.unwrap();
+        assert_eq!(fs::read(places.to.join("f")).unwrap(), b"new");
+        assert_eq!(partial.exists(), is_locked);
     }
 }

@@ -175,6 +175,7 @@ impl Job {
 
     fn found(&self, task: &Task) {
         self.counters.entries_total.fetch_add(1, Ordering::Relaxed);
+        self.note_alike(&task.to);
         if task.info.kind == FileKind::File {
             self.counters.bytes_total.fetch_add(task.info.length, Ordering::Relaxed);
         }

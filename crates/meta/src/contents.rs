@@ -21,7 +21,7 @@ use futures::future::{join_all, try_join_all};
 use std::collections::HashSet;
 use std::time::Duration;
 use strake_types::layout::Placement;
-use strake_types::limits::{FILE_CHUNKS_MAX, STRIP_BYTES_MIN};
+use strake_types::limits::FILE_CHUNKS_MAX;
 use strake_types::{
     ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, Timestamp,
 };
@@ -333,14 +333,6 @@ impl Mutation for MovedOut {
 pub(crate) fn layout_of(inode: &Inode) -> Result<Layout> {
     let none = || Error::with(ErrorKind::Corrupt, format!("file {} has no layout", inode.ino));
     inode.layout.clone().ok_or_else(none)?.try_into()
-}
-
-/// Fails where no file of such a layout has such a length. One of any layout may have as many of the shortest strips.
-pub(crate) fn check_length(file: &Inode, length: u64) -> Result<()> {
-    match length <= FILE_CHUNKS_MAX * STRIP_BYTES_MIN || length <= layout_of(file)?.length_max() {
-        true => Ok(()),
-        false => Err(Error::new(ErrorKind::FileTooBig)),
-    }
 }
 
 /// Deletes everything that a file has in the groups of a layout, for good: when nothing names the chunks

@@ -1,4 +1,4 @@
-//! How long a file is whose client is lost: as long as what its storage servers have of it.
+//! How long a file may be, and how long one is whose client is lost: as long as what its storage servers have of it.
 
 use crate::contents::{finish_cut_of, layout_of, occupied_max, occupy};
 use crate::ctx::Ctx;
@@ -10,6 +10,7 @@ use crate::view::Tx;
 use futures::future::join_all;
 use std::time::Duration;
 use strake_types::layout::Placement;
+use strake_types::limits::{FILE_CHUNKS_MAX, STRIP_BYTES_MIN};
 use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{ChunkList, ChunkPages};
@@ -22,6 +23,14 @@ const TARGET_WAIT: Duration = Duration::from_secs(4);
 const GROUP_WAIT: Duration = Duration::from_secs(8);
 /// How long one that took longer is not asked, by who settles lengths as long as that: with many files it is waited for once.
 const SILENT_MS: u64 = 60_000;
+
+/// Fails where no file of such a layout has such a length. One of any layout may have as many of the shortest strips.
+pub(crate) fn check_length(file: &Inode, length: u64) -> Result<()> {
+    match length <= FILE_CHUNKS_MAX * STRIP_BYTES_MIN || length <= layout_of(file)?.length_max() {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::FileTooBig)),
+    }
+}
 
 /// How long targets are waited for by who settles the lengths of many files.
 pub(crate) fn patience() -> Patience {

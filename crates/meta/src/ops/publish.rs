@@ -4,6 +4,7 @@ use super::open_file::check_writer;
 use super::privileges::drop_privileges;
 use crate::contents;
 use crate::ctx::Ctx;
+use crate::lengths::check_length;
 use crate::locks::inodes::Held;
 use crate::records::{Inode, later};
 use crate::txn::Mutation;
@@ -26,7 +27,7 @@ impl Mutation for Publish {
         check_writer(tx.ctx, &inode)?;
         let grows = self.length_min > inode.length;
         if grows {
-            contents::check_length(&inode, self.length_min)?;
+            check_length(&inode, self.length_min)?;
         }
         // Or nobody would speak of a length, or of bytes that are occupied.
         let in_chunks = self.length_min > 0 || self.occupied_delta != 0;

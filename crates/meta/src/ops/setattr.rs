@@ -3,6 +3,7 @@
 use super::privileges::drop_capability;
 use crate::contents;
 use crate::ctx::{Ctx, with_subject};
+use crate::lengths::check_length;
 use crate::locks::inodes::Held;
 use crate::records::Inode;
 use crate::sharing::{is_settled, settle_to_cut, show_to_set_time};
@@ -97,7 +98,7 @@ fn check(ctx: &Ctx, inode: &Inode, op: &SetAttr) -> Result<()> {
     let change = &op.change;
     if let Some(length) = change.length {
         match inode.file_kind() {
-            FileKind::File => contents::check_length(inode, length)?,
+            FileKind::File => check_length(inode, length)?,
             FileKind::Directory => return Err(Error::new(ErrorKind::IsDirectory)),
             _ => return Err(Error::new(ErrorKind::Invalid)),
         }

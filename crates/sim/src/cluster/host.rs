@@ -268,8 +268,7 @@ impl Host {
         self.world.serve(self.number, process, services);
         let specs = self.specs().into_iter().zip(stores.iter().cloned()).collect();
         let open = Arc::new(Mutex::new(specs));
-        let disks = Specs(Arc::clone(&open));
-        let verified = Arc::new(Specs(Arc::clone(&open)));
+        let (disks, verified) = (Specs(Arc::clone(&open)), Arc::new(Specs(Arc::clone(&open))));
         let scrubs = Arc::new(Scrubs::new(self.home.process(), verified, &map));
         let (lease, own) = (storage.lease(), Some(storage.clone()));
         let member = Here { disks, scrubs, storage: own, lease: lease.clone() };

@@ -53,6 +53,8 @@ const CONNECTIONS_TO_ALL_ROLES: u64 = CONNECTIONS_PER_CLIENT + 3;
 const CONNECTIONS_MAX: u64 = 8_192;
 /// With so many, whoever has them, it takes no client more: the rest is kept for servers and commands.
 const CONNECTIONS_WITH_CLIENTS_MAX: u64 = CONNECTIONS_MAX - CONNECTIONS_MAX / 8;
+/// With so many it takes no command (`strake status`) more, either.
+const CONNECTIONS_WITH_COMMANDS_MAX: u64 = CONNECTIONS_MAX - CONNECTIONS_MAX / 16;
 /// Memory of a server for a connection that is used now and then. Not measured at thousands.
 const CONNECTION_BYTES: u64 = 40 << 10;
 
@@ -392,14 +394,14 @@ impl Demand {
             .saturating_add(offer.step.servers.saturating_mul(CONNECTIONS_PER_CLIENT));
         let of_clients = CONNECTIONS_WITH_CLIENTS_MAX.saturating_sub(of_servers);
         let most = of_clients / CONNECTIONS_PER_CLIENT;
-        if self.clients > most || of_servers > CONNECTIONS_MAX {
+        if self.clients > most || of_servers >= CONNECTIONS_WITH_COMMANDS_MAX {
             let mend = match most {
                 0 => format!("{of_servers} of them are those of servers; take fewer servers"),
                 _ => format!("at most some {most} clients"),
             };
             problems.push(format!(
-                "each server would have {} connections and takes {CONNECTIONS_MAX}, and no client more with \
-                 {CONNECTIONS_WITH_CLIENTS_MAX}: {mend}",
+                "each server would have {} connections and takes {CONNECTIONS_MAX}, no client more with \
+                 {CONNECTIONS_WITH_CLIENTS_MAX} and no command with {CONNECTIONS_WITH_COMMANDS_MAX}: {mend}",
                 storage.connections
             ));
         }

@@ -14,6 +14,8 @@ pub(crate) struct Patience {
     wait: Duration,
     /// Until one is asked again that has not answered.
     pause_ms: u64,
+    /// Until all of them are asked no more, by the server's clock.
+    end_ms: u64,
     /// Until when those are not, by the server's clock in milliseconds.
     silent: Mutex<HashMap<TargetId, u64>>,
 }
@@ -21,10 +23,20 @@ pub(crate) struct Patience {
 impl Patience {
     /// Each answer is waited for so long; after one that does not come its target is not asked for so long.
     pub fn new(wait: Duration, pause_ms: u64) -> Self {
-        Self { wait, pause_ms, silent: Mutex::default() }
+        Self { wait, pause_ms, end_ms: u64::MAX, silent: Mutex::default() }
     }
 
-    /// What a target answers; TimedOut if it does not, or has not answered others.
+    /// Nothing is asked from this time on, by the server's clock: whoever waits for all answers would give up.
+    pub fn until_ms(self, end_ms: u64) -> Self {
+        Self { end_ms, ..self }
+    }
+
+    /// True if nothing is asked any more.
+    pub fn is_over(&self, core: &Core) -> bool {
+        core.monotonic_ms() >= self.end_ms
+    }
+
+    /// What a target answers; TimedOut if it does not, or has not answered others, or nothing is asked any more.
     pub async fn ask<T>(
         &self,
         core: &Core,
@@ -32,6 +44,9 @@ impl Patience {
         asked: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let silent = || Error::with(ErrorKind::TimedOut, format!("target {target} is silent"));
+        if self.is_over(core) {
+            return Err(Error::with(ErrorKind::TimedOut, "targets have taken too long for others"));
+        }
         let until_ms = self.silent.lock().get(&target).copied();
         if until_ms.is_some_and(|until_ms| core.monotonic_ms() < until_ms) {
             return Err(silent());

@@ -53,6 +53,9 @@ const PARALLEL: usize = 4;
 /// How long a target may take to say which chunks of a file it has; how long one that took longer is not asked.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 const SILENT_MS: u64 = 60_000;
+/// How long targets are asked for one page: whoever waits for it gives up after two minutes. Of the rest it is told that it
+/// was not looked at.
+const ASK_MS_MAX: u64 = 60_000;
 /// Problems of one thing: far more than any can have.
 const PROBLEMS_MAX: usize = 64;
 /// Bytes of an answer beyond which things are told by their numbers only.
@@ -182,7 +185,8 @@ async fn page(
         }
     }
     drop(reader);
-    let patience = Patience::new(LOOK_MAX, SILENT_MS);
+    let end_ms = ctx.core.monotonic_ms() + ASK_MS_MAX;
+    let patience = Patience::new(LOOK_MAX, SILENT_MS).until_ms(end_ms);
     checked.problems.extend(lost::page(ctx, asked.lost, &patience).await?);
     checked.problems.extend(occupied::page(ctx, asked.empty, mend, &patience).await?);
     Ok(checked)

@@ -7,7 +7,7 @@
 //! Targets may take long to answer: they are asked with no lock held and no snapshot kept, and what they hold counts if
 //! the file is then as it was before.
 
-use super::{Findings, Mend, PARALLEL};
+use super::{Findings, Mend, PARALLEL, inodes};
 use crate::contents::{is_away, layout_of};
 use crate::ctx::Ctx;
 use crate::occupied::{held, lock_unchanged, set};
@@ -40,7 +40,13 @@ async fn judge(ctx: &Ctx, ino: Ino, mend: Option<Mend>, patience: &Patience) -> 
         return Ok(found);
     }
     // Of targets that do not answer their chunks are told as not looked at.
-    let Ok(held) = held(ctx, &inode, patience).await else { return Ok(found) };
+    let Ok(held) = held(ctx, &inode, patience).await else {
+        if patience.is_over(&ctx.core) {
+            let detail = "what it occupies is not known: targets have taken too long for others";
+            found.add(inodes::AWAY, ino.0, detail.to_owned(), false);
+        }
+        return Ok(found);
+    };
     if held == 0 {
         return Ok(found);
     }

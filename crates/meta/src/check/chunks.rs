@@ -12,9 +12,10 @@ use crate::records::Inode;
 use crate::txn::{Mutation, mutate};
 use crate::view::Tx;
 use bytes::Bytes;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::stream::{self, StreamExt};
 use prost::Message;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
 use strake_wire::message::meta::{Check, Checked, MetaAnswer, Nothing, Problem};
@@ -35,11 +36,14 @@ enum Wrong {
     Orphan,
     /// The layout puts it into another group.
     Misplaced(GroupId),
-    /// The file ends before it.
-    PastEnd,
-    /// All that the file has is inside its inode, wherever its layout would have chunks now.
-    Inline,
+    /// The file has nothing there: it ends before that, or all of it is inside the inode. As people are told.
+    PastEnd(&'static str),
+    /// All that the file has is inside its inode, and its layout has nothing in the group.
+    Outside,
 }
+
+/// As people are told.
+const INLINE: &str = "what the file has is inside its inode";
 
 /// Looks through a page of the chunks of a target that are of this volume.
 pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Checked> {
@@ -90,18 +94,25 @@ async fn settle_all(
     until_ms: u64,
 ) -> Result<(Vec<Problem>, Option<Ino>)> {
     let (all, mut last) = (suspects.len(), suspects.first().map(|first| first.chunk.ino));
-    // What was begun is ended: what is mended is told.
+    let failed = &AtomicBool::new(false);
+    // What was begun is ended, also when another one fails: what is mended is told, and nothing is left half-way.
     let begun = suspects.into_iter().map_while(|suspect| {
         let ino = Some(suspect.chunk.ino);
         // A cursor of the store within a file is not known here.
-        if ino != last && ctx.core.monotonic_ms() >= until_ms {
+        let is_late = ino != last && ctx.core.monotonic_ms() >= until_ms;
+        if is_late || failed.load(Ordering::Relaxed) {
             return None;
         }
         last = ino;
         Some(suspect)
     });
-    let settled = stream::iter(begun).map(|suspect| settle(ctx, target, suspect, mend));
-    let settled: Vec<Vec<Problem>> = settled.buffered(PARALLEL).try_collect().await?;
+    let settled = stream::iter(begun).map(|suspect| async move {
+        let settled = settle(ctx, target, suspect, mend).await;
+        failed.fetch_or(settled.is_err(), Ordering::Relaxed);
+        settled
+    });
+    let settled: Vec<Result<Vec<Problem>>> = settled.buffered(PARALLEL).collect().await;
+    let settled: Vec<Vec<Problem>> = settled.into_iter().collect::<Result<_>>()?;
     let is_cut_short = settled.len() < all;
     Ok((settled.into_iter().flatten().collect(), last.filter(|_| is_cut_short)))
 }
@@ -188,15 +199,22 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
     if !inode.is_file() {
         return Ok(Some(Wrong::Orphan));
     }
-    // While its contents move out of the inode, or wait to be cut, chunks may be ahead of it.
-    if inode.cut_from.is_some() || inode.nlink == 0 {
+    if inode.nlink == 0 {
         return Ok(None);
     }
+    // Who has it open may go on with chunks, although a loss of power has taken that back.
     let sessions = &tx.ctx.volume.sessions;
     let used = sessions.may_hold(inode.id()) || sessions.somebody_absent();
+    let has_group = |layout| Placement::new(layout).groups().contains(&held.group);
+    if inode.inline && !layout_of(&inode).is_ok_and(has_group) {
+        return Ok((!used).then_some(Wrong::Outside));
+    }
+    // While its contents move out of the inode, or wait to be cut, chunks may be ahead of it.
+    if inode.cut_from.is_some() {
+        return Ok(None);
+    }
     if inode.inline {
-        // Who has it open may go on with chunks, although a loss of power has taken that back.
-        return Ok((!used).then_some(Wrong::Inline));
+        return Ok((!used).then_some(Wrong::PastEnd(INLINE)));
     }
     // An inode without a layout is found by itself.
     let Ok(layout) = layout_of(&inode) else { return Ok(None) };
@@ -206,7 +224,8 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
         return Ok(Some(Wrong::Misplaced(right)));
     }
     let is_past = start >= inode.length;
-    Ok((held.len > 0 && is_past && !used).then_some(Wrong::PastEnd))
+    let why = "the file ends before it";
+    Ok((held.len > 0 && is_past && !used).then_some(Wrong::PastEnd(why)))
 }
 
 /// True if a target has a chunk in a group.
@@ -276,24 +295,25 @@ async fn tell(
             let detail = format!("{place}: the layout puts it into group {right}, {other}");
             found.add("misplaced-chunk", ino.0, detail, mend.is_some() && twice);
         }
-        Wrong::PastEnd => {
+        Wrong::PastEnd(why) => {
+            // Nobody writes there before it is done: a server that stood still would cut what was written meanwhile.
             if mend.is_some() {
                 mutate(&ctx.system(), &CutAgain { ino }).await?;
             }
-            let detail = format!("{place}: the file ends before it");
+            let detail = format!("{place}: {why}");
             found.add("chunk-past-end", ino.0, detail, mend.is_some());
         }
-        Wrong::Inline => {
-            // It does not move out while its lock is held.
+        Wrong::Outside => {
+            // Its layout stays while its lock is held.
             let _held = ctx.core.locks.lock(ctx.volume.id, &[ino]).await;
-            if !matches!(judge(ctx, held).await?, Some(Wrong::Inline)) {
+            if !matches!(judge(ctx, held).await?, Some(Wrong::Outside)) {
                 return Ok(());
             }
-            // Only this chunk: a cut would not come to groups that the layout does not have.
+            // A cut would not come here, nor would what is written to the file later.
             if mend.is_some() {
                 delete_chunk(&ctx.core, ctx.volume.reign().since, held.chunk, held.group).await?;
             }
-            let detail = format!("{place}: what the file has is inside its inode");
+            let detail = format!("{place}: {INLINE}");
             found.add("chunk-past-end", ino.0, detail, mend.is_some());
         }
     }

@@ -1,4 +1,4 @@
-use super::{ASKED_MAX, Asked, Findings, Subject, inodes};
+use super::{ASK_MS_MAX, ASKED_MAX, Asked, Findings, PARALLEL, Subject, inodes};
 use crate::contents::layout_of;
 use crate::ctx::Ctx;
 use crate::keys;
@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::{Outcome, Transaction};
 use strake_types::layout::Placement;
-use strake_types::{ChunkIndex, FileKind, Ino, VolumeId};
+use strake_types::{ChunkIndex, ErrorKind, FileKind, Ino, VolumeId};
 use strake_wire::message::meta::{
     Check, CheckPart, Checked, MetaAnswer, MetaOp, OpenMode, Problem, Publish,
 };
+use strake_wire::message::storage::StorageOp;
 
 const V: VolumeId = VolumeId(1);
 
@@ -446,10 +447,79 @@ async fn chunks_of_a_file_that_is_inside_its_inode_go_wherever_they_are() {
     };
     let each = |mended| vec![("chunk-past-end".to_owned(), mended); 10];
     assert_eq!(words(false).await, each(false));
-    assert_eq!(words(true).await, each(true));
-    assert!(world.storage.chunks.lock().is_empty());
+    // What is cut with its file already is told no more.
+    let mended = words(true).await;
+    assert!(mended.len() >= 4 && mended.iter().all(|told| *told == each(true)[0]), "{mended:?}");
+    world.until(async || world.storage.chunks.lock().is_empty()).await;
     assert_eq!(words(false).await, Vec::new(), "the second time");
     assert_eq!(root.read(file).await.unwrap().unwrap(), &b"some"[..]);
+}
+
+/// The delete was forgotten where it failed, and a server that had stood still did it after what was written later.
+#[tokio::test]
+async fn a_file_inside_its_inode_moves_out_when_chunks_that_it_must_not_have_are_gone() {
+    let world = World::new().await;
+    let root = world.root();
+    let file = root.file(1, "f").await.unwrap();
+    world.put_chunk(file, 0, 10).await;
+    *world.storage.refuses.lock() =
+        Some(|op| matches!(op, StorageOp::Cut(_) | StorageOp::Truncate(_)));
+    let told = fsck(&root, true).await;
+    assert!(told.len() == 1 && told[0].mended, "{told:?}");
+    assert_eq!(kind(root.move_out(file).await), ErrorKind::Unavailable);
+    *world.storage.refuses.lock() = None;
+    root.move_out(file).await.unwrap();
+    assert!(world.storage.chunks.lock().is_empty());
+}
+
+/// Up to three others were dropped half-way, and nobody knew of the changes that they had sent.
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_beside_a_chunk_that_fails_comes_to_its_end_and_nothing_is_begun() {
+    let world = World::new().await;
+    for index in 0..40 {
+        world.storage.chunks.lock().insert((11, 9_999, index), vec![1; 10]);
+    }
+    world.storage.slow_ms.store(100, Ordering::SeqCst);
+    *world.storage.refuses.lock() =
+        Some(|op| matches!(op, StorageOp::Cut(cut) if cut.chunk.index == 0));
+    let check =
+        Check { part: CheckPart::Chunks as u32, target: 11, repair: true, ..Check::default() };
+    let failed = world.root().call(MetaOp::Check(check)).await;
+    assert_eq!(kind(failed), ErrorKind::Unavailable);
+    assert_eq!(world.storage.chunks.lock().len(), 40 - (PARALLEL - 1));
+}
+
+/// Each file could take as long as its targets may for all their answers: whoever had asked for the page gave it up, and met
+/// the same again.
+#[tokio::test(start_paused = true)]
+async fn slow_targets_are_asked_for_a_page_for_a_minute_and_the_rest_is_told() {
+    let world = World::new().await;
+    let file = striped_of(&world, "f", 12).await;
+    let occupied = async || world.root().at(0).getattr(file).await.unwrap().occupied;
+    world.until(async || occupied().await == 99).await;
+    {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
+    }
+    let core = world.server.core();
+    core.map.refresh().await.unwrap();
+    let ctx = Ctx::own(&core, &core.volume(V).await.unwrap());
+    world.storage.slow_ms.store(3_000, Ordering::SeqCst);
+    let check = Check { part: CheckPart::Inodes as u32, ..Check::default() };
+    let begun = tokio::time::Instant::now();
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.clock.advance_ms(ASK_MS_MAX);
+    };
+    let (page, ()) = tokio::join!(super::check(&ctx, &check), later);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    let problems = match page.unwrap() {
+        MetaAnswer::Checked(page) => page.problems,
+        other => panic!("{other:?}"),
+    };
+    let is_told = |p: &Problem| p.what == inodes::AWAY && p.ino == file;
+    assert!(!problems.is_empty() && problems.iter().all(is_told), "{problems:?}");
 }
 
 /// Each file waited for it, twice, the second time with its lock held.

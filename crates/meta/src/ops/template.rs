@@ -101,7 +101,7 @@ pub(crate) fn with_file_template(
     if !file.is_file() {
         return Err(Error::with(ErrorKind::Invalid, "only files and directories have a layout"));
     }
-    if file.length > 0 || !file.inline {
+    if file.length > 0 || file.has_chunks() {
         let detail = format!("file {} has contents: its layout stays as it is", file.ino);
         return Err(Error::with(ErrorKind::Busy, detail));
     }

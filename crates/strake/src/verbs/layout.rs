@@ -276,16 +276,18 @@ impl Wanted<'_> {
             || !map.on_same_targets(self.listed, self.copies).is_whole()
     }
 
-    /// Sees to it that they are there; true if some were not.
+    /// Sees to it that they are there; true if some were made that a metadata server may not know of.
     async fn prepare(&self, map: &MapView) -> Outcome<bool> {
         let copies = self.copies;
         // Those of one copy are made as targets join.
-        if copies == 1 || !self.lacks_some(&map.current()) {
+        let before = map.current();
+        if copies == 1 || !self.lacks_some(&before) {
             return Ok(false);
         }
         cluster::ask(map, ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
         map.refresh().await?;
-        Ok(true)
+        // For a listed target that drains none is made: what is refused then is refused for good.
+        Ok(map.current().epoch != before.epoch)
     }
 }
 

@@ -657,6 +657,30 @@ async fn a_file_waits_at_once_where_a_target_is_known_to_be_away() {
     settled(&world).await;
 }
 
+/// It was waited for with every file, as wide as they are by default, although nothing was to come to it.
+#[tokio::test]
+async fn a_target_that_is_away_holds_up_no_file_of_which_nothing_is_to_lie_on_it() {
+    let world = World::new().await;
+    let ino = file_of(&world, "f", b"one chunk").await;
+    assert_eq!(recopy(&world, ino, 2).await, (State::Done, String::new()));
+    settled(&world).await;
+    let placed = Placement::new(layout(&world, ino).await);
+    let away = (placed.group_of(ChunkIndex(0)).ordinal() + 1) % 3;
+    // Its other member leads the group since.
+    let mut groups = world.map.current().groups.clone();
+    let led = groups.iter_mut().find(|one| one.id == GroupId::of_class(2, away).0).unwrap();
+    (led.epoch, led.members) = (led.epoch + 1, vec![11 + (away + 1) % 3, 11 + away]);
+    {
+        let mut map = world.manager.map.lock();
+        map.targets.iter_mut().find(|target| target.id == 11 + away).unwrap().up = false;
+    }
+    world.set_groups(groups).await;
+    assert_eq!(recopy(&world, ino, 1).await, (State::Done, String::new()));
+    let slots = layout(&world, ino).await.slots();
+    assert!(slots.contains(&GroupId::of_class(1, away)), "it is as wide as before");
+    assert_eq!(read(&world, ino).await, b"one chunk");
+}
+
 /// It is read still, and there may be no other copy.
 #[tokio::test]
 async fn what_a_poisoned_target_has_is_copied_from_it_but_nothing_to_it() {

@@ -27,7 +27,7 @@ pub(crate) fn on_all(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Ve
 }
 
 /// The same for what is made: it goes where they lie now as far as they do, and is not refused.
-pub(crate) fn on_some(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>> {
+fn on_some(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>> {
     move |list: &[GroupId], copies| Ok(map.on_same_targets(list, copies).some())
 }
 

@@ -9,6 +9,7 @@
 //! * `walk` — one job: all files below a directory, and those that wait again and again.
 //! * `ahead` — what is before it, counted by a walk of its own.
 //! * `pages` — what there is at a place of a walk.
+//! * `hand_down` — a directory of which what is made there later is to have as many.
 //! * `pace` — how fast, and whether at all.
 //! * [`crate::recopies`] — the files that are under way, in memory.
 //! * `work` — one file: begin, copy, switch or give up.
@@ -16,6 +17,7 @@
 //! * `spare` — chunks that no layout names, until they are deleted; what lost clients may still use.
 
 mod ahead;
+mod hand_down;
 mod jobs;
 mod pace;
 mod pages;

@@ -1,13 +1,15 @@
 //! What there is at a place of a walk.
 
 use crate::ctx::Ctx;
-use crate::ops::readdir;
+use crate::ops::{describe, readdir};
 use crate::records::{Inode, Place};
 use strake_types::{FileKind, Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, ReadDir};
 
 /// Entries of a directory gone through at once.
-const PAGE: u32 = 256;
+pub(super) const PAGE: u32 = 256;
+/// Characters of a path that are told.
+const PATH_MAX: usize = 1000;
 
 /// What there is at a place of a walk.
 #[derive(Default)]
@@ -60,5 +62,21 @@ impl Found {
     pub fn push_next(&mut self, stack: &mut Vec<Place>) {
         stack.extend(self.rest.take());
         stack.append(&mut self.directories);
+    }
+}
+
+/// A file as people know it.
+pub(super) async fn path_of(ctx: &Ctx, ino: Ino) -> String {
+    let map = ctx.core.map.current();
+    let whole = ctx.settings.shares.first;
+    let volume = map.volume(whole);
+    let name = volume.map_or("?", |volume| &volume.spec.name);
+    let paths = describe::paths(ctx, ino).await.unwrap_or_default();
+    match paths.first() {
+        Some(path) => {
+            let path = String::from_utf8_lossy(path);
+            format!(":/{name}/{}", path.chars().take(PATH_MAX).collect::<String>())
+        }
+        None => format!("{name}: inode {ino}"),
     }
 }

@@ -1,4 +1,5 @@
 use super::pace::{Pace, Wish};
+use super::pages::PAGE;
 use super::spare::QUIET_MS;
 use super::walk::{LEFT_MAX, PATIENCE_MS};
 use super::work::{self, Outcome, Wanted};
@@ -1208,27 +1209,128 @@ async fn an_hour_of_the_first_walk_in_which_no_file_got_ready_counts() {
     forgotten(&world).await;
 }
 
+/// More files than are remembered that somebody has open, in a directory.
+async fn many_open(world: &World, dir: u64) -> Vec<u64> {
+    let mut files = Vec::new();
+    for nth in 0..LEFT_MAX + 60 {
+        let ino = world.root().file(dir, &format!("f{nth}")).await.unwrap();
+        world.root().open(ino, READ).await.unwrap();
+        files.push(ino);
+    }
+    files
+}
+
+/// A job is paused after the first page of these files, in its first walk.
+async fn paused_in_first_walk(world: &World, order: &RecopyOrder, files: &[u64]) {
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino(files[0])]).await;
+    obey(world, order);
+    world.until(async || told(world).left == u64::from(PAGE) - 1).await;
+    obey(world, &RecopyOrder { paused: true, ..order.clone() });
+    drop(held);
+    world.until(async || told(world).left == u64::from(PAGE)).await;
+}
+
 /// It was gone through to its end, although each file of it may be waited for.
 #[tokio::test]
 async fn another_walk_ends_where_it_is_after_an_hour_and_all_that_is_left_is_counted() {
     let world = World::new().await;
-    let root = world.root();
-    let (dir, many) = (root.mkdir(1, "many").await.unwrap(), LEFT_MAX as u64 + 60);
-    let mut files = Vec::new();
-    for nth in 0..many {
-        let ino = root.file(dir, &format!("f{nth}")).await.unwrap();
-        root.open(ino, READ).await.unwrap();
-        files.push(ino);
-    }
-    obey(&world, &order(dir, 2));
-    world.until(async || told(&world).left == many).await;
+    let dir = world.root().mkdir(1, "many").await.unwrap();
+    let files = many_open(&world, dir).await;
+    let many = files.len() as u64;
+    paused_in_first_walk(&world, &order(dir, 2), &files).await;
     let held = world.server.core().locks.lock(VolumeId(1), &[Ino(files[0])]).await;
+    obey(&world, &order(dir, 2));
     world.until(async || told(&world).tally.looked > many).await;
     an_hour_passes(&world, &files).await;
     drop(held);
     let end = until_ended(&world).await;
     assert!(end.tally.looked < 2 * many, "it went on");
     assert_eq!((end.left, ahead(&world).0), (many, many));
+    forgotten(&world).await;
+}
+
+/// It was ended there, with all that it had still before it: of a large tree no job came to its end.
+#[tokio::test]
+async fn another_walk_goes_on_after_an_hour_in_which_it_met_nothing_that_waits() {
+    let world = World::new().await;
+    let root = world.root();
+    let top = root.mkdir(1, "top").await.unwrap();
+    let dir = root.mkdir(top, "many").await.unwrap();
+    let slow = root.mkdir(1, "slow").await.unwrap();
+    let files = many_open(&world, dir).await;
+    paused_in_first_walk(&world, &order(top, 2), &files).await;
+    // The next walk goes through it first, and stays there.
+    root.rename((1, "slow"), (top, "slow")).await.unwrap();
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino(slow)]).await;
+    obey(&world, &order(top, 2));
+    world.until(async || places_left(&world).await == 2).await;
+    an_hour_passes(&world, &files).await;
+    for &ino in &files {
+        root.close(ino).await.unwrap();
+    }
+    drop(held);
+    let end = until_ended(&world).await;
+    assert_eq!((end.left, end.tally.files), (0, files.len() as u64));
+    assert_eq!(end.trouble, "");
+    forgotten(&world).await;
+}
+
+/// A store that does not take this inode.
+struct Refusing(MemoryKv, AtomicU64);
+
+#[async_trait]
+impl Kv for Refusing {
+    fn name(&self) -> &'static str {
+        "refusing"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.0.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Committed> {
+        let refused = Ino(self.1.load(Ordering::SeqCst));
+        if writes.contains_key(&keys::inode(VolumeId(1), refused)) {
+            return Err(KvError::Full { store: "refusing".into(), next: "make room" });
+        }
+        self.0.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.0.sync().await
+    }
+}
+
+/// Nobody was told why.
+#[tokio::test]
+async fn why_another_walk_does_not_get_on_is_told_when_it_is_ended() {
+    let kv = Arc::new(Refusing(MemoryKv::new(), AtomicU64::new(0)));
+    let world = World::on(kv.clone()).await;
+    let root = world.root();
+    let top = root.mkdir(1, "top").await.unwrap();
+    let above = root.mkdir(top, "above").await.unwrap();
+    // Gone through before it.
+    let dir = root.mkdir(top, "many").await.unwrap();
+    let stuck = root.mkdir(1, "stuck").await.unwrap();
+    let files = many_open(&world, dir).await;
+    paused_in_first_walk(&world, &order(top, 2), &files).await;
+    let held = world.server.core().locks.lock(VolumeId(1), &[Ino(files[0])]).await;
+    obey(&world, &order(top, 2));
+    let many = files.len() as u64;
+    world.until(async || told(&world).tally.looked > many).await;
+    // That is another walk, which comes to it at its end.
+    root.rename((1, "stuck"), (above, "stuck")).await.unwrap();
+    kv.1.store(stuck, Ordering::SeqCst);
+    for &ino in &files[1..] {
+        root.close(ino).await.unwrap();
+    }
+    drop(held);
+    root.close(files[0]).await.unwrap();
+    world.until(async || !told(&world).trouble.is_empty()).await;
+    an_hour_passes(&world, &[]).await;
+    let end = until_ended(&world).await;
+    assert!(end.trouble.contains("make room"), "{end:?}");
+    kv.1.store(0, Ordering::SeqCst);
     forgotten(&world).await;
 }
 
@@ -1308,29 +1410,41 @@ async fn a_file_on_listed_targets_stays_on_them_with_other_copies() {
     assert_eq!(moved.groups, Groups::List(vec![GroupId::of_class(2, 1)]));
 }
 
-/// The walk stayed at such a directory until the job failed, whatever came after it.
+/// The walk stayed at such a directory until the job failed, whatever came after it; later it was left for good with what there
+/// was to list then, and with nothing if that was nothing.
 #[tokio::test]
 async fn a_directory_of_which_a_listed_target_leads_no_such_group_does_not_hold_up_a_job() {
     let world = World::new().await;
     let root = world.root();
     let above = root.mkdir(1, "above").await.unwrap();
     let pinned = root.mkdir(above, "pinned").await.unwrap();
-    root.setxattr(pinned, "user.strake.layout.targets", b"13,11").await.unwrap();
-    let later = file(&world, "f").await;
     let other = root.mkdir(pinned, "other").await.unwrap();
-    root.rename((1, "f"), (other, "f")).await.unwrap();
-    let pair = |ordinal| GroupId::of_class(2, ordinal);
-    let mut groups = world.map.current().groups.clone();
-    let third = groups.iter_mut().find(|group| group.id == pair(2).0).unwrap();
-    (third.epoch, third.members) = (third.epoch + 1, vec![12, 13]);
-    world.set_groups(groups).await;
+    root.setxattr(pinned, "user.strake.layout.targets", b"13,11").await.unwrap();
+    let later = root.file(other, "f").await.unwrap();
+    let of_class = |copies, ordinal| GroupId::of_class(copies, ordinal);
+    let third_is = async |members: [u32; 2]| {
+        let mut groups = world.map.current().groups.clone();
+        let third = groups.iter_mut().find(|group| group.id == of_class(2, 2).0).unwrap();
+        (third.epoch, third.members) = (third.epoch + 1, members.to_vec());
+        world.set_groups(groups).await;
+    };
+    third_is([12, 13]).await;
     obey(&world, &order(above, 2));
+    world.until(async || told(&world).left == 1 && told(&world).tally.files == 1).await;
+    assert_eq!(copies(&world, &[later]).await, [2]);
+    let waits = told(&world).waiting.remove(0);
+    assert_eq!(waits.path, ":/main/above/pinned");
+    assert!(waits.reason.contains("target 13 is the first of no group"), "{}", waits.reason);
+    let made = root.file(pinned, "made").await.unwrap();
+    let listed = async |ino| layout(&world, ino).await.groups;
+    let before = Groups::List(vec![of_class(1, 2), of_class(1, 0)]);
+    assert_eq!(listed(made).await, before, "it is as it was");
+    third_is([13, 11]).await;
     let end = until_ended(&world).await;
     assert_eq!((end.left, end.trouble.as_str()), (0, ""));
-    assert_eq!(copies(&world, &[later]).await, [2]);
-    let made = root.file(pinned, "made").await.unwrap();
-    let made = layout(&world, made).await.groups;
-    assert_eq!(made, Groups::List(vec![pair(2), pair(0)]), "target 13 is a member");
+    let after = Groups::List(vec![of_class(2, 2), of_class(2, 0)]);
+    assert_eq!(listed(made).await, after, "it was met by another walk");
+    assert_eq!(listed(root.file(pinned, "more").await.unwrap()).await, after);
     forgotten(&world).await;
     settled(&world).await;
 }

@@ -7,24 +7,24 @@
 //! How far it is lies in the store after every page of a directory, so that a restart goes on. A record
 //! that is lost or older costs nothing but the tally: files that are ready are passed over.
 //!
-//! Files that cannot be copied now are tried again when the walk is over, with pauses; and walks are
+//! Files that cannot be copied now, and directories that cannot hand down so many copies, are tried again
+//! when the walk is over, with pauses; and walks are
 //! repeated until one, but not the first, finds nothing to do, because a directory may be moved out of
 //! what is still to be gone through. One that is moved past two walks in a row is missed.
 
 use super::ahead::{Ahead, Amount, Counter, bytes_of};
+use super::hand_down::{HandDown, template_with};
 use super::pace::{Pace, Wish};
-use super::pages::Found;
+use super::pages::{Found, path_of};
 use super::work::{self, Outcome, Wanted};
 use crate::contents::layout_of;
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::layout;
-use crate::ops::describe;
-use crate::ops::template::{check_groups, with_directory_template};
 use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Place, Recopying};
-use crate::txn::{Mutation, mutate};
+use crate::txn::mutate;
 use crate::view::Tx;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
@@ -32,22 +32,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_types::layout::LayoutTemplate;
 use strake_types::{Error, Ino, Result, VolumeId};
-use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::recopies::{
     RecopyFile, RecopyLeft, RecopyOrder, RecopyProgress, RecopyTally,
 };
 
 /// Files that wait that are remembered; all are counted.
 pub(super) const LEFT_MAX: usize = 200;
-/// Characters of a path that are told.
-const PATH_MAX: usize = 1000;
 /// The pause before files that wait are tried again; it doubles each time, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long files are tried again of which none gets ready.
 pub(super) const PATIENCE_MS: u64 = 3_600_000;
+/// Why a job has failed of which nothing is known to be left.
+const NOT_FINISHED: &str = "not all files were looked at once more";
 
 /// What is told of a job, in a share.
 pub(super) struct Shown {
@@ -82,6 +80,10 @@ impl State {
     fn leave_rest(&mut self) {
         self.more.add(self.ahead.rest());
         self.ahead.begin_anew(Amount::default());
+        // Names were moved meanwhile: what it has not come to may be more than was counted.
+        if self.more.files == 0 && self.trouble.is_empty() {
+            self.trouble = NOT_FINISHED.to_owned();
+        }
     }
 }
 
@@ -176,9 +178,18 @@ struct Course {
     counter: Option<Counter>,
     /// When something was got on with, in milliseconds.
     ready_ms: u64,
+    /// When that was, or a page of any walk had nothing that waits: the walk gets on, however long it takes.
+    moved_ms: u64,
     /// Since when every step fails.
     failing_ms: Option<u64>,
     pause: Duration,
+}
+
+impl Course {
+    /// Something was got on with.
+    fn note_ready(&mut self, now_ms: u64) {
+        (self.ready_ms, self.moved_ms) = (now_ms, now_ms);
+    }
 }
 
 /// A job.
@@ -249,11 +260,15 @@ impl Walk {
         while self.pace.wait(0, None).await {
             let now_ms = self.core.monotonic_ms();
             if self.pace.take_paused() {
-                (course.ready_ms, course.failing_ms) = (now_ms, None);
+                course.note_ready(now_ms);
+                course.failing_ms = None;
             }
             let ended = match self.step(&mut course).await {
                 Ok(ended) => {
-                    self.shown.state.lock().trouble.clear();
+                    // Where it ends, that may be why.
+                    if !ended {
+                        self.shown.state.lock().trouble.clear();
+                    }
                     course.failing_ms = None;
                     ended
                 }
@@ -286,6 +301,7 @@ impl Walk {
         let found: Option<Recopying> = Tx::reader(&ctx).get(&key).await?;
         let known = found.filter(|found| found.job == self.order.job).unwrap_or_default();
         self.shown.state.lock().tally = known.tally;
+        let now_ms = self.core.monotonic_ms();
         let mut course = Course {
             // Another walk follows the first one, whatever that finds: what leads to files may have been moved past it. And what
             // a part of a walk has done and left before a restart is not known any more.
@@ -293,7 +309,8 @@ impl Walk {
             stack: known.stack,
             first: true,
             counter: None,
-            ready_ms: self.core.monotonic_ms(),
+            ready_ms: now_ms,
+            moved_ms: now_ms,
             failing_ms: None,
             pause: PAUSE,
         };
@@ -337,7 +354,7 @@ impl Walk {
     /// A page of a directory, or what is to be done when a walk is over. True: nothing is.
     async fn step(&self, course: &mut Course) -> Result<bool> {
         if let Some(place) = course.stack.last().copied() {
-            if !course.first && self.is_long_ago(course.ready_ms) {
+            if !course.first && self.is_long_ago(course.moved_ms) {
                 self.shown.state.lock().leave_rest();
                 return Ok(true);
             }
@@ -354,6 +371,9 @@ impl Walk {
             let nothing = std::mem::take(&mut course.done) == 0;
             self.begin(course);
             course.first = true;
+            if nothing {
+                self.shown.state.lock().trouble.clear();
+            }
             return Ok(nothing);
         }
         if self.is_long_ago(course.ready_ms) {
@@ -370,18 +390,44 @@ impl Walk {
         Ok(false)
     }
 
-    /// The files that are left, once more.
+    /// What is left, once more.
     async fn try_again(&self, course: &mut Course) -> Result<()> {
         let left: Vec<Ino> = self.shown.state.lock().left.keys().copied().collect();
         if left.is_empty() {
             return Ok(());
         }
         let ctx = self.ctx().await?;
-        self.copy(&ctx, course, left).await;
+        let files = self.directories_again(&ctx, course, left).await?;
+        self.copy(&ctx, course, files).await;
         match self.pace.is_over() {
             true => Ok(()),
             false => self.store(&ctx, course).await,
         }
+    }
+
+    /// Directories that are left, once more; the files. What was made in one meanwhile another walk meets, so none is when there
+    /// is to be no other.
+    async fn directories_again(
+        &self,
+        ctx: &Ctx,
+        course: &mut Course,
+        left: Vec<Ino>,
+    ) -> Result<Vec<Ino>> {
+        let ended = self.shown.state.lock().ended;
+        let mut files = Vec::new();
+        for ino in left {
+            let inode = Tx::reader(ctx).find_inode(ino).await?;
+            let Some(dir) = inode.filter(|inode| inode.is_dir()) else {
+                files.push(ino);
+                continue;
+            };
+            if !ended && self.hand_down(ctx, &dir).await? {
+                course.done += 1;
+                course.note_ready(self.core.monotonic_ms());
+                course.pause = PAUSE;
+            }
+        }
+        Ok(files)
     }
 
     async fn page(&self, course: &mut Course, place: Place) -> Result<()> {
@@ -394,8 +440,11 @@ impl Walk {
             return Ok(());
         }
         // What is ready is passed over, however long that takes; what waits may have been waited for.
+        if none_left {
+            course.moved_ms = self.core.monotonic_ms();
+        }
         if course.first && none_left {
-            course.ready_ms = self.core.monotonic_ms();
+            course.ready_ms = course.moved_ms;
         }
         course.stack.pop();
         found.push_next(&mut course.stack);
@@ -445,12 +494,20 @@ impl Walk {
         none_left
     }
 
-    /// New files in a directory get as many copies.
-    async fn hand_down(&self, ctx: &Ctx, dir: &Inode) -> Result<()> {
-        if layout::template_of(dir)?.copies == Some(self.order.copies) {
-            return Ok(());
+    /// New files in a directory get as many copies. False: it is as it was, and waits; a target that is listed there leads no
+    /// group of so many.
+    async fn hand_down(&self, ctx: &Ctx, dir: &Inode) -> Result<bool> {
+        let (ino, copies, known) = (dir.id(), self.order.copies, layout::template_of(dir)?);
+        if known.copies != Some(copies) {
+            if let Err(error) = template_with(&known, copies, ctx) {
+                let (path, reason) = (path_of(ctx, ino).await, error.to_string());
+                self.shown.note_left(ino, RecopyLeft { path, reason }, Amount::default());
+                return Ok(false);
+            }
+            mutate(ctx, &HandDown { dir: ino, copies }).await?;
         }
-        mutate(ctx, &HandDown { dir: dir.id(), copies: self.order.copies }).await.map(|_| ())
+        self.shown.note_nothing(ino);
+        Ok(true)
     }
 
     /// Copies files. True if none is left.
@@ -460,7 +517,7 @@ impl Walk {
         let ready = met.iter().filter(|met| **met == Met::Ready).count();
         if ready > 0 {
             course.done += ready as u64;
-            course.ready_ms = self.core.monotonic_ms();
+            course.note_ready(self.core.monotonic_ms());
             course.pause = PAUSE;
         }
         !met.contains(&Met::Left)
@@ -522,55 +579,5 @@ impl Walk {
         let outcome = work::run(ctx, &wanted, &running.file).await;
         self.shown.note_met(ino);
         Ok((outcome?, running.file.progress().0))
-    }
-}
-
-/// A file as people know it.
-async fn path_of(ctx: &Ctx, ino: Ino) -> String {
-    let map = ctx.core.map.current();
-    let whole = ctx.settings.shares.first;
-    let volume = map.volume(whole);
-    let name = volume.map_or("?", |volume| &volume.spec.name);
-    let paths = describe::paths(ctx, ino).await.unwrap_or_default();
-    match paths.first() {
-        Some(path) => {
-            let path = String::from_utf8_lossy(path);
-            format!(":/{name}/{}", path.chars().take(PATH_MAX).collect::<String>())
-        }
-        None => format!("{name}: inode {ino}"),
-    }
-}
-
-/// A directory hands down another number of copies; what else is set there stays.
-struct HandDown {
-    dir: Ino,
-    copies: u32,
-}
-
-impl Mutation for HandDown {
-    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
-        Ok(vec![self.dir])
-    }
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
-        let found = tx.find_inode(self.dir).await?;
-        if let Some(dir) = found.filter(|dir| dir.is_dir()) {
-            let known = layout::template_of(&dir)?;
-            // The walk of another share was here.
-            if known.copies == Some(self.copies) {
-                return Ok(MetaAnswer::Done(Nothing {}));
-            }
-            let copies = LayoutTemplate { copies: Some(self.copies), ..LayoutTemplate::default() };
-            // Were it refused, all that comes after it would wait.
-            let template = copies.or(&known, layout::on_some(&tx.ctx.core.map))?;
-            check_groups(tx.ctx, &template)?;
-            let ctime = tx.now.into();
-            tx.put_inode(Inode { ctime, ..with_directory_template(&dir, &template) }).await?;
-        }
-        Ok(MetaAnswer::Done(Nothing {}))
-    }
-
-    fn takes_room(&self) -> bool {
-        true
     }
 }

@@ -110,7 +110,7 @@ pub struct RecopyProgress {
     /// What it is at.
     #[prost(message, repeated, tag = "3")]
     pub under_way: Vec<RecopyFile>,
-    /// Files that are as they were, and are tried again.
+    /// Files that are as they were, and are tried again, and directories that hand down what they did.
     #[prost(uint64, tag = "4")]
     pub left: u64,
     /// Some of them: as many as a server remembers.

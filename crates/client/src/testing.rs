@@ -69,8 +69,8 @@ struct FakeState {
     shared: bool,
     /// Ranges may be claimed: all that is asked for is granted, or nothing is.
     claims: Option<bool>,
-    /// See [`Fake::let_through_once`].
-    once: bool,
+    /// See [`Fake::let_through_once`], and for false [`Fake::let_nothing_through`].
+    once: Option<bool>,
     files: BTreeMap<u64, FakeFile>,
     names: HashMap<Vec<u8>, u64>,
     chunks: BTreeMap<(u64, u64), Vec<u8>>,

@@ -184,14 +184,19 @@ impl Volume {
             // where there is none. It is sent before its caller, who keeps the bytes until then, is answered. Not so of a
             // file that nobody shares: its bytes stay here, and without room there would be no bound to them.
             if room.is_none() && !once && !(locked && state.core().shared) {
+                let began = self.now();
                 room = Box::pin(self.room_in_line(state, at, data.len())).await?;
-                // What was claimed may have been called back meanwhile.
-                claims = 0;
+                if self.now().saturating_sub(began) >= LOOK_EVERY {
+                    // What was claimed may have been called back meanwhile.
+                    claims = 0;
+                }
             }
             let progress = state.progress.notified();
             let taken = {
                 let mut core = state.core();
                 life.check_in(&core)?;
+                // While this waits for anything else, others may claim the range.
+                let once = std::mem::take(&mut once);
                 let taken = self.take(&mut core, file, (at, once), &data, &mut room);
                 if core.dirty.ready_len() > 0 {
                     self.start_senders(state, &mut core);
@@ -343,8 +348,12 @@ impl Volume {
             Body::Inline(_) => return Ok(Taken::MoveOut),
             Body::Chunks => {
                 let range = offset..end;
-                let held = self.may_hold_back(file.ino(), core, &range).or(once.then_some(false));
-                let Some(held) = held else { return Ok(Taken::Claim(offset)) };
+                let held = match self.may_hold_back(file.ino(), core, &range) {
+                    // Another write may have been granted a claim meanwhile; what has no room does not stay here.
+                    Some(held) => held && !(once && room.is_none()),
+                    None if once => false,
+                    None => return Ok(Taken::Claim(offset)),
+                };
                 if core.shared {
                     file.runs.lock().note(&range);
                 }

@@ -17,7 +17,12 @@ impl Fake {
 
     /// Nothing is granted from now on, but each write may go through to where nobody else has a claim.
     pub(crate) fn let_through_once(&self) {
-        self.state.lock().once = true;
+        self.state.lock().once = Some(true);
+    }
+
+    /// Nothing is granted from now on, nor may anything go through: something always comes between.
+    pub(crate) fn let_nothing_through(&self) {
+        self.state.lock().once = Some(false);
     }
 
     /// It is of a release that knows of no claims, from the next session on; and the next one is the first that it is asked for.
@@ -29,10 +34,10 @@ impl Fake {
 
 impl FakeState {
     pub(super) fn claimed(&self, claim: &Claim) -> MetaAnswer {
-        let once = self.once && claim.once;
-        let granted = self.claims == Some(true) && !claim.through && !once;
+        let (once, in_vain) = (self.once == Some(true) && claim.once, self.once == Some(false));
+        let granted = self.claims == Some(true) && !claim.through && !once && !in_vain;
         let end = if granted { claim.wanted_end } else { 0 };
-        let through_ms = if granted || once { 0 } else { 1_000 };
+        let through_ms = if granted || once || in_vain { 0 } else { 1_000 };
         MetaAnswer::Claimed(Claimed { end, through_ms, once })
     }
 }

@@ -329,6 +329,57 @@ async fn what_may_go_through_once_does_not_wait_for_memory() {
     timeout(Duration::from_secs(10), written).await.expect("it is taken").unwrap().unwrap();
 }
 
+/// It went to where it had been let through before a cut was waited for: somebody else could have claimed that since.
+#[tokio::test(start_paused = true)]
+async fn what_may_go_through_once_asks_again_after_another_wait() {
+    let (fake, volume, file) = claiming().await;
+    fake.let_through_once();
+    let gate = fake.claim_gate.write().await;
+    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
+    let written = tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 10)).await });
+    until_logged(&fake, "claim").await;
+    file.state.core().exclusive = true;
+    drop(gate);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!written.is_finished(), "it waits for the cut");
+    file.state.core().exclusive = false;
+    file.state.progress.notify_waiters();
+    written.await.unwrap().unwrap();
+    assert_eq!(starting(&fake.take_log(), "claim").len(), 1, "it is asked about once more");
+}
+
+/// A claim that another write was granted meanwhile covers it: it was held back, beyond what memory there is.
+#[tokio::test]
+async fn what_goes_through_without_memory_is_told_also_where_it_is_claimed_by_then() {
+    let (fake, volume, file) = claiming().await;
+    fake.let_through_once();
+    let gate = fake.claim_gate.write().await;
+    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
+    let written =
+        tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 30_000)).await });
+    until_logged(&fake, "claim").await;
+    let _held = fill_memory(&volume);
+    file.state.core().claims.granted(0..1 << 20);
+    drop(gate);
+    timeout(Duration::from_secs(10), written).await.expect("it is taken").unwrap().unwrap();
+    let log = fake.take_log();
+    assert!(!starting(&log, "publish").is_empty(), "{log:?}");
+}
+
+/// Each time there was room of the reserve at once, and it asked for ever.
+#[tokio::test]
+async fn who_asks_for_claims_in_vain_fails_in_the_end_also_where_memory_is_short() {
+    let (fake, volume, file) = claiming().await;
+    fake.let_nothing_through();
+    let memory = volume.memory();
+    let sizes = (8..=20).rev().map(|bits| 1_usize << bits);
+    let take = |bytes| std::iter::from_fn(move || memory.try_dirty(bytes));
+    let _held: Vec<_> = sizes.flat_map(take).collect();
+    let written = volume.write(&file, 0, pattern(2, 10));
+    let written = timeout(Duration::from_secs(20), written).await.expect("it ends");
+    assert_eq!(written.unwrap_err().kind, ErrorKind::TimedOut);
+}
+
 /// Others hold something back elsewhere, and cannot tell it.
 #[tokio::test]
 async fn a_write_that_is_let_through_once_is_told_and_the_next_one_asks_again() {

@@ -104,10 +104,11 @@ impl Memory {
         self.given.load(Ordering::Relaxed)
     }
 
-    /// True if it is time to look through all files for something to send. [`Memory::end_look`] says that it was done.
+    /// True if it is time to look through all files for something to send, and nobody is at it. [`Memory::end_look`] says that it
+    /// was done.
     pub(crate) fn begin_look(&self, now: Duration) -> bool {
         let due = self.look_at_ns.load(Ordering::Relaxed);
-        let next = (now + LOOK_EVERY).as_nanos() as u64;
+        let next = (now + LOOK_EVERY_MAX).as_nanos() as u64;
         let (at, relaxed) = (&self.look_at_ns, Ordering::Relaxed);
         now.as_nanos() as u64 >= due && at.compare_exchange(due, next, relaxed, relaxed).is_ok()
     }
@@ -116,7 +117,7 @@ impl Memory {
     pub(crate) fn end_look(&self, began: Duration, now: Duration) {
         let took = now.saturating_sub(began).min(LOOK_EVERY_MAX);
         let pause = (took * LOOKS_SHARE).clamp(LOOK_EVERY, LOOK_EVERY_MAX);
-        self.look_at_ns.fetch_max((now + pause).as_nanos() as u64, Ordering::Relaxed);
+        self.look_at_ns.store((now + pause).as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Room for reading ahead, if there is some.
@@ -245,6 +246,7 @@ mod tests {
         memory.end_look(ms(100), ms(100));
         assert!(!memory.begin_look(ms(109)));
         assert!(memory.begin_look(ms(110)));
+        assert!(!memory.begin_look(ms(125)), "the other one is still at it");
         memory.end_look(ms(110), ms(120));
         assert!(!memory.begin_look(ms(199)));
         assert!(memory.begin_look(ms(200)));

@@ -4,7 +4,8 @@
 //! targets have all that anybody may take. So a part of all room, the reserve, is given only where the rest is taken, and to a
 //! group only while all that it holds is little of what the reserve has left: the rule of dynamic thresholds (Choudhury, Hahne,
 //! "Dynamic queue length thresholds for shared-memory packet switches", 1998). Groups that do not answer hold much, and get
-//! nothing more; those that do answer have the reserve from then on.
+//! nothing more; those that do answer have the reserve from then on. Each group that begins with nothing gets one write of it, of
+//! up to half of what is left: small writes go on after many such groups, and large ones after few.
 
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -208,6 +209,21 @@ mod tests {
         assert!(reserve.free() > ALL / 10, "{}", reserve.free());
         drop(all);
         assert_eq!(reserve.free(), ALL);
+    }
+
+    /// A write of half of the reserve leaves nothing to others that are as large.
+    #[test]
+    fn a_large_write_leaves_half_of_the_reserve_to_writes_that_are_smaller() {
+        let reserve = Reserve::new(ALL);
+        let large = reserve.take(ALL / 2, &[GroupId(0)]);
+        assert!(large.is_some() && reserve.take(ALL / 2, &[GroupId(1)]).is_none());
+        assert!(reserve.take(ALL / 4, &[GroupId(1)]).is_some());
+        drop(large);
+        assert_eq!(reserve.free(), ALL);
+        let all: Vec<_> = (0..16).map(|group| fill(&reserve, group, ALL / 16)).collect();
+        let counts: Vec<_> = all.iter().map(Vec::len).collect();
+        assert_eq!(counts, [2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        assert!(reserve.take(ALL / 32, &[GroupId(15)]).is_some(), "a smaller one has room");
     }
 
     #[test]

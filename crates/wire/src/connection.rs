@@ -33,8 +33,9 @@ use tokio::time::{Instant, timeout_at};
 const FORWARD_LANES: usize = 1;
 /// Calls that may be under way on one connection, beside syncs; further ones wait.
 const CALLS_MAX: usize = 256;
-/// Syncs that may be: as many as a server has slots for on one connection, beside those of other calls.
-const SYNCS_MAX: usize = 1024;
+/// Syncs that may be: as many as a server has slots for on one connection, beside those of other calls. Those that wait for a slow
+/// disk are not to keep others of theirs, and cost little.
+pub(crate) const SYNCS_MAX: usize = 1024;
 /// Syncs that a primary may have forwarded by one connection. They take no slots of the other server's, and of one that has many
 /// disks those that sync soon are not to wait for one that does not.
 const FORWARDED_SYNCS_MAX: usize = 4096;

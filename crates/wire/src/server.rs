@@ -11,6 +11,7 @@
 //! nothing else.
 
 use crate::buffer::BufferPool;
+use crate::connection::SYNCS_MAX;
 use crate::frame::{Draft, FrameKind, Header, ServiceClass};
 use crate::hello::{self, CallerKind, Hello};
 use crate::link::{FRAME_MS_MAX, FrameReader, Hold, LAG_MS_MAX, Outbox, PAUSE_MS_MAX, ReadError};
@@ -54,8 +55,6 @@ const STRANGERS_PART: u64 = 8;
 const HELLO_MS_MAX: u64 = 5_000;
 /// Calls under way on one connection, beside syncs.
 const CALLS_PER_CONNECTION_MAX: u32 = 256;
-/// Syncs under way on one connection: those that wait for a slow disk are not to keep others of theirs, and cost little.
-const SYNCS_PER_CONNECTION_MAX: u32 = 1024;
 /// Unit in which room is reserved.
 const ROOM_UNIT_BYTES: usize = 4 << 10;
 /// Largest body that needs no room, as that of most calls: in all slots of a connection they are not more
@@ -230,7 +229,7 @@ impl Shared {
             for connection in &connections {
                 // All slots free: no call is under way and every answer has been sent.
                 let all = connection.slots.acquire_many(CALLS_PER_CONNECTION_MAX).await;
-                let syncs = connection.syncs.acquire_many(SYNCS_PER_CONNECTION_MAX).await;
+                let syncs = connection.syncs.acquire_many(SYNCS_MAX as u32).await;
                 connection.outbox.flushed().await;
                 drop((all, syncs));
             }
@@ -271,7 +270,7 @@ async fn converse(caller: Incoming, mut stranger: Stranger, shared: Arc<Shared>)
         certificate,
         outbox: outbox.clone(),
         slots: Arc::new(Semaphore::new(CALLS_PER_CONNECTION_MAX as usize)),
-        syncs: Arc::new(Semaphore::new(SYNCS_PER_CONNECTION_MAX as usize)),
+        syncs: Arc::new(Semaphore::new(SYNCS_MAX)),
         room: Arc::new(Semaphore::new(BYTES_PER_CONNECTION_MAX / ROOM_UNIT_BYTES)),
     });
     let id = shared.next_connection.fetch_add(1, Ordering::Relaxed);

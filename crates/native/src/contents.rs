@@ -237,7 +237,7 @@ impl Contents {
         }
     }
 
-    /// Keeps other copies from it; false: another one has it. In a volume that is waited for, for so long, if at all: the other
+    /// Keeps other copies from it; false: another one has it, or may have. In a volume that is waited for, for so long, if at all: the other
     /// one may be one of which only the session is left. Here the kernel knows.
     pub(crate) async fn lock(&self, wait: Duration) -> Result<bool> {
         match self {
@@ -245,6 +245,8 @@ impl Contents {
                 let file = file.clone();
                 blocking(move || match descriptor::lock_within(&file, Duration::ZERO) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                    // NFS and CIFS have locks only for who may write.
+                    Err(error) if Errno::from_io_error(&error) == Some(Errno::BADF) => Ok(false),
                     // Not every file system has locks.
                     _ => Ok(true),
                 })
@@ -410,6 +412,19 @@ mod tests {
         contents.close().await.unwrap();
         contents.write(0, vec![Bytes::from_static(b"x")]).await.unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"x");
+    }
+
+    /// As NFS says it of a file that is open to be read: its partial copy was removed while another copy was at it.
+    #[tokio::test]
+    async fn what_may_be_locked_only_by_who_writes_counts_as_locked() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlags::PATH.bits() as i32);
+        let unlockable = options.open(file.path()).unwrap();
+        for (file, locked) in [(unlockable, false), (File::open(file.path()).unwrap(), true)] {
+            let contents = Contents::Local(Arc::new(file), Arc::default());
+            assert_eq!(contents.lock(Duration::ZERO).await, Ok(locked));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Job;
 use super::partial::{is_marked, is_partial, is_partial_of};
 use crate::contents::Contents;
+use crate::failures::ends_all;
 use crate::info::Info;
 use crate::place::{Directory, Name};
 use bytes::Bytes;
@@ -48,19 +49,33 @@ impl Job {
     }
 
     /// Removes what interrupted copies of earlier sources have left beside the large files that were copied. What cannot be
-    /// removed is in nobody's way.
+    /// removed is in nobody's way; after what the next one would meet as well, or when the copy is to end, all others stay.
     pub(super) async fn remove_stale(&self) {
         let files = std::mem::take(&mut self.placed.lock().files);
         for names in files.values() {
-            let Some(Name { directory, .. }) = names.first() else { continue };
-            let Ok(partials) = directory.names(is_partial).await else { continue };
-            for partial in partials {
-                let is_ours = |name: &Name| is_partial_of(&partial.name, &name.name);
-                if names.iter().any(is_ours) && !self.is_alike(&partial) {
-                    let _left = self.remove_at_rest(&partial).await;
-                }
+            let removed = self.remove_beside(names).await;
+            if removed.is_err_and(|error| ends_all(error.kind)) {
+                return;
             }
         }
+    }
+
+    /// The same beside the files of one directory. An error of one partial copy is passed on only if it ends all.
+    async fn remove_beside(&self, names: &[Name]) -> Result<()> {
+        let Some(Name { directory, .. }) = names.first() else { return Ok(()) };
+        self.go_on()?;
+        for partial in directory.names(is_partial).await? {
+            self.go_on()?;
+            let is_ours = |name: &Name| is_partial_of(&partial.name, &name.name);
+            if names.iter().any(is_ours)
+                && !self.is_alike(&partial)
+                && let Err(error) = self.remove_at_rest(&partial).await
+                && ends_all(error.kind)
+            {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Removes it, unless another copy is at it: that may compare for hours what is there, and write nothing.

@@ -438,3 +438,21 @@ async fn a_partial_copy_of_an_earlier_source_stays_while_another_one_is_at_it() 
         assert_eq!(partial.exists(), is_locked);
     }
 }
+
+/// It looked at all of them, and waited for each where the cluster did not answer.
+#[tokio::test]
+async fn a_copy_that_is_stopped_looks_for_no_more_partial_copies() {
+    let places = Places::new();
+    let partial = places.to.join(".f-1100000-1.0.strake-partial");
+    fs::write(&partial, "left").unwrap();
+    let left = fs::File::options().write(true).open(&partial).unwrap();
+    left.set_modified(OLD).unwrap();
+    let (stop, told) = watch::channel(true);
+    let job = job(CopyOptions { stop: Some(told), ..archive() });
+    for is_stopped in [true, false] {
+        stop.send(is_stopped).unwrap();
+        job.place(&name(&places.to.join("f")));
+        job.remove_stale().await;
+        assert_eq!(partial.exists(), is_stopped);
+    }
+}

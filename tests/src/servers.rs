@@ -130,6 +130,11 @@ impl Cluster {
         signal(self.storage[nth].process.pid(), name);
     }
 
+    /// The witness gets a signal, by name.
+    pub fn signal_witness(&self, name: &str) {
+        signal(self.witness.pid(), name);
+    }
+
     /// It starts again with the flags it had; returns when it has joined: until then its earlier life may
     /// count as alive.
     pub fn start_again(&mut self, nth: usize) {

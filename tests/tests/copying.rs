@@ -8,8 +8,8 @@ use std::process::Output;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use strake_client::{Volume, VolumeOptions};
-use strake_engine::kv::memory::{MemoryKv, SyncedKv};
-use strake_fuse::{MountOptions, Unmount};
+use strake_engine::kv::memory::SyncedKv;
+use strake_fuse::MountOptions;
 use strake_native::tree::walk;
 use strake_native::{Clients, CopyOptions, Location, NotKept, Summary, copy};
 use strake_tests::cluster::{
@@ -18,7 +18,6 @@ use strake_tests::cluster::{
 use strake_tests::local::{LocalCluster, Names};
 use strake_tests::mounted::Mounted;
 use strake_types::FileKind;
-use tokio::runtime::Handle;
 
 const CHUNK_BYTES: u64 = 1 << 20;
 /// It grows under a name of its own, and gets its final one when it is whole.
@@ -533,27 +532,6 @@ fn an_entry_that_may_not_be_looked_at_is_a_failure_of_its_own() {
     let copy = mount.at("d/source");
     assert_eq!(fs::read(copy.join("a")).unwrap(), b"a");
     assert_eq!(fs::read_dir(copy.join("sub")).unwrap().count(), 0, "it is copied");
-}
-
-/// Nobody looked: the file got its name and its time, and had nothing in it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_a_file_system_refuses_when_a_copy_is_closed_is_a_failure() {
-    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES).await;
-    let hasty = VolumeOptions { operation_wait_ms: 200, ..VolumeOptions::default() };
-    let volume = cluster.volume(hasty).await;
-    let directory = tempfile::tempdir().unwrap();
-    let (source, path) = (directory.path().join("source"), directory.path().join("mount"));
-    fs::write(&source, vec![1; 100_000]).unwrap();
-    fs::create_dir(&path).unwrap();
-    let (how, runtime) = (MountOptions::default(), Handle::current());
-    let mount = strake_fuse::mount(volume, &path, &how, runtime).await.unwrap();
-    cluster.stop_storage();
-    // Neither syncs it nor sets its time.
-    let plain = CopyOptions { resume: false, ..CopyOptions::default() };
-    let (clients, from, to) = (Clients::new(options()), [local(source)], local(path.join("f")));
-    let closed = copy(&clients, &from, &to, &plain, |_| {}).await;
-    let _nothing_can_be_sent = mount.unmount(Unmount::Lazy).await;
-    assert!(closed.unwrap_err().error.to_string().contains("mount/f"));
 }
 
 /// Each further copy of a user warned of what had been kept: his file may not be written, by him either.

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_client::{OpenFile, OpenFlags, Volume, VolumeOptions};
 use strake_engine::kv::memory::MemoryKv;
+use strake_fuse::{MountOptions, Unmount};
 use strake_native::{Clients, CopyOptions, Location, copy};
 use strake_tests::local::{LocalCluster, Names, bytes};
 use strake_types::limits::CHUNK_BYTES_MIN;
 use strake_types::{Credentials, ErrorKind, Ino, Result, SetAttr};
+use tokio::runtime::Handle;
 
 /// Chaos of disks.
 const SEEDS: u64 = 6;
@@ -248,4 +250,27 @@ async fn a_copy_that_is_cut_off_from_its_cluster_does_not_ask_for_each_of_its_fi
     let counted = all.filter(|error| error.detail.contains("--no-resume")).count();
     assert_eq!(counted, 1, "{incomplete:?}");
     assert!(incomplete.failures.count() < 3, "{incomplete:?}");
+}
+
+/// Nobody looked: the file got its name and its time, and had nothing in it. (In this program nobody starts processes: one that is about
+/// to be another program closes the descriptors that it has with us, and is told instead.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_a_file_system_refuses_when_a_copy_is_closed_is_a_failure() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let hasty = VolumeOptions { operation_wait_ms: 200, ..VolumeOptions::default() };
+    let volume = cluster.volume(hasty.clone()).await;
+    let directory = tempfile::tempdir().unwrap();
+    let (source, path) = (directory.path().join("source"), directory.path().join("mount"));
+    fs::write(&source, vec![1; 100_000]).unwrap();
+    fs::create_dir(&path).unwrap();
+    let (how, runtime) = (MountOptions::default(), Handle::current());
+    let mount = strake_fuse::mount(volume, &path, &how, runtime).await.unwrap();
+    cluster.stop_storage();
+    // Neither syncs it nor sets its time.
+    let plain = CopyOptions { resume: false, ..CopyOptions::default() };
+    let (clients, from, to) =
+        (Clients::new(hasty), [Location::Local(source)], Location::Local(path.join("f")));
+    let closed = copy(&clients, &from, &to, &plain, |_| {}).await;
+    let _nothing_can_be_sent = mount.unmount(Unmount::Lazy).await;
+    assert!(closed.unwrap_err().error.to_string().contains("mount/f"));
 }

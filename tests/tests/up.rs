@@ -10,6 +10,7 @@ use strake_base::process::began_ticks;
 use strake_tests::cluster::{
     contents, eventually, is_mounted, mount_volume, run, signal, strake, succeed, take_away,
 };
+use strake_tests::servers::Cluster;
 use tempfile::TempDir;
 
 /// A place for `strake up --detach`, stopped and taken away with the value.
@@ -625,4 +626,17 @@ fn a_signal_in_the_foreground_unmounts() {
         assert!(process.wait().unwrap().success());
         assert!(!is_mounted(&home.mount()));
     }
+}
+
+/// It stood still for ever: what told of the first signal was locked while the server stopped, and who heard the second one waited
+/// for that with a thread of the runtime.
+#[test]
+fn a_second_signal_ends_a_server_that_waits_for_another_one_while_it_stops() {
+    let cluster = Cluster::start(1);
+    cluster.signal_witness("STOP");
+    eventually(Duration::from_secs(60), "it hears more than one signal", || {
+        cluster.signal(0, "TERM");
+        cluster.log(0).contains("second signal")
+    });
+    cluster.signal_witness("CONT");
 }

@@ -22,7 +22,8 @@
 //! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
 //! * `listings` — of directories, for whoever lists one again.
-//! * `memory` — the bound on what all of this may hold.
+//! * `memory` — the bound on what all of this may hold; `room`, who holds what is written.
+//! * `pace` — how quick each group is; `works`, which servers are at work on what takes long; `inodes`, what is known of files that are not open.
 //!
 //! What this crate never does: know an engine or a server's inside, name a numeric errno, or block
 //! a thread. Every method is a future that is ready at its first poll unless a server far away, a

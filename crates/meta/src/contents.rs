@@ -179,17 +179,16 @@ pub(crate) async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
 }
 
 async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
+    // A loss of power that takes the length back shall find what was cut off, and not zeros; and none takes the mark of what
+    // is under way.
+    ctx.volume.sync().await?;
     match inode.inline {
         // What a move out has left: without the mark nobody looks for chunks of such a file.
         true => {
             let layout = layout_of(inode)?;
             delete_chunks(&ctx.core, ctx.volume.reign(), inode.id(), &layout).await?;
         }
-        false => {
-            // A loss of power that takes the length back shall find what was cut off, and not zeros.
-            ctx.volume.sync().await?;
-            cut_chunks(ctx, inode, from).await?;
-        }
+        false => cut_chunks(ctx, inode, from).await?,
     }
     under_locks(ctx, &ClearCut { ino: inode.id() }).await?;
     // Before anybody writes there: a loss of power that left the mark would have that cut off, too, and no `fsync` notice.

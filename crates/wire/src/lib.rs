@@ -27,7 +27,7 @@
 //! * [`attempts`] — what makes a change happen once, however often it is sent.
 //! * [`capability`] — the right to touch a file's chunks.
 //! * [`server`] — accepts connections and gives their calls to services.
-//! * [`frame`], [`hello`], [`transport`], [`buffer`] — what a connection is made of.
+//! * [`frame`], [`hello`], [`transport`], [`buffer`] — what a connection is made of; `turn`, when the time of a call begins that waits behind others.
 //! * [`tls`] — encryption, and who may say what, where a cluster has certificates.
 
 pub mod attempts;

@@ -47,8 +47,8 @@ impl MountHandle {
     /// servers.
     pub async fn wait(&self) -> Result<()> {
         let mut ended = self.ended.clone();
-        // A closed channel means that the threads are gone as well.
-        let _closed = ended.wait_for(|ended| *ended).await;
+        // A closed channel means that the threads are gone as well. What it gives has the channel locked.
+        drop(ended.wait_for(|ended| *ended).await);
         self.sync().await
     }
 

@@ -332,7 +332,8 @@ impl Mutation for CutAgain {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let done = Ok(MetaAnswer::Done(Nothing {}));
-        let used = tx.ctx.volume.sessions.may_hold(self.ino);
+        let sessions = &tx.ctx.volume.sessions;
+        let used = sessions.may_hold(self.ino) || sessions.somebody_absent();
         let Some(inode) = tx.find_inode(self.ino).await?.filter(|_| !used) else { return done };
         if inode.cut_from.is_some() {
             // It is about to be cut by itself.

@@ -377,6 +377,8 @@ impl Walk {
             return Ok(nothing);
         }
         if self.is_long_ago(course.ready_ms) {
+            // What is left says why.
+            self.shown.state.lock().trouble.clear();
             return Ok(true);
         }
         self.pace.rest(course.pause).await;
@@ -501,7 +503,7 @@ impl Walk {
         if known.copies != Some(copies) {
             if let Err(error) = template_with(&known, copies, ctx) {
                 let (path, reason) = (path_of(ctx, ino).await, error.to_string());
-                self.shown.note_left(ino, RecopyLeft { path, reason }, Amount::default());
+                self.shown.note_left(ino, RecopyLeft { path, reason }, Amount::file(0));
                 return Ok(false);
             }
             mutate(ctx, &HandDown { dir: ino, copies }).await?;

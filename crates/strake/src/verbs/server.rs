@@ -189,7 +189,8 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         );
     }
     output::notice(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
-    let _asked = stop.wait_for(|stop| *stop).await;
+    // What that gives has the channel locked, and a second signal would wait for it with a worker of the runtime.
+    drop(stop.wait_for(|stop| *stop).await);
     node.stop().await
 }
 

@@ -61,8 +61,15 @@ impl RunFile {
     }
 
     /// Removes it; one that is not there is no error.
-    pub fn remove(data: &Path) {
+    fn remove(data: &Path) {
         let _absent = std::fs::remove_file(data.join(NAME));
+    }
+
+    /// Removes it if it still says this: another process may have written its own meanwhile.
+    pub fn remove_own(&self, data: &Path) {
+        if Self::read(data).is_ok_and(|run| run.as_ref() == Some(self)) {
+            Self::remove(data);
+        }
     }
 
     /// True if the process that wrote it still runs.
@@ -89,10 +96,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Another one that began at the same moment may have taken its place.
-        if RunFile::read(&self.data).is_ok_and(|run| run.as_ref() == Some(&self.run)) {
-            RunFile::remove(&self.data);
-        }
+        self.run.remove_own(&self.data);
     }
 }
 
@@ -131,6 +135,18 @@ mod tests {
         let expected = RunFile { encrypted: None, ..mine() };
         assert_eq!(RunFile::read(dir.path()).unwrap(), Some(expected));
         RunFile::remove(dir.path());
+        assert_eq!(RunFile::read(dir.path()).unwrap(), None);
+    }
+
+    /// `strake down` removed that of the next `up`, which began a moment after the one that it had stopped was gone.
+    #[test]
+    fn that_of_another_process_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let next = RunFile { pid: 1, ..mine() };
+        next.write(dir.path()).unwrap();
+        mine().remove_own(dir.path());
+        assert_eq!(RunFile::read(dir.path()).unwrap(), Some(next.clone()));
+        next.remove_own(dir.path());
         assert_eq!(RunFile::read(dir.path()).unwrap(), None);
     }
 

@@ -21,6 +21,12 @@ pub fn stop_requested(at_once: impl Fn() + Send + 'static) -> Outcome<watch::Rec
     })
 }
 
+/// Waits until it was asked to stop. (What `wait_for` gives has the channel locked for as long as it is there: whoever tells of a
+/// second signal would wait for that, with a thread of the runtime.)
+pub async fn asked(stop: &mut watch::Receiver<bool>) {
+    drop(stop.wait_for(|stop| *stop).await);
+}
+
 /// As [`stop_requested`], for what ends soon after the first signal and leaves a mess if it cannot:
 /// further ones change nothing.
 pub fn tidy_end_requested() -> Outcome<watch::Receiver<bool>> {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::wall_time;
 use strake_storage::soundness::{self, Comparison, Fate, Finding};
@@ -80,6 +81,8 @@ impl Tally {
 struct Book {
     path: PathBuf,
     progress: Mutex<Progress>,
+    /// How often somebody wanted it written since the write that is under way began, itself included; 0: none is.
+    wanted: AtomicU64,
 }
 
 impl Book {
@@ -89,14 +92,34 @@ impl Book {
         let progress = read.and_then(|bytes| serde_json::from_slice::<Progress>(&bytes).ok());
         let known = progress.filter(|progress| progress.format == FORMAT);
         let progress = known.unwrap_or(Progress { format: FORMAT, ..Progress::default() });
-        Book { path, progress: Mutex::new(progress) }
+        Book { path, progress: Mutex::new(progress), wanted: AtomicU64::new(0) }
     }
 
     fn round(&self, target: u32) -> Round {
         self.progress.lock().rounds.get(&target).cloned().unwrap_or_default()
     }
 
-    fn keep(&self, target: u32, round: &Round) {
+    /// Notes it, and has it written. Nobody waits for the disk, which may hang.
+    fn keep(self: &Arc<Self>, target: u32, round: &Round) {
+        self.note(target, round);
+        if self.wanted.fetch_add(1, Ordering::AcqRel) > 0 {
+            return;
+        }
+        let book = self.clone();
+        tokio::task::spawn_blocking(move || {
+            loop {
+                let wanted = book.wanted.load(Ordering::Acquire);
+                book.write();
+                let end =
+                    book.wanted.compare_exchange(wanted, 0, Ordering::AcqRel, Ordering::Acquire);
+                if end.is_ok() {
+                    break;
+                }
+            }
+        });
+    }
+
+    fn note(&self, target: u32, round: &Round) {
         let mut progress = self.progress.lock();
         let known = progress.rounds.get(&target).and_then(|known| known.last.clone());
         let mut round = round.clone();
@@ -105,7 +128,12 @@ impl Book {
         let when = |last: &Ended| Some(last.ended_unix_s).filter(|ended| *ended <= now);
         round.last = known.into_iter().chain(round.last).max_by_key(when);
         progress.rounds.insert(target, round);
-        let written = serde_json::to_vec_pretty(&*progress).map_err(std::io::Error::from);
+    }
+
+    /// Writes all of it, as it is by now. One at a time.
+    fn write(&self) {
+        let text = serde_json::to_vec_pretty(&*self.progress.lock());
+        let written = text.map_err(std::io::Error::from);
         let new = self.path.with_extension("new");
         let written = written.and_then(|text| std::fs::write(&new, text));
         if let Err(error) = written.and_then(|()| std::fs::rename(&new, &self.path)) {
@@ -290,7 +318,9 @@ mod tests {
         let tally = Tally { bytes: 7, repaired: 2, left: 1 };
         let last = Some(Ended { ended_unix_s: 99, tally });
         let round = Round { began_unix_s: 5, after: Some((1, 2, 3)), tally, last };
-        Book::open(dir.path()).keep(4, &round);
+        let book = Book::open(dir.path());
+        book.note(4, &round);
+        book.write();
         assert_eq!(Book::open(dir.path()).round(4), round);
         assert_eq!(word_of(&round), Some(ScrubWord { ended_unix_s: 99, repaired: 2, left: 1 }));
         assert_eq!(word_of(&Book::open(dir.path()).round(5)), None, "never");
@@ -320,11 +350,30 @@ mod tests {
             last: Some(Ended { ended_unix_s, tally: Tally::default() }),
             ..Round::default()
         };
-        book.keep(4, &round_until(now + year));
-        book.keep(4, &round_until(now));
+        book.note(4, &round_until(now + year));
+        book.note(4, &round_until(now));
         assert_eq!(book.round(4), round_until(now), "that of the future has gone");
-        book.keep(4, &round_until(now + year));
-        book.keep(4, &round_until(now - 5));
+        book.note(4, &round_until(now + year));
+        book.note(4, &round_until(now - 5));
         assert_eq!(book.round(4), round_until(now), "the last one of them");
+    }
+
+    /// Each walk waited for the first disk of its server with a thread of the runtime.
+    #[tokio::test]
+    async fn nobody_waits_for_a_disk_that_does_not_take_what_is_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join(NAME).with_extension("new");
+        rustix::fs::mknodat(rustix::fs::CWD, &new, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+            .unwrap();
+        let book = Arc::new(Book::open(dir.path()));
+        let round = Round { began_unix_s: 5, ..Round::default() };
+        (1..=3).for_each(|target| book.keep(target, &round));
+        assert_eq!(book.round(3), round);
+        // Now it is taken, and what was noted meanwhile is written after it.
+        tokio::task::spawn_blocking(|| std::fs::read(new).unwrap()).await.unwrap();
+        while book.wanted.load(Ordering::Acquire) > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(Book::open(dir.path()).progress.lock().rounds.len(), 3);
     }
 }

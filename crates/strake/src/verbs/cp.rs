@@ -102,7 +102,12 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let stop = signals::stop_requested(move || ended_at_once.finish_and_clear())?;
     options.stop = Some(stop.clone());
     let began = Instant::now();
-    let draw = |now: &Progress| draw(&bar, now, *stop.borrow());
+    let is_stopped = || *stop.borrow();
+    let draw = |now: &Progress| {
+        // A terminal may take nothing more for long, and who tells of a signal is not to wait for that.
+        let stops = is_stopped();
+        draw(&bar, now, stops);
+    };
     let copied = strake_native::copy(&paths.clients, sources, target, &options, draw).await;
     bar.finish_and_clear();
     let closed = paths.close().await;
@@ -111,7 +116,7 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         Err(Incomplete { error, failures, gone, not_kept }) => {
             // Of the files that are there.
             tell(&not_kept, gone);
-            let mut failed = match *stop.borrow() && error.kind == ErrorKind::Interrupted {
+            let mut failed = match is_stopped() && error.kind == ErrorKind::Interrupted {
                 // What was finished in order may be lost.
                 true => closed.and(Err(interrupted(flags))),
                 false => {

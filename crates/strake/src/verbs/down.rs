@@ -85,6 +85,6 @@ fn clean(data: &Path, run: &RunFile) -> Outcome {
     if mountpoint::is_dead(&run.mount) {
         strake_fuse::unmount(&run.mount, Unmount::Lazy)?;
     }
-    RunFile::remove(data);
+    run.remove_own(data);
     Ok(())
 }

@@ -126,7 +126,7 @@ impl Mounted {
     async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
         let unmounted = tokio::select! {
             _ = std::future::ready(()), if !is_wanted => false,
-            _ = self.stop.wait_for(|stop| *stop) => false,
+            () = signals::asked(&mut self.stop) => false,
             _ = self.mount.wait() => true,
         };
         let mut flush = LastFlush::of(&self.volume);

@@ -178,7 +178,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     };
     let node = tokio::select! {
         node = Node::start(options) => node?,
-        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        () = signals::asked(&mut stop) => return Ok(()),
     };
     let cluster = node.map().current().cluster.clone();
     if begins {
@@ -189,8 +189,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         );
     }
     output::notice(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
-    // What that gives has the channel locked, and a second signal would wait for it with a worker of the runtime.
-    drop(stop.wait_for(|stop| *stop).await);
+    signals::asked(&mut stop).await;
     node.stop().await
 }
 

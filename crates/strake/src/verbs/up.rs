@@ -258,7 +258,7 @@ impl Up {
     async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
         let unmounted = tokio::select! {
             _ = std::future::ready(()), if !is_wanted => false,
-            _ = self.stop.wait_for(|stop| *stop) => false,
+            () = signals::asked(&mut self.stop) => false,
             _ = self.mount.wait() => true,
         };
         let mut flush = LastFlush::of(&self.volume);
@@ -313,12 +313,12 @@ fn refuse_second(data: &Path) -> Outcome {
 
 /// Takes away the mount of an earlier `up` on the same data that was killed.
 fn clean_last_mount(data: &Path) -> Outcome {
-    if let Some(run) = RunFile::read(data)? {
+    if let Some(run) = RunFile::read(data)?.filter(|run| !run.is_alive()) {
         if mountpoint::is_dead(&run.mount) {
             tracing::info!("taking away the dead mount at {}", run.mount.display());
             strake_fuse::unmount(&run.mount, Unmount::Lazy)?;
         }
-        RunFile::remove(data);
+        run.remove_own(data);
     }
     Ok(())
 }

@@ -14,7 +14,6 @@ use std::time::Duration;
 use strake_fuse::MountOptions;
 use strake_tests::cluster::eventually;
 use strake_tests::mounted::Mounted;
-use strake_tests::system::Mapping;
 
 /// Most that something takes.
 const WAIT: Duration = Duration::from_secs(10);
@@ -86,45 +85,6 @@ fn holes_are_found_made_and_read_as_zeros() {
     assert_eq!(file.metadata().unwrap().len(), 1 << 20);
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 4 << 20).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 4 << 20);
-}
-
-/// The kernel asks where data is before it has written what it has: copies of such files got zeros.
-#[test]
-fn what_is_stored_into_a_map_is_no_hole() {
-    let mount = Mounted::new();
-    let path = mount.path("file");
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
-    file.set_len(1 << 20).unwrap();
-    let mut map = Mapping::new(&file, 1 << 20, true).unwrap();
-    let other = File::open(&path).unwrap();
-    map.bytes()[512 << 10] = 1;
-    let data = rustix::fs::seek(&other, rustix::fs::SeekFrom::Data(0)).unwrap();
-    assert!(data <= 512 << 10, "{data}");
-    map.bytes()[100_000] = 1;
-    let hole = rustix::fs::seek(&other, rustix::fs::SeekFrom::Hole(100_000)).unwrap();
-    assert!(hole > 100_000, "{hole}");
-    file.write_all_at(b"end", 1 << 40).unwrap();
-    map.bytes()[300_000] = 1;
-    let data = || rustix::fs::seek(&other, rustix::fs::SeekFrom::Data(2 << 20)).unwrap();
-    assert!(data() <= 1 << 40, "no data is skipped");
-    eventually(WAIT, "the hole far away is found", || data() > 1 << 39);
-}
-
-/// Where more was stored than is written out at a time, all behind it was data.
-#[test]
-fn a_hole_behind_what_is_stored_into_a_map_is_found() {
-    let mount = Mounted::new();
-    eventually(WAIT, "the hole is found", || {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        let file = options.open(mount.path("file")).unwrap();
-        file.set_len(16 << 20).unwrap();
-        let mut map = Mapping::new(&file, 4 << 20, true).unwrap();
-        map.bytes().fill(1);
-        let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
-        assert!(hole >= 4 << 20, "{hole}");
-        hole < 16 << 20
-    });
 }
 
 /// Of a log that stays open `cp` made zeros, and said nothing.

@@ -1,7 +1,7 @@
 //! Contents: writing, appending, mapping, cutting, copying.
 
 use crate::{Place, place};
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fcntl_setfl, ftruncate};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fcntl_setfl, ftruncate, seek};
 use rustix::io::{Errno, pread, pwrite};
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{contents, eventually};
 use strake_tests::system::Mapping;
+
+/// Most that the kernel takes to write back what is stored into a map.
+const MAPS_WAIT: Duration = Duration::from_secs(10);
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + n / 251) as u8 | 1).collect()
@@ -418,4 +421,43 @@ fn ioctls_of_other_file_systems_are_refused() {
     let file = read_write(&place, "file");
     let refused = rustix::fs::ioctl_getflags(&file).unwrap_err();
     assert!(matches!(refused, Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS), "{refused:?}");
+}
+
+/// The kernel asks where data is before it has written what it has: copies of such files got zeros.
+#[test]
+fn what_is_stored_into_a_map_is_no_hole() {
+    let place = place("map-no-hole");
+    let path = place.at("file");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    let mut map = Mapping::new(&file, 1 << 20, true).unwrap();
+    let other = File::open(&path).unwrap();
+    map.bytes()[512 << 10] = 1;
+    let data = seek(&other, SeekFrom::Data(0)).unwrap();
+    assert!(data <= 512 << 10, "{data}");
+    map.bytes()[100_000] = 1;
+    let hole = seek(&other, SeekFrom::Hole(100_000)).unwrap();
+    assert!(hole > 100_000, "{hole}");
+    file.write_all_at(b"end", 1 << 40).unwrap();
+    map.bytes()[300_000] = 1;
+    let data = || seek(&other, SeekFrom::Data(2 << 20)).unwrap();
+    assert!(data() <= 1 << 40, "no data is skipped");
+    eventually(MAPS_WAIT, "the hole far away is found", || data() > 1 << 39);
+}
+
+/// Where more was stored than is written out at a time, all behind it was data.
+#[test]
+fn a_hole_behind_what_is_stored_into_a_map_is_found() {
+    let place = place("map-hole");
+    eventually(MAPS_WAIT, "the hole is found", || {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(place.at("file")).unwrap();
+        file.set_len(16 << 20).unwrap();
+        let mut map = Mapping::new(&file, 4 << 20, true).unwrap();
+        map.bytes().fill(1);
+        let hole = seek(&file, SeekFrom::Hole(0)).unwrap();
+        assert!(hole >= 4 << 20, "{hole}");
+        hole < 16 << 20
+    });
 }

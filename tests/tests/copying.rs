@@ -13,7 +13,7 @@ use strake_fuse::MountOptions;
 use strake_native::tree::walk;
 use strake_native::{Clients, CopyOptions, Location, NotKept, Summary, copy};
 use strake_tests::cluster::{
-    Servers, may_be_nobody, mount_of, mount_volume, run, run_as_nobody, succeed,
+    Mount, Servers, may_be_nobody, mount_of, mount_volume, run, run_as_nobody, succeed,
 };
 use strake_tests::local::{LocalCluster, Names};
 use strake_tests::mounted::Mounted;
@@ -441,6 +441,17 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
+/// Another user copies a tree to a directory into which all may write, and it is not whole. What he is told.
+fn copied_in_part_by_nobody(servers: &Servers, mount: &Mount, source: &Path) -> String {
+    fs::create_dir(mount.at("d")).unwrap();
+    set_mode(&mount.at("d"), 0o777);
+    let to = format!("{}:/main/d/", servers.address());
+    let output = run_as_nobody(["cp", "-rq", source.to_str().unwrap(), &to]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    error
+}
+
 /// It was emptied; and of several names one was gone.
 #[test]
 fn a_file_stays_as_it_was_where_what_was_to_replace_it_may_not_be_read() {
@@ -489,12 +500,7 @@ fn a_tree_is_copied_but_for_what_may_not_be_read() {
     }
     set_mode(&source.join("secret"), 0);
     set_mode(&source.join("sub/locked"), 0o700);
-    fs::create_dir(mount.at("d")).unwrap();
-    set_mode(&mount.at("d"), 0o777);
-    let to = format!("{}:/main/d/", servers.address());
-    let output = run_as_nobody(["cp", "-rq", source.to_str().unwrap(), &to]);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{error}");
+    let error = copied_in_part_by_nobody(&servers, &mount, &source);
     assert!(error.contains("source/secret") && error.contains("sub/locked"), "{error}");
     assert_eq!(error.lines().filter(|line| line.starts_with("strake: ")).count(), 2, "{error}");
     let copy = mount.at("d/source");
@@ -522,12 +528,7 @@ fn an_entry_that_may_not_be_looked_at_is_a_failure_of_its_own() {
     }
     // What is in it may be listed, and not be looked at.
     set_mode(&source.join("sub"), 0o744);
-    fs::create_dir(mount.at("d")).unwrap();
-    set_mode(&mount.at("d"), 0o777);
-    let to = format!("{}:/main/d/", servers.address());
-    let output = run_as_nobody(["cp", "-rq", source.to_str().unwrap(), &to]);
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{error}");
+    let error = copied_in_part_by_nobody(&servers, &mount, &source);
     assert!(error.contains("source/sub/b") && error.contains("source/sub/c"), "{error}");
     let copy = mount.at("d/source");
     assert_eq!(fs::read(copy.join("a")).unwrap(), b"a");

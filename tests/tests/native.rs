@@ -74,6 +74,17 @@ impl Setup {
         cat(&self.clients, location, push).await.unwrap();
         bytes
     }
+
+    /// A file that is a hole but for 1 MiB, and an empty directory for its copy.
+    fn sparse(&self, length: u64, data_at: u64) -> (PathBuf, PathBuf) {
+        let (source, part) =
+            (self.directory.path().join("source"), self.directory.path().join("part"));
+        let file = fs::File::create(&source).unwrap();
+        file.set_len(length).unwrap();
+        file.write_all_at(&pattern(1 << 20), data_at).unwrap();
+        fs::create_dir(&part).unwrap();
+        (source, part)
+    }
 }
 
 fn remote(path: &str) -> Location {
@@ -222,12 +233,7 @@ async fn an_interrupted_copy_is_continued_and_not_taken_for_a_whole_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_partial_copy_has_lost_is_copied_again() {
     let setup = Setup::new().await;
-    let (source, part) =
-        (setup.directory.path().join("source"), setup.directory.path().join("part"));
-    let file = fs::File::create(&source).unwrap();
-    file.set_len(600 << 20).unwrap();
-    file.write_all_at(&pattern(1 << 20), 50 << 20).unwrap();
-    fs::create_dir(&part).unwrap();
+    let (source, part) = setup.sparse(600 << 20, 50 << 20);
     let (from, to) = (Location::Local(source.clone()), Location::Local(part.join("copy")));
     let slow = CopyOptions { sparse: false, ..CopyOptions::default() };
     for options in [&slow, &CopyOptions::default()] {
@@ -544,12 +550,7 @@ async fn mistakes_are_refused_before_anything_is_changed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_a_partial_copy_that_is_not_continued() {
     let setup = Setup::new().await;
-    let (source, part) =
-        (setup.directory.path().join("source"), setup.directory.path().join("part"));
-    let file = fs::File::create(&source).unwrap();
-    file.set_len(800 << 20).unwrap();
-    file.write_all_at(&pattern(1 << 20), 200 << 20).unwrap();
-    fs::create_dir(&part).unwrap();
+    let (source, part) = setup.sparse(800 << 20, 200 << 20);
     let (from, to) = (Location::Local(source.clone()), Location::Local(part.join("copy")));
     let slow = CopyOptions { sparse: false, ..CopyOptions::default() };
     let file = setup.interrupt(&from, &part, &slow).await;

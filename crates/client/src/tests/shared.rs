@@ -277,6 +277,20 @@ pub(super) async fn until_logged(fake: &Fake, prefix: &str) -> Vec<String> {
     log
 }
 
+/// A write that has asked for a claim, and waits for the answer behind the gate.
+async fn write_that_asks<'a>(
+    fake: &'a Fake,
+    volume: &Arc<Volume>,
+    file: &Arc<OpenFile>,
+    len: usize,
+) -> (RwLockWriteGuard<'a, ()>, JoinHandle<Result<Written>>) {
+    let gate = fake.claim_gate.write().await;
+    let (writing, to_write) = (Arc::clone(volume), Arc::clone(file));
+    let written = tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, len)).await });
+    until_logged(fake, "claim").await;
+    (gate, written)
+}
+
 #[tokio::test]
 async fn what_is_written_to_a_claimed_range_is_held_back_until_the_claim_is_called_back() {
     let (fake, volume, file) = claiming().await;
@@ -303,11 +317,7 @@ async fn what_is_written_to_a_claimed_range_is_held_back_until_the_claim_is_call
 #[tokio::test]
 async fn who_waits_for_a_claim_holds_no_memory() {
     let (fake, volume, file) = claiming().await;
-    let gate = fake.claim_gate.write().await;
-    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
-    let written =
-        tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 30_000)).await });
-    until_logged(&fake, "claim").await;
+    let (gate, written) = write_that_asks(&fake, &volume, &file, 30_000).await;
     assert_eq!(volume.memory().dirty_bytes(), 0);
     drop(gate);
     written.await.unwrap().unwrap();
@@ -319,11 +329,7 @@ async fn who_waits_for_a_claim_holds_no_memory() {
 async fn what_may_go_through_once_does_not_wait_for_memory() {
     let (fake, volume, file) = claiming().await;
     fake.let_through_once();
-    let gate = fake.claim_gate.write().await;
-    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
-    let written =
-        tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 30_000)).await });
-    until_logged(&fake, "claim").await;
+    let (gate, written) = write_that_asks(&fake, &volume, &file, 30_000).await;
     let _held = fill_memory(&volume);
     drop(gate);
     timeout(Duration::from_secs(10), written).await.expect("it is taken").unwrap().unwrap();
@@ -334,10 +340,7 @@ async fn what_may_go_through_once_does_not_wait_for_memory() {
 async fn what_may_go_through_once_asks_again_after_another_wait() {
     let (fake, volume, file) = claiming().await;
     fake.let_through_once();
-    let gate = fake.claim_gate.write().await;
-    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
-    let written = tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 10)).await });
-    until_logged(&fake, "claim").await;
+    let (gate, written) = write_that_asks(&fake, &volume, &file, 10).await;
     file.state.core().exclusive = true;
     drop(gate);
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -353,11 +356,7 @@ async fn what_may_go_through_once_asks_again_after_another_wait() {
 async fn what_goes_through_without_memory_is_told_also_where_it_is_claimed_by_then() {
     let (fake, volume, file) = claiming().await;
     fake.let_through_once();
-    let gate = fake.claim_gate.write().await;
-    let (writing, to_write) = (Arc::clone(&volume), Arc::clone(&file));
-    let written =
-        tokio::spawn(async move { writing.write(&to_write, 0, pattern(2, 30_000)).await });
-    until_logged(&fake, "claim").await;
+    let (gate, written) = write_that_asks(&fake, &volume, &file, 30_000).await;
     let _held = fill_memory(&volume);
     file.state.core().claims.granted(0..1 << 20);
     drop(gate);

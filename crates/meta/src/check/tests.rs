@@ -415,14 +415,9 @@ async fn chunks_of_a_file_that_is_inside_its_inode_are_told_and_go() {
     root.open(file, OpenMode { write: true, ..OpenMode::default() }).await.unwrap();
     assert_eq!(fsck(&root, true).await, [], "who has it open may go on with chunks");
     root.close(file).await.unwrap();
-    let words = async |repair| -> Vec<(String, bool)> {
-        fsck(&root, repair).await.into_iter().map(|p| (p.what, p.mended)).collect()
-    };
-    assert_eq!(words(false).await, [("chunk-past-end".to_owned(), false)]);
-    assert_eq!(words(true).await, [("chunk-past-end".to_owned(), true)]);
-    world.until(async || world.storage.chunks.lock().is_empty()).await;
-    assert_eq!(words(false).await, Vec::new(), "the second time");
-    assert_eq!(root.read(file).await.unwrap().unwrap(), &b"some"[..]);
+    assert_eq!(words(&root, false).await, [("chunk-past-end".to_owned(), false)]);
+    assert_eq!(words(&root, true).await, [("chunk-past-end".to_owned(), true)]);
+    is_whole_without_chunks(&world, &root, file).await;
 }
 
 /// In groups that the layout does not have they were called misplaced, each time, and stayed.
@@ -442,17 +437,12 @@ async fn chunks_of_a_file_that_is_inside_its_inode_go_wherever_they_are() {
             chunks.insert((target, ino, 1), vec![1; 10]);
         }
     }
-    let words = async |repair| -> Vec<(String, bool)> {
-        fsck(&root, repair).await.into_iter().map(|p| (p.what, p.mended)).collect()
-    };
     let each = |mended| vec![("chunk-past-end".to_owned(), mended); 10];
-    assert_eq!(words(false).await, each(false));
+    assert_eq!(words(&root, false).await, each(false));
     // What is cut with its file already is told no more.
-    let mended = words(true).await;
+    let mended = words(&root, true).await;
     assert!(mended.len() >= 4 && mended.iter().all(|told| *told == each(true)[0]), "{mended:?}");
-    world.until(async || world.storage.chunks.lock().is_empty()).await;
-    assert_eq!(words(false).await, Vec::new(), "the second time");
-    assert_eq!(root.read(file).await.unwrap().unwrap(), &b"some"[..]);
+    is_whole_without_chunks(&world, &root, file).await;
 }
 
 /// The delete was forgotten where it failed, and a server that had stood still did it after what was written later.
@@ -495,15 +485,9 @@ async fn what_is_settled_beside_a_chunk_that_fails_comes_to_its_end_and_nothing_
 async fn slow_targets_are_asked_for_a_page_for_a_minute_and_the_rest_is_told() {
     let world = World::new().await;
     let file = striped_of(&world, "f", 12).await;
-    let occupied = async || world.root().at(0).getattr(file).await.unwrap().occupied;
-    world.until(async || occupied().await == 99).await;
-    {
-        let mut map = world.manager.map.lock();
-        map.epoch += 1;
-        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
-    }
+    until_occupied(&world, file, 99).await;
+    lose(&world, u64::MAX >> 1).await;
     let core = world.server.core();
-    core.map.refresh().await.unwrap();
     let ctx = Ctx::own(&core, &core.volume(V).await.unwrap());
     world.storage.slow_ms.store(3_000, Ordering::SeqCst);
     let check = Check { part: CheckPart::Inodes as u32, ..Check::default() };
@@ -528,14 +512,10 @@ async fn a_silent_target_is_waited_for_with_no_lock_held_for_what_its_group_has_
     let world = World::new().await;
     let root = world.root();
     let files = [striped(&world, "a").await, striped(&world, "b").await];
-    let occupied = async |file| world.root().at(0).getattr(file).await.unwrap().occupied;
-    world.until(async || occupied(files[0]).await == 27 && occupied(files[1]).await == 27).await;
-    {
-        let mut map = world.manager.map.lock();
-        map.epoch += 1;
-        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
+    for file in files {
+        until_occupied(&world, file, 27).await;
     }
-    world.server.core().map.refresh().await.unwrap();
+    lose(&world, u64::MAX >> 1).await;
     let target = world.storage.chunks.lock().keys().find(|key| key.1 == files[0]).unwrap().0;
     world.storage.target_silent.store(target, Ordering::SeqCst);
     let begun = tokio::time::Instant::now();
@@ -556,16 +536,9 @@ async fn what_is_missing_of_files_that_are_older_than_the_loss_of_their_group_is
     let root = world.root();
     let old = striped(&world, "old").await;
     assert_eq!(fsck(&root, false).await, [], "a chunk that is missing may be a hole");
-    let lose = |at_ms: u64| {
-        let mut map = world.manager.map.lock();
-        map.epoch += 1;
-        map.groups.iter_mut().for_each(|group| group.lost_ms = at_ms);
-    };
-    lose(1);
-    world.server.core().map.refresh().await.unwrap();
+    lose(&world, 1).await;
     assert_eq!(fsck(&root, false).await, [], "it was made after that");
-    lose(u64::MAX >> 1);
-    world.server.core().map.refresh().await.unwrap();
+    lose(&world, u64::MAX >> 1).await;
     let told = fsck(&root, true).await;
     let all: Vec<_> = told.iter().map(|p| (p.what.as_str(), p.ino, p.mended)).collect();
     assert_eq!(all, [("lost-chunk", old, false)], "{told:?}");
@@ -594,14 +567,8 @@ async fn chunks_of_one_file_are_settled_some_at_the_same_time() {
 async fn a_target_that_lists_many_chunks_of_a_file_is_not_called_silent() {
     let world = World::new().await;
     let file = striped_of(&world, "f", 12).await;
-    let occupied = async || world.root().at(0).getattr(file).await.unwrap().occupied;
-    world.until(async || occupied().await == 99).await;
-    {
-        let mut map = world.manager.map.lock();
-        map.epoch += 1;
-        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
-    }
-    world.server.core().map.refresh().await.unwrap();
+    until_occupied(&world, file, 99).await;
+    lose(&world, u64::MAX >> 1).await;
     world.storage.slow_ms.store(3_000, Ordering::SeqCst);
     let check = Check { part: CheckPart::Inodes as u32, ..Check::default() };
     let problems = ask(&world.root(), &check).await.problems;
@@ -614,15 +581,9 @@ async fn a_target_that_lists_many_chunks_of_a_file_is_not_called_silent() {
 async fn a_page_asks_about_as_many_groups_however_files_are_striped() {
     let world = World::new().await;
     let file = striped(&world, "f").await;
-    let occupied = async || world.root().at(0).getattr(file).await.unwrap().occupied;
-    world.until(async || occupied().await == 27).await;
-    {
-        let mut map = world.manager.map.lock();
-        map.epoch += 1;
-        map.groups.iter_mut().for_each(|group| group.lost_ms = u64::MAX >> 1);
-    }
+    until_occupied(&world, file, 27).await;
+    lose(&world, u64::MAX >> 1).await;
     let core = world.server.core();
-    core.map.refresh().await.unwrap();
     let ctx = Ctx::own(&core, &core.volume(V).await.unwrap());
     let (mut reader, mut asked) = (Tx::reader(&ctx), Asked::default());
     let inode = reader.find_inode(Ino(file)).await.unwrap().unwrap();
@@ -631,6 +592,33 @@ async fn a_page_asks_about_as_many_groups_however_files_are_striped() {
         Subject::Inode(Ino(file)).note(&mut reader, &[], &mut asked).await;
     }
     assert_eq!((asked.lost.len(), asked.empty.len()), (ASKED_MAX.div_ceil(slots), 0));
+}
+
+/// All groups have lost what they had by then, and the server knows it.
+async fn lose(world: &World, at_ms: u64) {
+    {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        map.groups.iter_mut().for_each(|group| group.lost_ms = at_ms);
+    }
+    world.server.core().map.refresh().await.unwrap();
+}
+
+async fn until_occupied(world: &World, file: u64, bytes: u64) {
+    let occupied = async || world.root().at(0).getattr(file).await.unwrap().occupied;
+    world.until(async || occupied().await == bytes).await;
+}
+
+/// What is told, and whether it is mended.
+async fn words(user: &User<'_>, repair: bool) -> Vec<(String, bool)> {
+    fsck(user, repair).await.into_iter().map(|p| (p.what, p.mended)).collect()
+}
+
+/// The chunks of a file inside its inode go, and it has what it had.
+async fn is_whole_without_chunks(world: &World, root: &User<'_>, file: u64) {
+    world.until(async || world.storage.chunks.lock().is_empty()).await;
+    assert_eq!(words(root, false).await, Vec::new(), "the second time");
+    assert_eq!(root.read(file).await.unwrap().unwrap(), &b"some"[..]);
 }
 
 /// A file of four chunks, of which the second is not there.
@@ -721,12 +709,9 @@ async fn a_file_that_says_that_it_occupies_nothing_and_has_contents_is_set_right
     let world = world.killed().await;
     world.open_session(world.session, &[]).await;
     let root = world.root();
-    let words = async |repair| -> Vec<(String, bool)> {
-        fsck(&root, repair).await.into_iter().map(|p| (p.what, p.mended)).collect()
-    };
     let both = |mended| ["wrong-occupied", "wrong-totals"].map(|what| (what.to_owned(), mended));
-    assert_eq!(words(false).await, both(false));
-    assert_eq!(words(true).await, both(true));
+    assert_eq!(words(&root, false).await, both(false));
+    assert_eq!(words(&root, true).await, both(true));
     assert!(occupies(&world, 27).await);
     assert_eq!(fsck(&root, false).await, [], "the second time");
 }

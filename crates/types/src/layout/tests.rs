@@ -14,17 +14,20 @@ fn slots_of(layout: &Layout, chunks: u64) -> Vec<u32> {
     (0..chunks).map(|i| layout.slot_of(ChunkIndex(i))).collect()
 }
 
-#[test]
-fn the_groups_below_a_length_are_those_of_its_chunks() {
+fn distributions() -> [Distribution; 5] {
     let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
-    let all = [
+    [
         Distribution::SimpleStripe,
         Distribution::Basic,
         Distribution::Varstrip(strips),
         Distribution::TwodStripe { groups: 2, factor: 3 },
         Distribution::Progressive,
-    ];
-    for distribution in all {
+    ]
+}
+
+#[test]
+fn the_groups_below_a_length_are_those_of_its_chunks() {
+    for distribution in distributions() {
         let placement = Placement::new(layout(distribution, 5, 7));
         assert!(placement.groups_below(0).is_empty());
         assert_eq!(placement.groups_below(1).len(), 1);
@@ -41,15 +44,7 @@ fn the_groups_below_a_length_are_those_of_its_chunks() {
 
 #[test]
 fn pieces_cover_a_range_without_gap_or_overlap() {
-    let strips = vec![Strip { slot: 0, bytes: 4096 }, Strip { slot: 2, bytes: 12288 }];
-    let all = [
-        Distribution::SimpleStripe,
-        Distribution::Basic,
-        Distribution::Varstrip(strips),
-        Distribution::TwodStripe { groups: 2, factor: 3 },
-        Distribution::Progressive,
-    ];
-    for distribution in all {
+    for distribution in distributions() {
         let placement = Placement::new(layout(distribution, 5, 7));
         let mut at = 1000;
         for piece in placement.pieces(1000, 3_000_000) {

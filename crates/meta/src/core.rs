@@ -26,7 +26,8 @@ use strake_engine::kv::{Part, Snapshot, Store, dump};
 use strake_types::layout::GroupTables;
 use strake_types::limits::LEASE_MS_AT_SERVER;
 use strake_types::{
-    Error, ErrorKind, FileKind, GroupId, Ino, Result, ServerId, SessionId, Timestamp, VolumeId,
+    Error, ErrorKind, FileKind, GroupId, Ino, Layout, Result, ServerId, SessionId, Timestamp,
+    VolumeId,
 };
 use strake_wire::attempts::Attempts;
 use strake_wire::capability::CapabilityKey;
@@ -341,6 +342,11 @@ impl Core {
         let coming = *self.being_opened.lock();
         let served = self.volumes.read();
         served.keys().copied().chain(coming).map(|id| id.0).collect()
+    }
+
+    /// The layout of a new file, not on what is nearly full where there is enough beside it.
+    pub fn around_full(&self, layout: Layout) -> Layout {
+        self.full.by(&self.map.current()).avoid(layout)
     }
 
     /// Opens the part of the store that a volume is. Refused where the store was moved elsewhere, or may be just now.

@@ -115,7 +115,7 @@ async fn entries_of(directory: Found) -> Result<(Vec<Found>, Vec<Error>)> {
     Ok((entries.into_iter().map(found).collect(), failed))
 }
 
-async fn listed(directory: &Name) -> Result<Listing> {
+pub(crate) async fn listed(directory: &Name) -> Result<Listing> {
     directory.enter().await?.list().await.map_err(|error| directory.about(error))
 }
 

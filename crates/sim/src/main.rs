@@ -8,7 +8,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+use strake_base::clock::wall_time;
 use strake_sim::broken::{self, Rule};
 use strake_sim::cases::{self, Met};
 use strake_sim::cluster::{self, Options};
@@ -89,8 +90,7 @@ fn main() -> ExitCode {
 
 /// Nobody has run it before, and everybody can read it out.
 fn fresh_seed() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.as_millis() as u64 % 1_000_000_000_000
+    wall_time().as_millis() as u64 % 1_000_000_000_000
 }
 
 fn run_one(seed: u64, arguments: &Arguments, broken: Option<&'static Rule>) -> ExitCode {

@@ -264,22 +264,20 @@ impl Target {
     ) -> Result<T> {
         let (id, bytes) = (self.id, u32::try_from(bytes).unwrap_or(u32::MAX));
         loop {
-            if let Ok(done) = timeout(DISK_LOOK, &mut awaited).await {
-                return done;
-            }
-            if let Err(silent) = self.check_disk()
-                && let Ok(held) = late.clone().try_acquire_many_owned(bytes)
-            {
-                task::spawn(async move {
-                    if let Err(error) = awaited.await {
-                        tracing::warn!(
-                            "target {id}: a write that was answered while its disk hung has failed: {error}"
-                        );
-                    }
-                    drop(held);
-                });
-                return Err(silent);
-            }
+            let silent = match self.while_disk_answers(&mut awaited).await {
+                Ok(done) => return done,
+                Err(silent) => silent,
+            };
+            let Ok(held) = late.clone().try_acquire_many_owned(bytes) else { continue };
+            task::spawn(async move {
+                if let Err(error) = awaited.await {
+                    tracing::warn!(
+                        "target {id}: a write that was answered while its disk hung has failed: {error}"
+                    );
+                }
+                drop(held);
+            });
+            return Err(silent);
         }
     }
 

@@ -283,7 +283,7 @@ impl StorageService for RemoteStorage {
             None => LaneKind::Bulk,
         };
         call.timeout_factor = timeout_factor(&request);
-        call.is_sync = matches!(request.op, Some(Op::Sync(_)));
+        call.is_sync = request.is_sync();
         let (body, payload) = self.peer.call(call).await?;
         Ok((decode(&self.peer, body)?, payload))
     }

@@ -434,7 +434,7 @@ impl Work {
 
     /// True for what waits for a disk.
     fn is_sync(&self) -> bool {
-        matches!(self, Work::Storage(StorageRequest { op: Some(StorageOp::Sync(_)), .. }))
+        matches!(self, Work::Storage(request) if request.is_sync())
     }
 
     async fn run(self, services: &Services, payload: Bytes) -> Result<Draft> {

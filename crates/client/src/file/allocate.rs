@@ -42,9 +42,7 @@ impl Volume {
     ) -> Result<()> {
         let _timer = self.count(Op::Fallocate);
         file.check_writable()?;
-        let length_max = file.state.core().length_max();
-        let end = offset.checked_add(len).filter(|&end| end <= length_max);
-        let end = end.ok_or(Error::new(ErrorKind::FileTooBig))?;
+        let end = file.state.core().end_of(offset, len)?;
         if len == 0 {
             return Err(Error::with(ErrorKind::Invalid, "an empty range"));
         }

@@ -45,11 +45,7 @@ impl Volume {
         let _timer = self.count(Op::CopyRange);
         source.check_readable(self)?;
         target.check_writable()?;
-        let length_max = target.state.core().length_max();
-        let end = target_offset.checked_add(len).filter(|&end| end <= length_max);
-        if end.is_none() {
-            return Err(Error::new(ErrorKind::FileTooBig));
-        }
+        target.state.core().end_of(target_offset, len)?;
         let same = Arc::ptr_eq(&source.state, &target.state);
         if same && source_offset.abs_diff(target_offset) < len {
             return Err(Error::with(ErrorKind::Invalid, "source and target overlap"));

@@ -61,10 +61,7 @@ impl Inline {
         let held = self.room.as_ref().map_or(0, Room::bytes);
         let lacks = self.data.len().max(EXTENT_BYTES).saturating_sub(held);
         let Some(mut room) = room.filter(|_| lacks > 0) else { return };
-        if room.bytes() > lacks {
-            room = room.split(lacks);
-        }
-        self.room = join(self.room.take(), Some(room));
+        self.room = join(self.room.take(), Some(room.split(lacks)));
     }
 
     /// Its contents are unsent elsewhere from now on.

@@ -293,6 +293,12 @@ impl Core {
         placement.map_or(FILE_BYTES_MAX, |placement| placement.layout().length_max())
     }
 
+    /// The end of a range of it. An error where it may not get as long as that.
+    pub(crate) fn end_of(&self, offset: u64, len: u64) -> Result<u64> {
+        let end = offset.checked_add(len).filter(|&end| end <= self.length_max());
+        end.ok_or(Error::new(ErrorKind::FileTooBig))
+    }
+
     /// The metadata server has had chunks changed, and does not wait until that is on disk.
     pub(crate) fn changed_elsewhere(&mut self) {
         for &group in self.placement.iter().flat_map(|placement| placement.slots()) {

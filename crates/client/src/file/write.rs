@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_types::{Consistency, Error, ErrorKind, GroupId, Ino, Result, Timestamp};
+use strake_types::{Consistency, GroupId, Ino, Result, Timestamp};
 
 /// A longer write is taken in parts of this many bytes.
 const PART_BYTES_MAX: usize = 8 << 20;
@@ -100,10 +100,7 @@ impl Volume {
         file.heard_of();
         file.check_writable()?;
         let len = data.len() as u64;
-        let length_max = file.state.core().length_max();
-        if offset.checked_add(len).is_none_or(|end| end > length_max) {
-            return Err(Error::new(ErrorKind::FileTooBig));
-        }
+        file.state.core().end_of(offset, len)?;
         let life = file.state.life();
         self.settle_again(&file.state).await?;
         let asks = matches!(at, At::End) && {
@@ -334,10 +331,7 @@ impl Volume {
             }
             At::End | At::LockedEnd => core.length,
         };
-        let end = offset + data.len() as u64;
-        if end > core.length_max() {
-            return Err(Error::new(ErrorKind::FileTooBig));
-        }
+        let end = core.end_of(offset, data.len() as u64)?;
         let stays = self.stays_inline(core, end);
         let held = match &mut core.body {
             Body::Inline(inline) if stays => {

@@ -26,10 +26,8 @@ const PARALLEL: usize = 64;
 #[derive(Default)]
 pub(crate) struct SpaceCache {
     last: Mutex<Option<(VolumeSpace, Duration)>>,
-    /// Held by the one who asks them.
-    asking: tokio::sync::Mutex<()>,
-    /// How that has ended.
-    in_vain: Mutex<OrderInVain>,
+    /// Held by the one who asks them: how that has ended.
+    asking: tokio::sync::Mutex<OrderInVain>,
 }
 
 impl Volume {
@@ -41,15 +39,15 @@ impl Volume {
         }
         let began = self.now();
         // All others wait for the same answers.
-        let _one = self.space.asking.lock().await;
+        let mut in_vain = self.space.asking.lock().await;
         if let Some(space) = self.known_space() {
             return Ok(space);
         }
         if self.has_waited(began) {
-            self.space.in_vain.lock().check(began)?;
+            in_vain.check(began)?;
         }
         let heard = Box::pin(self.ask_for_space()).await;
-        self.space.in_vain.lock().note(self.now(), heard.as_ref().err());
+        in_vain.note(self.now(), heard.as_ref().err());
         let space = heard?;
         // The time of before would be too old where a target was waited for, and others would wait for it again.
         *self.space.last.lock() = Some((space, self.clock().monotonic()));

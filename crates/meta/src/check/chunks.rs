@@ -203,18 +203,17 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
         return Ok(None);
     }
     // Who has it open may go on with chunks, although a loss of power has taken that back.
-    let sessions = &tx.ctx.volume.sessions;
-    let used = sessions.may_hold(inode.id()) || sessions.somebody_absent();
-    let has_group = |layout| Placement::new(layout).groups().contains(&held.group);
-    if inode.inline && !layout_of(&inode).is_ok_and(has_group) {
-        return Ok((!used).then_some(Wrong::Outside));
+    let used = || tx.ctx.volume.sessions.may_hold(inode.id());
+    let has_group = || layout_of(&inode).is_ok_and(|layout| layout.slots().contains(&held.group));
+    if inode.inline && !has_group() {
+        return Ok((!used()).then_some(Wrong::Outside));
     }
     // While its contents move out of the inode, or wait to be cut, chunks may be ahead of it.
     if inode.cut_from.is_some() {
         return Ok(None);
     }
     if inode.inline {
-        return Ok((!used).then_some(Wrong::PastEnd(INLINE)));
+        return Ok((!used()).then_some(Wrong::PastEnd(INLINE)));
     }
     // An inode without a layout is found by itself.
     let Ok(layout) = layout_of(&inode) else { return Ok(None) };
@@ -225,7 +224,7 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
     }
     let is_past = start >= inode.length;
     let why = "the file ends before it";
-    Ok((held.len > 0 && is_past && !used).then_some(Wrong::PastEnd(why)))
+    Ok((held.len > 0 && is_past && !used()).then_some(Wrong::PastEnd(why)))
 }
 
 /// True if a target has a chunk in a group.
@@ -332,8 +331,7 @@ impl Mutation for CutAgain {
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let done = Ok(MetaAnswer::Done(Nothing {}));
-        let sessions = &tx.ctx.volume.sessions;
-        let used = sessions.may_hold(self.ino) || sessions.somebody_absent();
+        let used = tx.ctx.volume.sessions.may_hold(self.ino);
         let Some(inode) = tx.find_inode(self.ino).await?.filter(|_| !used) else { return done };
         if inode.cut_from.is_some() {
             // It is about to be cut by itself.

@@ -1,6 +1,6 @@
 //! The layout of a file or directory as the text of `user.strake.layout.*`.
 
-use super::for_children;
+use super::{for_children, on_all};
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::{Groups, LayoutTemplate};
@@ -63,7 +63,7 @@ pub(crate) fn set(
     template: &mut LayoutTemplate,
     field: LayoutField,
     text: &[u8],
-    map: &ClusterMap,
+    map: &MapView,
     copies: u32,
 ) -> Result<()> {
     let text = std::str::from_utf8(text).map_err(|_| invalid("a layout is written in ASCII"))?;
@@ -82,7 +82,8 @@ pub(crate) fn set(
         }
         LayoutField::Distribution => template.distribution = Some(text.parse()?),
         LayoutField::Targets => {
-            let groups = text.split(',').map(|target| group_of(map, target.trim(), copies));
+            let map_now = map.current();
+            let groups = text.split(',').map(|target| group_of(&map_now, target.trim(), copies));
             template.groups = Some(groups.collect::<Result<_>>()?);
             template.check_list()?;
             template.copies = Some(copies);
@@ -94,8 +95,7 @@ pub(crate) fn set(
             let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
             wanted.validate()?;
             // What is listed stays on the same targets.
-            let on_all = |list: &[GroupId], copies| map.on_same_targets(list, copies).all();
-            *template = wanted.or(template, on_all)?;
+            *template = wanted.or(template, on_all(map))?;
         }
         LayoutField::Ack => template.ack = Some(text.parse()?),
         LayoutField::MinCopies => {

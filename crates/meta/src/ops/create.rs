@@ -18,7 +18,7 @@ use bytes::Bytes;
 use strake_types::access::{self, EXECUTE, WRITE};
 use strake_types::acl::Acl;
 use strake_types::limits::PATH_BYTES_MAX;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Layout, Result, name};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, name};
 use strake_wire::message::meta::{Create, Created, MetaAnswer, OpenMode};
 
 impl Mutation for Create {
@@ -195,11 +195,6 @@ async fn unless_behind(ctx: &Ctx, error: Error) -> Error {
     }
 }
 
-/// Not on what is nearly full, where there is enough beside it.
-fn around_full(ctx: &Ctx, layout: Layout) -> Layout {
-    ctx.core.full.by(&ctx.core.map.current()).avoid(layout)
-}
-
 /// The record of a new inode, without a name yet.
 async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) -> Result<Inode> {
     let ctx = tx.ctx;
@@ -218,7 +213,7 @@ async fn new_inode(tx: &mut Tx<'_>, op: &Create, dir: &Inode, kind: FileKind) ->
         FileKind::File => {
             let (own, map) = (op.template.as_ref(), &ctx.core.map);
             match layout::for_new_file(dir, own, ino, &ctx.settings, map) {
-                Ok(layout) => Some((&around_full(ctx, layout)).into()),
+                Ok(layout) => Some((&ctx.core.around_full(layout)).into()),
                 Err(error) => return Err(unless_behind(ctx, error).await),
             }
         }

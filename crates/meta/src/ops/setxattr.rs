@@ -110,7 +110,7 @@ pub(crate) fn with_layout(
     let map = &ctx.core.map;
     let in_force = || text::effective(inode, &ctx.settings, map).map(|layout| layout.copies());
     let copies = template.copies.map_or_else(in_force, Ok)?;
-    text::set(&mut template, field, value, &map.current(), copies)?;
+    text::set(&mut template, field, value, map, copies)?;
     check_groups(ctx, &template)?;
     match inode.is_dir() {
         true => {

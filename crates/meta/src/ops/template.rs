@@ -111,7 +111,7 @@ pub(crate) fn with_file_template(
     let layout = template.resolve(file.ino, &ctx.settings.tables);
     layout.validate()?;
     // As when it was made.
-    let layout = ctx.core.full.by(&map.current()).avoid(layout);
+    let layout = ctx.core.around_full(layout);
     let id = file.id();
     if layout.consistency != file.consistency() && ctx.volume.sessions.may_hold(id) {
         let detail = format!("file {id} is open: its consistency stays as it is");

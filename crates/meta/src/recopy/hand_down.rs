@@ -10,7 +10,7 @@ use strake_types::layout::LayoutTemplate;
 use strake_types::{Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 
-/// What a directory is to hand down, with what is set there: what is listed stays on the same targets, or it is refused.
+/// The same with so many copies, of a directory or a file: what is listed stays on the same targets, or it is refused.
 pub(super) fn template_with(
     known: &LayoutTemplate,
     copies: u32,

@@ -1,6 +1,7 @@
 //! One file: begin, copy, switch or give up.
 
 use super::ahead::bytes_of;
+use super::hand_down::template_with;
 use super::pace::Pace;
 use super::rest::have_rest;
 use super::spare::{QUIET_MS, find, in_use};
@@ -8,7 +9,6 @@ use crate::contents::{self, Part, ask_group, is_away, is_silent, layout_of, on_g
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
-use crate::layout::on_all;
 use crate::ops::template::as_template;
 use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Spare};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{future, iter, ops};
-use strake_types::layout::{LayoutTemplate, Placement};
+use strake_types::layout::Placement;
 use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Layout, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{
@@ -161,8 +161,7 @@ fn why_away(core: &Core, begun: &Begun) -> Option<&'static str> {
 
 /// The same layout on groups of so many copies: the same bytes in the same chunks, and what is listed on the same targets.
 fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
-    let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
-    let template = wanted.or(&as_template(old), on_all(&ctx.core.map))?;
+    let template = template_with(&as_template(old), copies, ctx)?;
     let tables = &ctx.settings.tables;
     let new = template.resolve(old.seed, tables);
     new.validate()?;

@@ -2,7 +2,8 @@
 
 use super::{Job, Task};
 use crate::failures::ends_all;
-use crate::place::{Directory, Listing, Name, RemoteDirectory};
+use crate::place::{Directory, Name, RemoteDirectory};
+use crate::tree::listed;
 use futures::future::join_all;
 use std::collections::BTreeMap;
 use strake_types::{Error, ErrorKind, Ino, Result, SetAttr, SetTime};
@@ -141,10 +142,6 @@ impl Job {
         }
         names
     }
-}
-
-async fn listed(name: &Name) -> Result<Listing> {
-    name.enter().await?.list().await
 }
 
 /// Has the next copy find that a file is not like its source. What is to be told of it; nothing where it is gone. An error is one

@@ -7,7 +7,7 @@
 
 use crate::info::Info;
 use bytes::Bytes;
-use std::time::{SystemTime, UNIX_EPOCH};
+use strake_base::clock::wall_time;
 use strake_types::Timestamp;
 use strake_types::limits::NAME_BYTES_MAX;
 
@@ -25,7 +25,7 @@ pub(super) fn partial_name(name: &[u8], info: &Info) -> Bytes {
 /// Name under which a smaller copy grows that is to replace another file. Nobody goes on with it, and nobody else has it: in place of
 /// the length and the time of the source it has the number of this process and the present time.
 pub(super) fn aside_name(name: &[u8]) -> Bytes {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = wall_time();
     let now = Timestamp { seconds: now.as_secs().cast_signed(), nanos: now.subsec_nanos() };
     name_of(name, std::process::id().into(), now)
 }

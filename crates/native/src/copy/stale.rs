@@ -9,7 +9,8 @@ use crate::place::{Directory, Name};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use strake_base::clock::wall_time;
 use strake_types::{FileKind, Result};
 
 /// What was written within this time may be a copy that is under way.
@@ -109,7 +110,7 @@ fn place_of(directory: &Directory) -> Place {
 
 /// True if nobody writes to it.
 fn is_at_rest(partial: &Name, info: &Info) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = wall_time().as_secs();
     let is_quiet = info.mtime.seconds.saturating_add(QUIET_S_MIN) < now.cast_signed();
     info.kind == FileKind::File && (is_quiet || is_marked(&partial.name, info.mtime))
 }

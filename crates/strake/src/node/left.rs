@@ -76,19 +76,22 @@ impl Looked {
         let Self { targets, missing } = self;
         let has_left = |t: &Target| t.cluster == map.cluster && map.has_left(t.id.0, &t.uuid);
         let (left, mut targets): (Vec<_>, Vec<_>) = targets.into_iter().partition(has_left);
-        left.iter().for_each(|target| warn(&target.record()));
+        for record in left.iter().map(Target::record) {
+            warn(&record, &holds(&record.path));
+        }
         let mut others = Vec::new();
         for (record, failure) in &missing {
             if !map.has_left(record.target, &record.uuid) {
                 return Err(failure.clone());
             }
-            match holds(&record.path) {
-                Holds::Target(uuid) if uuid != record.uuid => {
+            let held = holds(&record.path);
+            match &held {
+                Holds::Target(uuid) if *uuid != record.uuid => {
                     others.push(look_anew(record, node, options)?);
                 }
                 // A new one is to begin there, and cannot.
                 Holds::Other if options.new_disks => return Err(failure.clone()),
-                _ => warn(record),
+                _ => warn(record, &held),
             }
         }
         targets.extend(open_targets(others, options.disk_rate).await?);
@@ -140,10 +143,10 @@ fn look_anew(record: &TargetRecord, node: &Node, options: &NodeOptions) -> Outco
     Target::look(&record.path, &Node { targets: others, ..node.clone() }, options.new_disks)
 }
 
-fn warn(record: &TargetRecord) {
+fn warn(record: &TargetRecord, held: &Holds) {
     let (target, shown) = (record.target, record.path.display());
-    match holds(&record.path) {
-        Holds::Target(uuid) if uuid == record.uuid => tracing::warn!(
+    match held {
+        Holds::Target(uuid) if *uuid == record.uuid => tracing::warn!(
             "{shown} holds target {target}, which has left the cluster, and is not opened; its directory can be deleted"
         ),
         Holds::Nothing => tracing::info!(

@@ -266,12 +266,10 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     /// True if some are not there that the manager may make: groups move, and a target may lead none any more.
     fn lacks_some(&self, map: &ClusterMap) -> bool {
-        let mut of_class = map.groups.iter().filter(|g| GroupId(g.id).copies() == self.copies);
-        let leaders: BTreeSet<u32> =
-            of_class.clone().filter_map(|group| group.members.first().copied()).collect();
+        let leaders = leaders_of(map, self.copies);
         let stays = |target: &&Target| !target.drains && self.targets.contains(&target.id);
         let mut named = map.targets.iter().filter(stays);
-        of_class.next().is_none()
+        leaders.is_empty()
             || named.any(|target| !leaders.contains(&target.id))
             || !map.on_same_targets(self.listed, self.copies).is_whole()
     }
@@ -422,6 +420,12 @@ fn of_volume(volume: &Volume) -> Outcome<LayoutTemplate> {
     Ok(LayoutTemplate::try_from(volume.spec.template.clone().unwrap_or_default())?)
 }
 
+/// The targets that lead a group of so many copies.
+fn leaders_of(map: &ClusterMap, copies: u32) -> BTreeSet<u32> {
+    let of_class = map.groups.iter().filter(|group| GroupId(group.id).copies() == copies);
+    of_class.filter_map(|group| group.members.first().copied()).collect()
+}
+
 /// The group of so many copies whose first member is a target.
 fn group_of(map: &ClusterMap, target: u32, copies: u32) -> Outcome<GroupId> {
     let mut groups = map.groups.iter().map(|group| (GroupId(group.id), group));
@@ -436,8 +440,7 @@ fn leads_none(map: &ClusterMap, target: u32, copies: u32) -> Failure {
         return Failure::usage(format!("target {target} does not exist"))
             .next("strake status lists the targets");
     }
-    let of_class = map.groups.iter().filter(|group| GroupId(group.id).copies() == copies);
-    let leaders: BTreeSet<u32> = of_class.filter_map(|g| g.members.first().copied()).collect();
+    let leaders = leaders_of(map, copies);
     let kept = output::count(copies.into(), "copy", "copies");
     let next = match leaders.is_empty() {
         true => "leave --targets out".to_owned(),

@@ -7,6 +7,11 @@ impl StorageRequest {
     pub fn is_between_servers(&self) -> bool {
         self.forward.is_some() || self.op.as_ref().is_some_and(StorageOp::is_between_servers)
     }
+
+    /// True for what waits for a disk: both ends of a connection count it apart from other calls.
+    pub fn is_sync(&self) -> bool {
+        matches!(self.op, Some(StorageOp::Sync(_)))
+    }
 }
 
 impl StorageOp {

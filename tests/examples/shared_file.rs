@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::time::Instant;
-use strake_types::layout_text::parse_bytes;
+use strake_types::size;
 
 const ROUNDS: usize = 5;
 const USAGE: &str = "usage: shared_file [--read] THREADS_PER_MOUNT MIB_PER_THREAD BLOCK MOUNT...";
@@ -79,7 +79,7 @@ fn main() {
     let mounts: Vec<PathBuf> = mounts.iter().map(PathBuf::from).collect();
     let each: usize = threads.parse().expect(USAGE);
     let mib: u64 = mib.parse().expect(USAGE);
-    let block = parse_bytes(block).expect(USAGE);
+    let block = size::parse(block).expect(USAGE);
     let work = Work { threads: each * mounts.len(), mounts, bytes: mib << 20, block, reads };
     for mode in ["strict", "close-to-open", "parallel"] {
         let directory = work.mounts.first().expect(USAGE).join(mode);

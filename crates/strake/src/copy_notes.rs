@@ -105,7 +105,6 @@ pub fn show(notes: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout_flags::parse_distribution;
     use strake_wire::message::manager::{Group, Server, Target, VolumeSpec};
 
     /// Two servers with a target each, and one group of two copies on the first alone.
@@ -138,7 +137,7 @@ mod tests {
         let groups = (0..4).map(group).collect();
         let map = ClusterMap { groups, ..ClusterMap::default() };
         let note = |text: &str| {
-            let distribution = Some(parse_distribution(text).unwrap());
+            let distribution = Some(text.parse().unwrap());
             let template = LayoutTemplate { distribution, ..LayoutTemplate::default() };
             of_distribution(&template, &map)
         };

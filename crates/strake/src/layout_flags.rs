@@ -2,9 +2,11 @@
 
 use crate::size;
 use clap::Args;
-use strake_types::layout::{Distribution, LayoutTemplate, Strip};
+use std::borrow::Cow;
+use std::str::FromStr;
+use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::COPIES_MAX;
-use strake_types::{Ack, Consistency, GroupId};
+use strake_types::{Ack, Consistency, Error, GroupId};
 
 /// Flags that make up a layout template.
 #[derive(Args, Clone, Debug, Default)]
@@ -29,7 +31,7 @@ pub struct LayoutFlags {
     /// twod_stripe=GROUPS:FACTOR: the stripe is cut into GROUPS runs; FACTOR rounds go to one run before the next.
     ///
     /// progressive: widens as the file grows.
-    #[arg(long, value_name = "NAME[=PARAMETERS]", value_parser = parse_distribution)]
+    #[arg(long, value_name = "NAME[=PARAMETERS]", value_parser = word::<Distribution>)]
     pub distribution: Option<Distribution>,
 
     /// On how many targets every chunk is kept, each on another server where there are enough: 1 to 3 [new volumes: 1]
@@ -43,7 +45,7 @@ pub struct LayoutFlags {
     /// primary: a write is done when the first copy has it, the others follow at once: faster where links between
     /// servers are slow. If the primary's server dies in between, writes that were acknowledged and not followed by
     /// fsync are lost, and the next fsync of the file fails. What fsync has acknowledged is on every copy in any case.
-    #[arg(long, value_name = "all|primary")]
+    #[arg(long, value_name = "all|primary", value_parser = word::<Ack>)]
     pub ack: Option<Ack>,
 
     /// Writes wait, and then fail, while fewer copies than these are in sync: 1 to the copies [new volumes: 1]
@@ -60,7 +62,7 @@ pub struct LayoutFlags {
     /// parallel: the same, and no mount is asked before another one's writes count: for programs on many mounts that
     /// write disjoint parts of one file. stat asks the server each time, and a file that is open may be read as it
     /// was a second ago.
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", value_parser = word::<Consistency>)]
     pub consistency: Option<Consistency>,
 }
 
@@ -80,74 +82,7 @@ impl LayoutFlags {
     }
 }
 
-/// Reads `simple_stripe`, `varstrip=0:32K,1:64K`, `twod_stripe=2:4`, ...
-pub fn parse_distribution(text: &str) -> Result<Distribution, String> {
-    let (name, parameters) = match text.split_once(['=', ':']) {
-        Some((name, parameters)) => (name, Some(parameters)),
-        None => (text, None),
-    };
-    match (name, parameters) {
-        ("simple_stripe", None) => Ok(Distribution::SimpleStripe),
-        ("basic", None) => Ok(Distribution::Basic),
-        ("progressive", None) => Ok(Distribution::Progressive),
-        ("varstrip", Some(list)) => parse_strips(list),
-        ("twod_stripe", Some(pair)) => parse_twod(pair),
-        ("varstrip", None) => Err("varstrip needs its strips: varstrip=0:32K,1:64K".into()),
-        ("twod_stripe", None) => Err("twod_stripe needs groups and factor: twod_stripe=2:4".into()),
-        ("simple_stripe" | "basic" | "progressive", Some(_)) => {
-            Err(format!("{name} takes no parameters"))
-        }
-        _ => Err(format!(
-            "no distribution is called {name:?}; there are simple_stripe, basic, varstrip, twod_stripe and progressive"
-        )),
-    }
-}
-
-fn parse_strips(list: &str) -> Result<Distribution, String> {
-    let strip = |text: &str| {
-        let (slot, bytes) = text.split_once(':').ok_or_else(|| {
-            format!("strip {text:?} must be SLOT:SIZE, as in varstrip=0:32K,1:64K")
-        })?;
-        let slot = slot.parse().map_err(|_| format!("slot {slot:?} is no number"))?;
-        Ok(Strip { slot, bytes: size::parse(bytes)? })
-    };
-    let strips: Result<Vec<_>, String> = list.split([',', ';']).map(strip).collect();
-    Ok(Distribution::Varstrip(strips?))
-}
-
-fn parse_twod(pair: &str) -> Result<Distribution, String> {
-    let wrong = || format!("{pair:?} must be GROUPS:FACTOR, as in twod_stripe=2:4");
-    let (groups, factor) = pair.split_once(':').ok_or_else(wrong)?;
-    let groups = groups.parse().map_err(|_| wrong())?;
-    let factor = factor.parse().map_err(|_| wrong())?;
-    Ok(Distribution::TwodStripe { groups, factor })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_distribution_is_read_as_it_is_shown() {
-        let texts = [
-            "simple_stripe",
-            "basic",
-            "progressive",
-            "varstrip=0:32K,1:64K",
-            // It was shown as 1.0M, which is another size.
-            "varstrip=0:1028K,1:64K",
-            "twod_stripe=2:4",
-        ];
-        for text in texts {
-            assert_eq!(parse_distribution(text).unwrap().to_string(), text);
-        }
-    }
-
-    #[test]
-    fn a_wrong_distribution_is_explained() {
-        for wrong in ["stripe", "varstrip", "varstrip=32K", "twod_stripe=2", "basic=1"] {
-            let error = parse_distribution(wrong).unwrap_err();
-            assert!(error.len() > 10, "{error}");
-        }
-    }
+/// Reads a word of a layout. What kind of error it is goes without saying.
+fn word<T: FromStr<Err = Error>>(text: &str) -> Result<T, Cow<'static, str>> {
+    text.parse().map_err(|error: Error| error.detail)
 }

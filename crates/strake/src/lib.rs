@@ -51,12 +51,13 @@ pub mod runfile;
 pub mod scrub_report;
 pub mod servers;
 pub mod signals;
-pub mod size;
 pub mod soundness;
 pub mod telemetry;
 pub mod tls_flags;
 pub mod verbs;
 mod waits;
+
+pub use strake_types::size;
 
 use clap::Parser;
 use cli::Cli;

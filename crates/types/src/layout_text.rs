@@ -1,35 +1,12 @@
-//! Layouts as people write them: `1M`, `varstrip=0:32K,1:64K`, `twod_stripe=2:4`.
+//! Layouts as people write them: `varstrip=0:32K,1:64K`, `twod_stripe=2:4`.
 //!
 //! The same words serve the `user.strake.layout.*` attributes and the command line.
 
 use crate::layout::{Distribution, Strip};
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, size};
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
-
-/// Reads a number of bytes: digits, and K, M, G or T for powers of 1,024.
-pub fn parse_bytes(text: &str) -> Result<u64> {
-    let wrong = || invalid(format!("{text:?} is no size: write 65536, 64K, 1M"));
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
-        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
-        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
-        Some(b't' | b'T') => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(1 << shift).ok_or_else(wrong)
-}
-
-/// Writes a number of bytes as [`parse_bytes`] reads it, with the largest unit that fits.
-pub fn show_bytes(bytes: u64) -> String {
-    for (shift, unit) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
-        if bytes != 0 && bytes.trailing_zeros() >= shift {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
-}
 
 impl fmt::Display for Distribution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,7 +21,7 @@ impl fmt::Display for Distribution {
                 f.write_str("varstrip=")?;
                 for (nth, strip) in strips.iter().enumerate() {
                     let comma = if nth > 0 { "," } else { "" };
-                    write!(f, "{comma}{}:{}", strip.slot, show_bytes(strip.bytes))?;
+                    write!(f, "{comma}{}:{}", strip.slot, size::exact(strip.bytes))?;
                 }
                 Ok(())
             }
@@ -65,15 +42,23 @@ impl FromStr for Distribution {
             ("basic", None) => Ok(Distribution::Basic),
             ("progressive", None) => Ok(Distribution::Progressive),
             ("varstrip", Some(list)) => {
-                Ok(Distribution::Varstrip(list.split(',').map(parse_strip).collect::<Result<_>>()?))
+                let strips: Result<Vec<_>> = list.split([',', ';']).map(parse_strip).collect();
+                Ok(Distribution::Varstrip(strips?))
             }
             ("twod_stripe", Some(pair)) => {
                 let (groups, factor) = parse_pair(pair)?;
                 Ok(Distribution::TwodStripe { groups, factor })
             }
+            ("varstrip", None) => Err(invalid("varstrip needs its strips: varstrip=0:32K,1:64K")),
+            ("twod_stripe", None) => {
+                Err(invalid("twod_stripe needs groups and factor: twod_stripe=2:4"))
+            }
+            ("simple_stripe" | "basic" | "progressive", Some(_)) => {
+                Err(invalid(format!("{name} takes no parameters")))
+            }
             _ => Err(invalid(format!(
-                "distribution {text:?} must be simple_stripe, basic, varstrip=SLOT:SIZE,..., \
-                 twod_stripe=GROUPS:FACTOR or progressive"
+                "no distribution is called {name:?}; there are simple_stripe, basic, varstrip, \
+                 twod_stripe and progressive"
             ))),
         }
     }
@@ -82,7 +67,8 @@ impl FromStr for Distribution {
 fn parse_strip(text: &str) -> Result<Strip> {
     let wrong = || invalid(format!("strip {text:?} must be SLOT:SIZE, as in varstrip=0:32K,1:64K"));
     let (slot, bytes) = text.split_once(':').ok_or_else(wrong)?;
-    Ok(Strip { slot: slot.parse().map_err(|_| wrong())?, bytes: parse_bytes(bytes)? })
+    let slot = slot.parse().map_err(|_| invalid(format!("slot {slot:?} is no number")))?;
+    Ok(Strip { slot, bytes: size::parse(bytes).map_err(invalid)? })
 }
 
 fn parse_pair(text: &str) -> Result<(u32, u32)> {
@@ -91,7 +77,7 @@ fn parse_pair(text: &str) -> Result<(u32, u32)> {
     Ok((a.parse().map_err(|_| wrong())?, b.parse().map_err(|_| wrong())?))
 }
 
-fn invalid(detail: String) -> Error {
+fn invalid(detail: impl Into<Cow<'static, str>>) -> Error {
     Error::with(ErrorKind::Invalid, detail)
 }
 
@@ -101,29 +87,38 @@ mod tests {
 
     #[test]
     fn a_distribution_is_read_as_it_is_shown() {
-        for text in
-            ["simple_stripe", "basic", "progressive", "varstrip=0:32K,1:64K", "twod_stripe=2:4"]
-        {
+        let texts = [
+            "simple_stripe",
+            "basic",
+            "progressive",
+            "varstrip=0:32K,1:64K",
+            // It was shown as 1.0M, which is another size.
+            "varstrip=0:1028K,1:64K",
+            "twod_stripe=2:4",
+        ];
+        for text in texts {
             assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
         }
+        let shown = "varstrip=0:32KiB;1:1.5M".parse::<Distribution>().unwrap().to_string();
+        assert_eq!(shown, "varstrip=0:32K,1:1536K");
     }
 
     #[test]
     fn what_is_wrong_is_explained() {
-        for wrong in ["stripe", "varstrip", "varstrip=32K", "twod_stripe=2", "basic=1", ""] {
+        for (wrong, why) in [
+            ("stripe", "there are simple_stripe, basic, varstrip, twod_stripe and progressive"),
+            ("", "no distribution is called"),
+            ("varstrip", "varstrip=0:32K,1:64K"),
+            ("varstrip=32K", "SLOT:SIZE"),
+            ("varstrip=x:32K", "no number"),
+            ("varstrip=0:32X", "no size"),
+            ("twod_stripe", "twod_stripe=2:4"),
+            ("twod_stripe=2", "GROUPS:FACTOR"),
+            ("basic=1", "no parameters"),
+        ] {
             let error = wrong.parse::<Distribution>().unwrap_err();
             assert_eq!(error.kind, ErrorKind::Invalid);
+            assert!(error.detail.contains(why), "{error}");
         }
-    }
-
-    #[test]
-    fn sizes_take_units_and_do_not_overflow() {
-        assert_eq!(parse_bytes("64K").unwrap(), 65_536);
-        assert_eq!(parse_bytes("1048576").unwrap(), 1 << 20);
-        assert_eq!(show_bytes(3 << 20), "3M");
-        assert_eq!(show_bytes(0), "0");
-        assert!(parse_bytes("99999999999999999999").is_err());
-        assert!(parse_bytes("99999999T").is_err());
-        assert!(parse_bytes("é").is_err());
     }
 }

@@ -14,6 +14,7 @@
 //! * [`name`] — what a directory entry may be called.
 //! * [`same_targets`] — which groups with other copies lie where given ones do.
 //! * [`shares`] — the shares of a volume, and which inode is in which.
+//! * [`size`] — sizes and counts as people write and read them.
 //! * [`limits`] — the bounds that every layer keeps.
 //!
 //! What this crate never does: name a numeric errno (doors do that) or know how a value is stored
@@ -33,6 +34,7 @@ pub mod name;
 pub mod safety;
 pub mod same_targets;
 pub mod shares;
+pub mod size;
 
 pub use attr::{Attr, Credentials, FileKind, SetAttr, SetTime, Timestamp};
 pub use consistency::Consistency;

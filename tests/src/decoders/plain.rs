@@ -7,8 +7,7 @@ use strake_fuse::buffer::{Buffer, BufferPool};
 use strake_fuse::request::{Incoming, parse};
 use strake_types::acl::Acl;
 use strake_types::form::{Form, Outcome, again, unsealed};
-use strake_types::layout_text::{parse_bytes, show_bytes};
-use strake_types::{Distribution, Error, ErrorKind, Ino, SessionId, VolumeId};
+use strake_types::{Distribution, Error, ErrorKind, Ino, SessionId, VolumeId, size};
 use strake_wire::capability::{Capability, CapabilityKey, Rights};
 use strake_wire::frame::{Draft, FrameKind, HEADER_BYTES, Header, Outgoing, ServiceClass, crc32c};
 use strake_wire::hello::Hello;
@@ -154,8 +153,8 @@ fn sizes() -> Vec<Vec<u8>> {
 }
 
 fn check_size(bytes: &[u8]) -> Outcome {
-    let decode = |bytes: &[u8]| parse_bytes(std::str::from_utf8(bytes).ok()?).ok();
-    again(bytes, decode, |bytes| show_bytes(*bytes).into_bytes())
+    let decode = |bytes: &[u8]| size::parse(std::str::from_utf8(bytes).ok()?).ok();
+    again(bytes, decode, |bytes| size::exact(*bytes).into_bytes())
 }
 
 /// Data of the largest write of the mount whose requests these are.

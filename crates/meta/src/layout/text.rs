@@ -4,8 +4,7 @@ use super::{for_children, on_all};
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::{Groups, LayoutTemplate};
-use strake_types::layout_text::parse_bytes;
-use strake_types::{Error, ErrorKind, GroupId, Layout, Result};
+use strake_types::{Error, ErrorKind, GroupId, Layout, Result, size};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
 
@@ -74,7 +73,7 @@ pub(crate) fn set(
         return Ok(());
     }
     match field {
-        LayoutField::ChunkSize => template.chunk_size = Some(parse_bytes(text)?),
+        LayoutField::ChunkSize => template.chunk_size = Some(size::parse(text).map_err(invalid)?),
         LayoutField::Width if text == "all" => template.width = Some(0),
         LayoutField::Width => {
             let width = text.parse().map_err(|_| invalid("width is a number, or all"))?;

@@ -71,6 +71,15 @@ pub fn show(bytes: u64) -> String {
     }
 }
 
+/// `65537`, `64K`, `1536M`: to the byte, in the largest unit of which it is a whole number.
+pub fn exact(bytes: u64) -> String {
+    let is_whole = |unit: &&(char, u64)| bytes >= unit.1 && bytes.is_multiple_of(unit.1);
+    match UNITS.iter().rev().find(is_whole) {
+        Some((letter, factor)) => format!("{}{letter}", bytes / factor),
+        None => bytes.to_string(),
+    }
+}
+
 /// `1.5G`, as `ls -h` and `df -h` write it; short enough for a column.
 pub fn short(bytes: u64) -> String {
     match in_units(bytes, UNITS) {
@@ -111,7 +120,9 @@ mod tests {
         // It was more than any size.
         assert_eq!(parse("889.5P"), Ok(1779 << 49));
         // Of a letter too many nothing was said.
-        for wrong in ["", "K", "1X", "-1", "1.5", "nan", "99999999P", "1KK", "1.5MM", "1KM"] {
+        for wrong in
+            ["", "K", "1X", "-1", "1.5", "nan", "99999999P", "1KK", "1.5MM", "1KM", "\u{e9}"]
+        {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         for much in ["16384P", "99999999P", "1e30T", "99999999999999999999999"] {
@@ -161,5 +172,8 @@ mod tests {
         assert_eq!(show(3 << 29), "1.5 GiB");
         assert_eq!(show(17), "17 B");
         assert_eq!(short(1 << 16), "64K");
+        for (bytes, text) in [(0, "0"), (65_537, "65537"), (3 << 20, "3M"), (3 << 29, "1536M")] {
+            assert_eq!((&*exact(bytes), parse(text)), (text, Ok(bytes)));
+        }
     }
 }

@@ -16,6 +16,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
+use strake_base::mount_table;
 use tempfile::TempDir;
 
 /// What a process says that waits to become the program.
@@ -294,9 +295,8 @@ pub fn is_mounted(path: &Path) -> bool {
 
 /// How many mounts there are at a path, those whose process is dead included.
 pub fn mounts_at(path: &Path) -> usize {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("it is always there");
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    points.filter(|point| Path::new(point) == path).count()
+    let mounts = mount_table::read().expect("the table is always there");
+    mounts.iter().filter(|mount| mount.path == path).count()
 }
 
 /// Takes a mount away, also a dead one.

@@ -1,10 +1,57 @@
-//! The kernel's tables of mounts: `/proc/self/mounts`, `/proc/self/mountinfo`.
+//! The kernel's table of mounts.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+const TABLE: &str = "/proc/self/mountinfo";
+
+/// A mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Where.
+    pub path: PathBuf,
+    /// The kernel's name of the file system: `ext4`.
+    pub kind: String,
+    /// What is mounted.
+    pub source: String,
+    /// The device on which everything in it lies, and nothing else does.
+    pub device: u64,
+}
+
+/// Mounts that this process can see, in the order of mounting.
+pub fn read() -> io::Result<Vec<Mount>> {
+    Ok(parse(&std::fs::read(TABLE)?))
+}
+
+/// The mounts in the text of the table.
+pub fn parse(table: &[u8]) -> Vec<Mount> {
+    table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&byte| byte == b' ').skip(2);
+    let (device, _root, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
+    let (kind, source) = (fields.next()?, fields.next()?);
+    let text = |field| unescape(field).to_string_lossy().into_owned();
+    Some(Mount {
+        path: unescape(path).into(),
+        kind: text(kind),
+        source: text(source),
+        device: device_of(device)?,
+    })
+}
+
+/// A device as files tell of it, of how the table writes it: `0:52`.
+fn device_of(field: &[u8]) -> Option<u64> {
+    let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
 
 /// A field as it is meant: the kernel writes what would end one, or begin a comment, as `\040`, `\043` and the like.
-pub fn unescape(field: &[u8]) -> OsString {
+fn unescape(field: &[u8]) -> OsString {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, after)) = rest.split_first() {
@@ -26,6 +73,21 @@ fn octal(digits: &[u8]) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_is_read_with_what_is_mounted_and_on_which_device() {
+        let table = b"31 1 0:52 / /mnt/a\\040b rw shared:7 - fuse.strake main rw,user_id=0\n\
+            33 1 0:300 / /mnt rw - fuse.strake unix:/srv/a\\0431/s:/main rw\n";
+        let mount = |path: &str, source: &str, minor| Mount {
+            path: path.into(),
+            kind: "fuse.strake".into(),
+            source: source.into(),
+            device: rustix::fs::makedev(0, minor),
+        };
+        // Behind a `#` no socket was found.
+        let mounts = [mount("/mnt/a b", "main", 52), mount("/mnt", "unix:/srv/a#1/s:/main", 300)];
+        assert_eq!(parse(table), mounts);
+    }
 
     #[test]
     fn whatever_the_kernel_has_escaped_is_read_back() {

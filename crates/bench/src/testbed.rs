@@ -31,7 +31,7 @@ use plan::namespace_prefix;
 use rustix::mount::{UnmountFlags, unmount};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use strake_base::mount_table::unescape;
+use strake_base::mount_table::{self, Mount};
 
 /// How often mounts below the directory are looked for: one may lie on another.
 const UNMOUNT_ROUNDS_MAX: u32 = 1000;
@@ -206,8 +206,8 @@ pub fn down(name: &str) -> Result<Removed> {
 /// Takes away every mount below a directory, the last one first; how many there were.
 fn unmount_below(data: &Path) -> Result<usize> {
     for round in 0..UNMOUNT_ROUNDS_MAX {
-        let table = std::fs::read("/proc/self/mounts").unwrap_or_default();
-        let Some(last) = mounts_below(&table, data).pop() else { return Ok(round as usize) };
+        let mounts = mount_table::read().unwrap_or_default();
+        let Some(last) = mounts_below(mounts, data).pop() else { return Ok(round as usize) };
         unmount(&last, UnmountFlags::DETACH)
             .context(|| format!("unmounting {}", last.display()))
             .map_err(|e| e.next(format!("umount -l {}", last.display())))?;
@@ -216,11 +216,9 @@ fn unmount_below(data: &Path) -> Result<usize> {
         .next("stop whoever mounts there"))
 }
 
-/// The mounts below a directory, in the order of a mount table.
-fn mounts_below(table: &[u8], data: &Path) -> Vec<PathBuf> {
-    let lines = table.split(|&byte| byte == b'\n');
-    let points = lines.filter_map(|line| line.split(|&byte| byte == b' ').nth(1));
-    let points = points.map(|point| PathBuf::from(unescape(point)));
+/// Where something is mounted below a directory, in the order of the mounts.
+fn mounts_below(mounts: Vec<Mount>, data: &Path) -> Vec<PathBuf> {
+    let points = mounts.into_iter().map(|mount| mount.path);
     points.filter(|point| point != data && point.starts_with(data)).collect()
 }
 
@@ -255,10 +253,10 @@ mod tests {
 
     #[test]
     fn only_mounts_below_the_directory_are_its_own() {
-        let table = b"/dev/vda / ext4 rw 0 0\nx /t fuse.strake rw 0 0\n\
-                      x /t/mnt/c1 fuse.strake rw 0 0\nx /tt/mnt fuse rw 0 0\n\
-                      x /t/mnt/c1/a\\040b tmpfs rw 0 0\nx /t/mnt/a\\012b tmpfs rw 0 0\n";
-        let found = mounts_below(table, Path::new("/t"));
+        let points = ["/", "/t", "/t/mnt/c1", "/tt/mnt", "/t/mnt/c1/a\\040b", "/t/mnt/a\\012b"];
+        let line = |point: &str| format!("1 0 0:1 / {point} rw - tmpfs x rw\n");
+        let table: String = points.map(line).concat();
+        let found = mounts_below(mount_table::parse(table.as_bytes()), Path::new("/t"));
         assert_eq!(found, ["/t/mnt/c1", "/t/mnt/c1/a b", "/t/mnt/a\nb"].map(PathBuf::from));
     }
 

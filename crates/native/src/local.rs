@@ -11,6 +11,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use strake_base::mount_table::{self, Mount};
 use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, FileKind, Result, Timestamp};
 
 /// Longest value, and longest list of names, of extended attributes that Linux knows.
@@ -71,14 +72,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 
 /// True if what lies on this device lies in a mount of a volume.
 pub(crate) async fn is_in_mount(device: u64) -> Result<bool> {
-    let named = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    blocking(move || {
-        let table = fs::read("/proc/self/mountinfo")?;
-        let ours = format!(" - {FILE_SYSTEM_TYPE} ");
-        let is_it = |line: &str| line.split(' ').nth(2) == Some(&named) && line.contains(&ours);
-        Ok(String::from_utf8_lossy(&table).lines().any(is_it))
-    })
-    .await
+    let is_it = move |mount: &Mount| mount.device == device && mount.kind == FILE_SYSTEM_TYPE;
+    blocking(move || Ok(mount_table::read()?.iter().any(is_it))).await
 }
 
 pub(crate) fn info_of(metadata: &fs::Metadata) -> Info {

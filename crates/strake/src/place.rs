@@ -3,10 +3,11 @@
 use crate::address::{self, Source};
 use crate::cluster::{self, CONNECT_MS_MAX, ClusterFlags};
 use crate::failure::{Context, Failure, Outcome};
-use crate::mountpoint::{self, Mount};
+use crate::mountpoint;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use strake_base::mount_table::Mount;
 use strake_client::{Volume, VolumeOptions};
 use strake_native::{Clients, Location, RemotePath};
 use strake_types::{Attr, Credentials, Ino};

@@ -11,13 +11,11 @@ pub use workspace::Workspace;
 
 use crate::error::{Error, Result};
 use crate::result::Side;
-use std::path::{Path, PathBuf};
-use strake_base::mount_table::unescape;
+use std::path::Path;
+use strake_base::mount_table::{self, Mount};
 
 /// Most directories compared in one run.
 const SIDES_MAX: usize = 16;
-/// Where the kernel tells what is mounted.
-const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// Reads what `--on [NAME=]DIR` says, any number of times; the current directory where it is not
 /// said. The directories must be there, and their names must differ.
@@ -61,20 +59,14 @@ fn side(text: &str) -> Result<Side> {
 
 /// The kernel's name of the file system at a path: "ext4", "fuse.strake".
 fn file_system(path: &Path) -> String {
-    let mounts = std::fs::read(MOUNTS).unwrap_or_default();
+    let mounts = mount_table::read().unwrap_or_default();
     kind_of(&mounts, path).unwrap_or_else(|| "unknown".into())
 }
 
 /// Of the mounts whose point is above a path, the last of the deepest ones is seen there.
-fn kind_of(mounts: &[u8], path: &Path) -> Option<String> {
-    let seen = mounts.split(|&byte| byte == b'\n').filter_map(|line| {
-        let mut fields = line.split(|&byte| byte == b' ');
-        let point = PathBuf::from(unescape(fields.nth(4)?));
-        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        let depth = path.starts_with(&point).then(|| point.components().count())?;
-        Some((depth, String::from_utf8_lossy(kind).into_owned()))
-    });
-    seen.max_by_key(|(depth, _)| *depth).map(|(_, kind)| kind)
+fn kind_of(mounts: &[Mount], path: &Path) -> Option<String> {
+    let seen = mounts.iter().filter(|mount| path.starts_with(&mount.path));
+    seen.max_by_key(|mount| mount.path.components().count()).map(|mount| mount.kind.clone())
 }
 
 #[cfg(test)]
@@ -89,7 +81,7 @@ mod tests {
              2 1 0:2 / /mnt rw shared:1 - tmpfs none rw\n\
              3 1 0:3 / /mnt/a\\040b rw - fuse.strake strake rw\n\
              4 1 0:4 / /mnt rw - nfs4 host:/ rw\n";
-        let kind = |path: &str| kind_of(mounts, Path::new(path)).unwrap();
+        let kind = |path: &str| kind_of(&mount_table::parse(mounts), Path::new(path)).unwrap();
         assert_eq!(kind("/usr/x"), "ext4");
         assert_eq!(kind("/mnt/x"), "nfs4");
         assert_eq!(kind("/mnt/a b/c"), "fuse.strake");

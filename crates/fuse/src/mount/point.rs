@@ -6,10 +6,8 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use strake_base::mount_table::unescape;
+use strake_base::mount_table::{self, Mount};
 use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, Result};
-
-const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// How often, and with which pauses, taking away a mount that is in use is tried again.
 const BUSY_TRIES: u32 = 4;
@@ -71,19 +69,13 @@ fn unusable(path: &Path, error: &std::io::Error) -> Error {
 
 /// True if the topmost mount at `path` (absolute) is one of ours, alive or not.
 pub fn is_ours(path: &Path) -> bool {
-    let table = std::fs::read(MOUNT_TABLE).unwrap_or_default();
-    topmost_type(&table, path).is_some_and(|kind| kind == FILE_SYSTEM_TYPE.as_bytes())
+    let mounts = mount_table::read().unwrap_or_default();
+    topmost(&mounts, path).is_some_and(|mount| mount.kind == FILE_SYSTEM_TYPE)
 }
 
-/// Type of the file system mounted last at `path`, from the text of the mount table.
-fn topmost_type(table: &[u8], path: &Path) -> Option<Vec<u8>> {
-    let of_line = |line: &[u8]| {
-        let mut fields = line.split(|&b| b == b' ');
-        let point = unescape(fields.nth(4)?);
-        let kind = fields.skip_while(|f| *f != b"-").nth(1)?;
-        (point == *path).then(|| kind.to_vec())
-    };
-    table.rsplit(|&b| b == b'\n').find_map(of_line)
+/// What is mounted last at `path`.
+fn topmost<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    mounts.iter().rfind(|mount| mount.path == path)
 }
 
 /// Takes the mount at `path` away, also one whose process has died.
@@ -188,12 +180,11 @@ mod tests {
 
     #[test]
     fn the_mount_on_top_counts() {
-        let kind = |path: &str| {
-            topmost_type(TABLE, Path::new(path)).map(|k| String::from_utf8(k).unwrap())
-        };
-        assert_eq!(kind("/mnt/a b").as_deref(), Some("fuse.strake"));
-        assert_eq!(kind("/mnt/c").as_deref(), Some("tmpfs"));
-        assert_eq!(kind("/").as_deref(), Some("ext4"));
+        let mounts = mount_table::parse(TABLE);
+        let kind = |path: &str| Some(topmost(&mounts, Path::new(path))?.kind.as_str());
+        assert_eq!(kind("/mnt/a b"), Some("fuse.strake"));
+        assert_eq!(kind("/mnt/c"), Some("tmpfs"));
+        assert_eq!(kind("/"), Some("ext4"));
         assert_eq!(kind("/mnt"), None);
     }
 

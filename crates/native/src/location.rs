@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use strake_types::limits::PATH_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Result};
 
-const SCHEME: &str = "strake://";
+/// How `strake://ADDR[,ADDR]/VOLUME/PATH` begins.
+pub const SCHEME: &str = "strake://";
 const UNIX: &str = "unix:";
 
 /// A path with where it belongs.
@@ -28,23 +29,29 @@ pub struct RemotePath {
     pub path: String,
 }
 
+/// The addresses of `ADDR[,ADDR]:/VOLUME[/PATH]`, and what comes after its `:/`; `None` of a text in another form.
+pub fn split(text: &str) -> Option<(&str, &str)> {
+    // A Unix socket's address has a `:/` of its own.
+    let skip = if text.starts_with(UNIX) { UNIX.len() } else { 0 };
+    let at = skip + text[skip..].find(":/")?;
+    let (addresses, rest) = (&text[..at], &text[at + 2..]);
+    (skip > 0 || !addresses.contains('/')).then_some((addresses, rest))
+}
+
 impl Location {
     /// Understands `strake://ADDR[,ADDR]/VOLUME/PATH` and `ADDR[,ADDR]:/VOLUME/PATH`, the form that
     /// `mount` uses. Everything else is local; so is a name with a slash before its `:/`.
     pub fn parse(text: &str) -> Result<Self> {
-        if let Some(rest) = text.strip_prefix(SCHEME) {
-            let split = rest.split_once('/').unwrap_or((rest, ""));
-            return RemotePath::from_parts(text, split.0, split.1).map(Location::Remote);
-        }
-        // A Unix socket's address has a `:/` of its own.
-        let skip = if text.starts_with(UNIX) { UNIX.len() } else { 0 };
-        match text[skip..].find(":/") {
-            Some(at) if skip > 0 || !text[..at].contains('/') => {
-                let (addresses, path) = (&text[..skip + at], &text[skip + at + 2..]);
-                RemotePath::from_parts(text, addresses, path).map(Location::Remote)
+        let parts = match text.strip_prefix(SCHEME) {
+            Some(rest) => Some(rest.split_once('/').unwrap_or((rest, ""))),
+            None => split(text),
+        };
+        match parts {
+            Some((addresses, rest)) => {
+                RemotePath::from_parts(text, addresses, rest).map(Location::Remote)
             }
-            _ if text.is_empty() => Err(Error::with(ErrorKind::NotFound, "an empty path")),
-            _ => Ok(Location::Local(PathBuf::from(text))),
+            None if text.is_empty() => Err(Error::with(ErrorKind::NotFound, "an empty path")),
+            None => Ok(Location::Local(PathBuf::from(text))),
         }
     }
 

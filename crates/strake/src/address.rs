@@ -2,6 +2,7 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use strake_native::location;
 
 /// Port of a server where none is given.
 pub const PORT_DEFAULT: u16 = 7440;
@@ -59,13 +60,7 @@ pub fn complete_list(list: &str) -> Vec<String> {
 
 /// Takes `ADDR[,ADDR]:/VOLUME[/SUBDIR]` apart; `None` if the text does not have this form.
 pub fn parse_source(text: &str) -> Option<Source> {
-    // A Unix socket's address has a `:/` of its own.
-    let skip = if text.starts_with("unix:") { "unix:".len() } else { 0 };
-    let at = skip + text[skip..].find(":/")?;
-    if skip == 0 && text[..at].contains('/') {
-        return None;
-    }
-    let (managers, rest) = (&text[..at], &text[at + 2..]);
+    let (managers, rest) = location::split(text)?;
     let (volume, path) = rest.split_once('/').unwrap_or((rest, ""));
     if volume.is_empty() {
         return None;

@@ -9,13 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::mount_table::Mount;
 use strake_client::{Volume, VolumeOptions};
+use strake_native::location::SCHEME;
 use strake_native::{Clients, Location, RemotePath};
 use strake_types::{Attr, Credentials, Ino};
 
 /// How a place is written, for help texts.
 pub const FORM: &str = "[ADDR[,ADDR]]:/VOLUME[/PATH]";
-/// The other way to write one.
-const SCHEME: &str = "strake://";
 
 /// A place in a volume that is open.
 pub struct Place {

@@ -10,8 +10,8 @@
 //! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
 //! * [`soundness`] and [`scrub_report`]: which files are damaged, what was made of it, and how that is told.
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
-//! * [`mount_words`] and [`mountpoint`]: the words after `-o`, and where mounts are; [`made`]: what goes again when a
-//!   command is refused.
+//! * [`mount_words`], [`mountpoint`] and [`mounted`]: the words after `-o`, where mounts are, and one until it ends;
+//!   [`made`]: what goes again when a command is refused.
 //! * [`capacity`]: what a cluster takes, before there is one.
 //! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it, with the [`last_flush`].
 //!
@@ -39,6 +39,7 @@ pub mod layout_flags;
 pub mod log;
 pub mod made;
 pub mod mount_words;
+pub mod mounted;
 pub mod mountpoint;
 pub mod node;
 pub mod output;

@@ -3,18 +3,16 @@
 use crate::address::{self, Source};
 use crate::cluster::{ClusterFlags, host_name};
 use crate::failure::{Failure, Outcome};
-use crate::last_flush::LastFlush;
 use crate::log::LogFlags;
 use crate::mount_words::{self, Wanted};
-use crate::verbs::up::take_mount_away;
-use crate::{detach, mountpoint, output, signals, telemetry, tls_flags};
+use crate::mounted::Mounted;
+use crate::{detach, mountpoint, output, telemetry, tls_flags};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use strake_base::task::Owned;
 use strake_client::{Volume, VolumeOptions};
-use strake_fuse::{MountHandle, MountOptions, Unmount};
+use strake_fuse::MountOptions;
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_wire::frame::crc32c;
 
@@ -69,7 +67,7 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
         return Ok(());
     }
     let background = !flags.foreground;
-    let started = Mounted::start(flags, wanted, cluster).await;
+    let started = Client::start(flags, wanted, cluster).await;
     let mut is_wanted = true;
     match (&started, background) {
         (Ok(_), true) => is_wanted = detach::ready(),
@@ -82,16 +80,14 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
     started?.until_stopped(is_wanted).await
 }
 
-/// A mounted volume.
-struct Mounted {
-    volume: Arc<Volume>,
-    mount: MountHandle,
-    stop: tokio::sync::watch::Receiver<bool>,
+/// A mounted volume of a cluster.
+struct Client {
+    mounted: Mounted,
     _expiry: Option<Owned<()>>,
 }
 
-impl Mounted {
-    async fn start(flags: &MountFlags, wanted: Wanted, cluster: &ClusterFlags) -> Outcome<Mounted> {
+impl Client {
+    async fn start(flags: &MountFlags, wanted: Wanted, cluster: &ClusterFlags) -> Outcome<Client> {
         let Source { managers, volume: name, path } = address::parse_source(&flags.source)
             .ok_or_else(|| {
                 Failure::usage(format!("{:?} names no volume", flags.source))
@@ -113,27 +109,13 @@ impl Mounted {
         let volume = Volume::connect(map, &name, wanted.volume).await?;
         let mut options = wanted.mount;
         options.subdirectory = path;
-        let lazy = point.clone();
-        let stop = signals::stop_requested(move || {
-            let _gone = strake_fuse::unmount(&lazy, Unmount::Lazy);
-        })?;
-        let runtime = tokio::runtime::Handle::current();
-        let mount = strake_fuse::mount(volume.clone(), &point, &options, runtime).await?;
-        Ok(Mounted { volume, mount, stop, _expiry: expiry })
+        let mounted = Mounted::at(&point, volume, &options).await?;
+        Ok(Client { mounted, _expiry: expiry })
     }
 
-    /// Serves until it is told to stop, or unmounted; one that nobody wants any more stops at once.
+    /// Serves until it is told to stop, or unmounted.
     async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
-        let unmounted = tokio::select! {
-            _ = std::future::ready(()), if !is_wanted => false,
-            () = signals::asked(&mut self.stop) => false,
-            _ = self.mount.wait() => true,
-        };
-        let mut flush = LastFlush::of(&self.volume);
-        if !unmounted {
-            take_mount_away(&self.mount, &mut flush).await;
-        }
-        match flush.wait(self.volume.close()).await {
+        match self.mounted.until_stopped(is_wanted).await {
             Some(result) => Ok(result?),
             None => Err(Failure::new("what was written could not be flushed in time")
                 .next("strake status shows which servers are away")),

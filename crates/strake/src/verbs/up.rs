@@ -2,23 +2,22 @@
 
 use crate::cluster::{DATA_DEFAULT, host_name};
 use crate::failure::{Context, Failure, Outcome};
-use crate::last_flush::LastFlush;
 use crate::log::LogFlags;
 use crate::made::Made;
 use crate::mount_words::{self, Wanted};
+use crate::mounted::Mounted;
 use crate::node::{self, MetaPlace, Node, NodeOptions, Roles};
 use crate::runfile::{RunFile, Running};
 use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
-use crate::{detach, mountpoint, output, private, signals, telemetry};
+use crate::{detach, mountpoint, output, private, telemetry};
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 use strake_base::process::began_ticks;
 use strake_client::{Volume, VolumeOptions};
 use strake_engine::kv::EngineKind;
-use strake_fuse::{MountHandle, MountOptions, Unmount};
+use strake_fuse::{MountOptions, Unmount};
 use strake_wire::server::Listener;
 use strake_wire::tls::Tls;
 
@@ -30,8 +29,6 @@ const VOLUME: &str = "main";
 const TARGETS_DEFAULT: usize = 4;
 /// Most targets of a server.
 pub const TARGETS_MAX: usize = 1024;
-/// How long it may take to take a mount away for which nothing is waited.
-const DETACH_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Flags of `strake up`.
 #[derive(Args, Debug)]
@@ -194,9 +191,7 @@ struct Up {
     data: PathBuf,
     running: Running,
     node: Node,
-    volume: Arc<Volume>,
-    mount: MountHandle,
-    stop: tokio::sync::watch::Receiver<bool>,
+    mounted: Mounted,
 }
 
 impl Up {
@@ -233,14 +228,9 @@ impl Up {
         let node = Node::start(node_options(flags, &data, doors, targets)).await?;
         volume.client_name = format!("{}:{}", host_name(), point.display());
         let volume = Volume::connect(node.map().clone(), VOLUME, volume).await?;
-        let lazy = point.clone();
-        let stop = signals::stop_requested(move || {
-            let _gone = strake_fuse::unmount(&lazy, Unmount::Lazy);
-        })?;
-        let runtime = tokio::runtime::Handle::current();
-        let mount = strake_fuse::mount(volume.clone(), &point, &mount, runtime).await?;
+        let mounted = Mounted::at(&point, volume, &mount).await?;
         made.keep();
-        Ok(Up { data, running, node, volume, mount, stop })
+        Ok(Up { data, running, node, mounted })
     }
 
     fn greeting(&self) -> String {
@@ -254,20 +244,9 @@ impl Up {
         )
     }
 
-    /// Serves until it is told to stop, or unmounted; one that nobody wants any more stops at once.
+    /// Serves until it is told to stop, or unmounted.
     async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
-        let unmounted = tokio::select! {
-            _ = std::future::ready(()), if !is_wanted => false,
-            () = signals::asked(&mut self.stop) => false,
-            _ = self.mount.wait() => true,
-        };
-        let mut flush = LastFlush::of(&self.volume);
-        if unmounted {
-            tracing::info!("unmounted from outside: stopping");
-        } else {
-            take_mount_away(&self.mount, &mut flush).await;
-        }
-        let flushed = match flush.wait(self.volume.close()).await {
+        let flushed = match self.mounted.until_stopped(is_wanted).await {
             Some(result) => result.context(|| "flushing what was written".into()),
             None => Err(Failure::new("what was written could not be flushed in time")),
         };
@@ -275,22 +254,6 @@ impl Up {
         drop(self.running);
         tracing::info!("stopped");
         flushed.and(stopped)
-    }
-}
-
-/// Takes a mount out of the tree: when nobody uses it and all is sent, else at once and for good, so that nothing of it stays
-/// behind.
-pub async fn take_mount_away(mount: &MountHandle, flush: &mut LastFlush<'_>) {
-    let why = match flush.wait(mount.unmount(Unmount::WhenIdle)).await {
-        Some(Ok(())) => return,
-        Some(Err(error)) => error.to_string(),
-        None => "what was written could not be flushed in time".into(),
-    };
-    tracing::warn!("{why}; taking it away under its users");
-    match tokio::time::timeout(DETACH_TIME_MAX, mount.detach()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::error!("{error}"),
-        Err(_) => tracing::error!("the mount could not be taken away in time"),
     }
 }
 

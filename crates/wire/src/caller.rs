@@ -176,7 +176,7 @@ impl MetaService for RemoteMeta {
 }
 
 /// How many times the common limit a call may take.
-fn timeout_factor(request: &storage::StorageRequest) -> u32 {
+pub fn timeout_factor(request: &storage::StorageRequest) -> u32 {
     use storage::StorageOp as Op;
     match &request.op {
         Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_) | Op::AddTarget(_)) => {
@@ -187,7 +187,7 @@ fn timeout_factor(request: &storage::StorageRequest) -> u32 {
 }
 
 /// The same of a metadata server.
-fn meta_timeout_factor(request: &meta::MetaRequest) -> u32 {
+pub fn meta_timeout_factor(request: &meta::MetaRequest) -> u32 {
     match &request.op {
         Some(meta::MetaOp::Check(_)) => LONG_CALL_FACTOR,
         _ => 1,

@@ -15,14 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
+use strake_wire::caller::{meta_timeout_factor, timeout_factor};
 use strake_wire::message::{manager, meta, storage};
 use strake_wire::service::{ManagerService, MetaService, Services, StorageService};
 use tokio::sync::oneshot;
 
 /// Longest time until an answer, as for a caller of `wire`. Nothing waits here for what was sent before, so that it is never longer.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
-/// How many times longer a call may take that works through a target.
-const LONG_CALL_FACTOR: u32 = 6;
 /// Longest time until a connection stands.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// How long a connection waits for a way that is cut.
@@ -237,6 +236,7 @@ impl MetaService for Link {
     async fn call(&self, request: meta::MetaRequest) -> Result<meta::MetaReply> {
         // What has a number is carried out once however often it arrives.
         let again = if request.seq != 0 { Again::Soon } else { Again::Never };
+        let limit = CALL_LIMIT * meta_timeout_factor(&request);
         let encoded = request.encode_to_vec();
         let serve = move |serving: Serving| {
             let encoded = encoded.clone();
@@ -246,7 +246,7 @@ impl MetaService for Link {
                 sent(service.call(request).await.map(|reply| reply.encode_to_vec()))
             }
         };
-        received(&self.call(CALL_LIMIT, again, serve).await?)
+        received(&self.call(limit, again, serve).await?)
     }
 }
 
@@ -257,12 +257,7 @@ impl StorageService for Link {
         request: storage::StorageRequest,
         payload: Bytes,
     ) -> Result<(storage::StorageReply, Bytes)> {
-        use storage::StorageOp as Op;
-        let long = matches!(
-            request.op,
-            Some(Op::Sync(_) | Op::Copy(_) | Op::Scrub(_) | Op::DropVolume(_))
-        );
-        let limit = if long { CALL_LIMIT * LONG_CALL_FACTOR } else { CALL_LIMIT };
+        let limit = CALL_LIMIT * timeout_factor(&request);
         let numbered = request.forward.as_ref().is_some_and(|forward| forward.number != 0);
         let again = request.attempt.is_some() || numbered;
         let again = if again { Again::Soon } else { Again::Never };

@@ -12,9 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 use strake_base::clock::machine_time;
-
-/// What tells the clock of this machine from those of others.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+use strake_base::process::boot_id;
 
 /// How often a worker says how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(500);
@@ -43,8 +41,9 @@ pub fn serve(
             }
             Request::Go => match ready.take() {
                 Some(prepared) => telling(prepared, &watch, &mut output).map(|done| {
-                    let clock = std::fs::read_to_string(BOOT_ID).unwrap_or_default();
-                    let (clock, told) = (clock.trim().to_owned(), machine_time().as_secs_f64());
+                    // What tells the clock of this machine from those of others.
+                    let clock = boot_id().unwrap_or_default();
+                    let told = machine_time().as_secs_f64();
                     Answer::Done(Done { clock, told, ..done })
                 }),
                 None => Err(Error::failed("a worker was to begin, and was not ready")),

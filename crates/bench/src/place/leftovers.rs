@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::Path;
+use strake_base::process::{began_ticks, boot_id};
 
 /// How the directories of runs begin.
 pub const PREFIX: &str = ".strake-bench-";
@@ -30,14 +31,14 @@ impl Owner {
     /// This process.
     pub fn here() -> io::Result<Self> {
         let pid = std::process::id();
-        let began = began(pid).ok_or(io::ErrorKind::NotFound)?;
+        let began = began_ticks(pid).ok_or(io::ErrorKind::NotFound)?;
         let line = |path| Ok::<_, io::Error>(fs::read_to_string(path)?.trim().to_owned());
         let host = line("/proc/sys/kernel/hostname")?;
         // Not every container has one; a boot is one machine's, too.
         let machine = line("/etc/machine-id").unwrap_or_default();
         let numbering = fs::read_link("/proc/self/ns/pid")?;
         let machine = format!("{machine} {}", numbering.display());
-        Ok(Self { host, machine, boot: line("/proc/sys/kernel/random/boot_id")?, pid, began })
+        Ok(Self { host, machine, boot: boot_id()?, pid, began })
     }
 
     pub fn write(&self, workspace: &Path) -> io::Result<()> {
@@ -47,15 +48,8 @@ impl Owner {
     /// True if nobody can be working there any more, as far as this host can know.
     fn is_gone(&self, here: &Owner) -> bool {
         (&self.host, &self.machine) == (&here.host, &here.machine)
-            && (self.boot != here.boot || began(self.pid) != Some(self.began))
+            && (self.boot != here.boot || began_ticks(self.pid) != Some(self.began))
     }
-}
-
-/// When a process began; `None` if there is none.
-fn began(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is a name in parentheses, and may hold anything; this is the 22nd.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 /// Removes what dead runs of this host have left in a directory. A sentence about each directory

@@ -88,8 +88,7 @@ fn is_possible(number: f64) -> bool {
 
 /// A time in seconds since 1970 as people write it, in UTC.
 pub fn moment(seconds: u64) -> String {
-    let day = Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }.date();
-    format!("{day} {:02}:{:02} UTC", seconds / 3600 % 24, seconds / 60 % 60)
+    Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 }.minute()
 }
 
 /// What tells a figure from all others of its report.

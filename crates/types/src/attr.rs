@@ -32,6 +32,13 @@ impl Timestamp {
         let (year, month, day) = civil(self.seconds.div_euclid(86_400));
         format!("{year:04}-{month:02}-{day:02}")
     }
+
+    /// The minute, UTC: `2026-11-21 08:00 UTC`.
+    pub fn minute(self) -> String {
+        let minutes = self.seconds.div_euclid(60);
+        let (hour, minute) = (minutes.div_euclid(60).rem_euclid(24), minutes.rem_euclid(60));
+        format!("{} {hour:02}:{minute:02} UTC", self.date())
+    }
 }
 
 /// Year, month and day of a number of days since 1970-01-01: Howard Hinnant's `civil_from_days`.
@@ -201,5 +208,8 @@ mod tests {
         assert_eq!(date(951_782_400), "2000-02-29");
         assert_eq!(date(-1), "1969-12-31");
         assert_eq!(date(253_402_300_799), "9999-12-31");
+        let minute = |seconds| Timestamp { seconds, nanos: 5 }.minute();
+        assert_eq!(minute(951_868_799), "2000-02-29 23:59 UTC");
+        assert_eq!(minute(-1), "1969-12-31 23:59 UTC");
     }
 }

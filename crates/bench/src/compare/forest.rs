@@ -3,7 +3,7 @@
 
 use super::Row;
 use crate::report::html::class_of_verdict;
-use crate::report::markup::{Markup, Px, path};
+use crate::report::markup::{Markup, Px, path, shortened};
 use crate::report::plot::Width;
 
 /// Most rows that are drawn; the table has all.
@@ -182,14 +182,6 @@ impl Paper {
                 label_max: 50,
             },
         }
-    }
-}
-
-/// A label that fits; the table has it in full.
-fn shortened(label: &str, characters: usize) -> String {
-    match label.chars().count() > characters {
-        true => label.chars().take(characters - 1).chain(['…']).collect(),
-        false => label.to_owned(),
     }
 }
 

@@ -106,6 +106,14 @@ impl Display for Px {
     }
 }
 
+/// A label of so many characters at most; a table or a legend has it in full.
+pub fn shortened(label: &str, characters: usize) -> String {
+    match label.chars().count() > characters {
+        true => label.chars().take(characters - 1).chain(['…']).collect(),
+        false => label.to_owned(),
+    }
+}
+
 /// A path through points, for the `d` of a `path`.
 pub fn path(points: &[(f64, f64)]) -> String {
     let mut text = String::new();

@@ -3,7 +3,7 @@
 
 use super::axis::Axis;
 use super::{Look, Plot, Point, Series, Width};
-use crate::report::markup::{Markup, Px, path};
+use crate::report::markup::{Markup, Px, path, shortened};
 use crate::report::numbers;
 use crate::result::Origin;
 
@@ -64,18 +64,12 @@ pub fn draw(plot: &Plot, width: Width) -> Markup {
 
 fn frame(plot: &Plot, wide: bool) -> Frame {
     let (width, height, font) = if wide { (900.0, 400.0, 13.0) } else { (350.0, 300.0, 12.0) };
-    let longest = plot.series.iter().map(|s| shortened(&s.label).chars().count()).max();
+    let longest =
+        plot.series.iter().map(|s| shortened(&s.label, LABEL_CHARACTERS_MAX).chars().count()).max();
     let labels = longest.unwrap_or(0) as f64 * font * CHARACTER + 30.0;
     let right = if wide { width - labels } else { width - 8.0 };
     let (left, bottom) = if wide { (58.0, height - 48.0) } else { (44.0, height - 42.0) };
     Frame { width, height, left, right, top: 38.0, bottom, font }
-}
-
-fn shortened(label: &str) -> String {
-    match label.chars().count() > LABEL_CHARACTERS_MAX {
-        true => label.chars().take(LABEL_CHARACTERS_MAX - 1).chain(['…']).collect(),
-        false => label.to_owned(),
-    }
 }
 
 impl Drawing<'_> {
@@ -258,7 +252,7 @@ impl Drawing<'_> {
             let Some(&from) = self.on_paper(series).last().filter(|(_, y)| *y >= top) else {
                 continue;
             };
-            let text = shortened(&series.label);
+            let text = shortened(&series.label, LABEL_CHARACTERS_MAX);
             labels.push(Label { text, class: class_of(series), from, y: from.1 });
         }
         labels.sort_by(|a, b| a.y.total_cmp(&b.y));
@@ -282,7 +276,7 @@ impl Drawing<'_> {
         for series in self.plot.series.iter().filter(|s| s.origin == Origin::Limit) {
             let points = self.on_paper(series);
             let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
-            let text = shortened(&series.label);
+            let text = shortened(&series.label, LABEL_CHARACTERS_MAX);
             let width = text.chars().count() as f64 * font * CHARACTER;
             let middle = f64::midpoint(left, right) - width / 2.0;
             let starts = [(right - width - 4.0, last.1), (middle, last.1), (left + 6.0, first.1)];

@@ -14,7 +14,7 @@ use crate::result::{Figure, Machine, Origin, Report, Side};
 use crate::watch::Watch;
 use crate::work::{Done, Job};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use strake_base::clock::wall_time;
 use strake_base::random::{Random, SystemRandom, mixed};
 
 /// Most repetitions of a plan.
@@ -108,11 +108,10 @@ pub(crate) fn settle_in(
 
 /// A report of what is yet to be measured.
 pub(crate) fn begin(title: &str, command: &str, version: &str, sides: &[Side]) -> Report {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Report {
         title: title.to_owned(),
         command: command.to_owned(),
-        started: now.as_secs(),
+        started: wall_time().as_secs(),
         machine: Machine::here(version),
         sides: sides.to_vec(),
         figures: Vec::new(),

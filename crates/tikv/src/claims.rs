@@ -1,13 +1,12 @@
 //! Whose the store is, and who writes its parts.
 
-use crate::TikvOptions;
 use crate::cluster::{Cluster, Fault, begin, give_up};
 use crate::failure::is_conflict;
 use crate::lookups;
 use crate::records::{Claim, FORMAT, Identity};
 use std::future::Future;
 use std::ops::Bound;
-use strake_engine::kv::{KvError, Part, Result};
+use strake_engine::kv::{DatabaseOptions, KvError, Part, Result};
 use tikv_client::{KvPair, Transaction};
 use tokio::time::Instant;
 
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 const CLAIMS_MAX: u32 = 100_000;
 
 /// Sees to it that the store is there and ours. Whoever writes it goes on.
-pub async fn open(cluster: &Cluster, options: &TikvOptions, deadline: Instant) -> Result<()> {
+pub async fn open(cluster: &Cluster, options: &DatabaseOptions, deadline: Instant) -> Result<()> {
     let opened = transact(cluster, deadline, |mut transaction| async move {
         match identity(cluster, &mut transaction).await? {
             Some(found) if is_left_over(cluster, &mut transaction, &found, options).await? => {
@@ -136,7 +135,7 @@ async fn is_left_over(
     cluster: &Cluster,
     transaction: &mut Transaction,
     found: &Identity,
-    options: &TikvOptions,
+    options: &DatabaseOptions,
 ) -> Result<bool, Fault> {
     let is_foreign = found.format == FORMAT && found.owner != options.store;
     Ok(is_foreign && options.create && is_empty(cluster, transaction).await?)
@@ -147,7 +146,7 @@ async fn adopt(
     cluster: &Cluster,
     transaction: &mut Transaction,
     found: &Identity,
-    options: &TikvOptions,
+    options: &DatabaseOptions,
 ) -> Result<(), Fault> {
     let (writers, host) = (found.writers + 1, one_line(&options.host));
     let identity =
@@ -163,7 +162,7 @@ async fn adopt(
 async fn create(
     cluster: &Cluster,
     transaction: &mut Transaction,
-    options: &TikvOptions,
+    options: &DatabaseOptions,
 ) -> Result<(), Fault> {
     if !is_empty(cluster, transaction).await? {
         return Err(cluster.corrupt("keys are there, but not the one that says whose").into());

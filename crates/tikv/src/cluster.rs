@@ -10,7 +10,7 @@ use std::future::Future;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_engine::kv::{KvError, Pair, Result};
+use strake_engine::kv::{KvError, Pair, Pause, Result};
 use tikv_client::transaction::HeartbeatOption;
 use tikv_client::{
     Backoff, CheckLevel, Error, RetryOptions, Snapshot, Timestamp, TimestampExt, Transaction,
@@ -21,9 +21,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long one request to one server may take.
 const REQUEST_SECONDS_MAX: u64 = 5;
-/// Pauses between attempts, in milliseconds.
-const PAUSE_MS: u64 = 50;
-const PAUSE_MS_MAX: u64 = 1000;
 /// Keys, and pairs, asked for at a time.
 const KEYS_MAX: usize = 1000;
 const PAGE: usize = 500;
@@ -287,25 +284,4 @@ fn options() -> TransactionOptions {
         .heartbeat_option(HeartbeatOption::NoHeartbeat)
         .drop_check(CheckLevel::None)
         .retry_options(RetryOptions::new(MOVED, LOCKED))
-}
-
-/// Pauses that grow.
-#[derive(Default)]
-pub struct Pause(u32);
-
-impl Pause {
-    /// Waits a little if that may help and the time is not over; else the error is the answer.
-    pub async fn after(&mut self, error: KvError, deadline: Instant) -> Result<()> {
-        let pause = Duration::from_millis((PAUSE_MS << self.0.min(10)).min(PAUSE_MS_MAX));
-        let helps = matches!(error, KvError::Unreachable { .. });
-        if !helps || Instant::now() + pause >= deadline {
-            return Err(error);
-        }
-        if self.0 == 2 {
-            tracing::warn!("{error}; trying again");
-        }
-        self.0 += 1;
-        tokio::time::sleep(pause).await;
-        Ok(())
-    }
 }

@@ -40,51 +40,24 @@ use snapshots::{TikvSnapshot, Waiting};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_engine::kv::{Kv, KvError, Outcome, Part, Result, Room, Snapshot, Store, Writes};
-use tokio::runtime::Runtime;
+use strake_engine::kv::{
+    Background, DatabaseOptions, Kv, KvError, Outcome, Part, Result, Room, Snapshot, Store, Writes,
+};
 use tokio::sync::{RwLock, mpsc, oneshot};
-use tokio::time::Instant;
 use writer::{Ask, Commit, Writer};
 
 /// The engine's name.
 pub const NAME: &str = "tikv";
-/// Threads that carry the connections.
-const THREADS: usize = 2;
 
-/// A store to open.
-#[derive(Clone, Debug)]
-pub struct TikvOptions {
-    /// `tikv://HOST[:PORT][,HOST[:PORT]...]/NAME`, where the hosts are those of PD.
-    pub url: String,
-    /// Id of the store, known to its owner alone: keys with another one are refused.
-    pub store: String,
-    /// Make the store if there is none; without, a name under which nothing is is refused.
-    pub create: bool,
-    /// This machine's name, to be shown to others.
-    pub host: String,
-    /// How long to wait for a cluster that does not answer, in milliseconds.
-    pub wait_ms_max: u64,
-}
-
-/// Opens a store in TiKV, and makes it where there is none. Blocks, for not much longer than `wait_ms_max`.
-pub fn open_tikv(options: &TikvOptions) -> Result<Arc<dyn Store>> {
+/// Opens a store in TiKV, and makes it where there is none. Blocks, for not much longer than `wait_ms_max`. The URL is
+/// `tikv://HOST[:PORT][,HOST[:PORT]...]/NAME`, where the hosts are those of PD.
+pub fn open_tikv(options: &DatabaseOptions) -> Result<Arc<dyn Store>> {
     Ok(Arc::new(TikvStore::open(options)?))
 }
 
 /// Where a store is, as it is shown to others.
 pub fn tikv_shown(url: &str) -> Result<String> {
     Ok(Address::parse(url)?.shown)
-}
-
-/// The threads that carry the connections. Nobody waits for them when they go.
-struct Background(Option<Runtime>);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
 
 /// An open store.
@@ -142,26 +115,17 @@ struct TikvKv {
 }
 
 impl TikvStore {
-    fn open(options: &TikvOptions) -> Result<Self> {
+    fn open(options: &DatabaseOptions) -> Result<Self> {
         let address = Address::parse(&options.url)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("strake-tikv")
-            .enable_all()
-            .build()
-            .map_err(|e| KvError::Io { store: address.shown.clone(), cause: e.to_string() })?;
-        let handle = runtime.handle().clone();
-        let background = Arc::new(Background(Some(runtime)));
+        let background = Background::new("strake-tikv", &address.shown)?;
+        let handle = background.handle().clone();
         let wait = Duration::from_millis(options.wait_ms_max);
         let cluster = Arc::new(Cluster::new(address, wait, handle.clone()));
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
         let (opened, options) = (cluster.clone(), options.clone());
         let (id, host) = (options.store.clone(), options.host.clone());
-        handle.spawn(async move {
-            let _told = tell.send(claims::open(&opened, &options, Instant::now() + wait).await);
-        });
         // Every step of it has its time limit.
-        told.recv().map_err(|_| cluster.closed())??;
+        let claimed = async move { claims::open(&opened, &options, opened.deadline()).await };
+        background.carry_out(cluster.shown(), claimed)??;
         handle.spawn(garbage::collect(Arc::downgrade(&cluster)));
         Ok(Self { cluster, id, host, background })
     }

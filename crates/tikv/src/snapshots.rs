@@ -1,17 +1,17 @@
 //! Snapshots: timestamps of PD. All who ask for one while one is being fetched share the next.
 
+use crate::Hub;
 use crate::cluster::Cluster;
 use crate::moment::Moment;
 use crate::records::Claim;
 use crate::writer::{self, Ask};
-use crate::{Background, Hub};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use strake_engine::kv::{KvError, Pair, Result, Snapshot};
+use strake_engine::kv::{Background, KvError, Pair, Result, Snapshot};
 use tikv_client::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 

@@ -9,7 +9,7 @@
 //! in it, until nothing can be missing. Nobody is given a timestamp to read as of in the meantime.
 
 use crate::Hub;
-use crate::cluster::{Fault, Pause, begin, give_up};
+use crate::cluster::{Fault, begin, give_up};
 use crate::failure::{failure, is_conflict};
 use crate::keys::Keys;
 use crate::lookups;
@@ -20,7 +20,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use strake_engine::kv::{KvError, Outcome, Result, Writes};
+use strake_engine::kv::{KvError, Outcome, Pause, Result, Writes};
 use tikv_client::{Error, TimestampExt, Transaction};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};

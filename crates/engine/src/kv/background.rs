@@ -6,7 +6,7 @@ use tokio::runtime::{Handle, Runtime};
 /// So many are enough: they only pass on what others ask and are answered.
 const THREADS: usize = 2;
 
-/// Threads with tasks on them. Nobody waits for them when they go.
+/// Threads with tasks on them, for any engine on a database. Nobody waits for them when they go.
 pub struct Background(Option<Runtime>, Handle);
 
 impl Background {

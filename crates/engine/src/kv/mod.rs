@@ -36,6 +36,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use background::Background;
 pub use database::{
     DATABASE_FORMS, WAIT_MS_DEFAULT, database_engine, database_shown, how_to_empty,
     is_database_engine, open_database, spans_parts,
@@ -45,6 +46,7 @@ pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
 pub use moved::Moved;
 pub use parts::{Alone, DatabaseOptions, Part, Store};
+pub use pause::Pause;
 pub use room::Room;
 
 /// A key and its value.

@@ -49,17 +49,7 @@ pub fn how_to_empty(url: &str) -> String {
 
 #[cfg(feature = "tikv")]
 mod tikv {
-    use super::{Arc, DatabaseOptions, Result, Store};
-    use strake_tikv::{TikvOptions, open_tikv, tikv_shown};
-
-    pub fn shown(url: &str) -> Result<String> {
-        tikv_shown(url)
-    }
-
-    pub fn open(options: &DatabaseOptions) -> Result<Arc<dyn Store>> {
-        let DatabaseOptions { url, store, create, host, wait_ms_max } = options.clone();
-        open_tikv(&TikvOptions { url, store, create, host, wait_ms_max })
-    }
+    pub use strake_tikv::{open_tikv as open, tikv_shown as shown};
 }
 
 #[cfg(not(feature = "tikv"))]

@@ -9,7 +9,7 @@ use crate::{Hub, claims};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, KvError, Outcome, Part, Transaction, dump};
+use strake_engine::kv::{DatabaseOptions, Kv, KvError, Outcome, Part, Transaction, dump};
 use tokio::sync::{mpsc, oneshot};
 
 #[test]
@@ -237,7 +237,7 @@ fn a_cluster_that_is_away_for_a_while_is_waited_for() {
 
 #[test]
 fn a_cluster_that_is_away_is_named() {
-    let options = crate::TikvOptions {
+    let options = DatabaseOptions {
         url: "tikv://127.0.0.1:1/name".into(),
         store: "own".into(),
         create: true,

@@ -9,16 +9,16 @@ mod double;
 mod shared;
 
 use crate::keys::Keys;
-use crate::{TikvOptions, open_tikv};
+use crate::open_tikv;
 use double::Double;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use strake_engine::kv::{Kv, Outcome, Part, Result, Store, Transaction};
+use strake_engine::kv::{DatabaseOptions, Kv, Outcome, Part, Result, Store, Transaction};
 
 /// A name of its own in a double, where its keys are in several regions.
 pub struct Database {
-    options: TikvOptions,
+    options: DatabaseOptions,
     double: Arc<Double>,
 }
 
@@ -47,7 +47,7 @@ impl Database {
         for first in [&b""[..], b"account/4", b"b", b"\xfe"] {
             double.split(&keys.data(first));
         }
-        let options = TikvOptions {
+        let options = DatabaseOptions {
             url: format!("tikv://127.0.0.1:{}/{name}", double.port),
             store: "own".into(),
             create: true,

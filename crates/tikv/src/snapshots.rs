@@ -11,6 +11,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use strake_engine::kv::group::share;
 use strake_engine::kv::{Background, KvError, Pair, Result, Snapshot};
 use tikv_client::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -26,20 +27,10 @@ pub type Waiting = oneshot::Sender<Result<Arc<Moment>>>;
 /// Fetches timestamps for those who wait, until nobody can ask any more.
 pub async fn begin_for_all(
     hub: Arc<Hub>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    waiting: mpsc::UnboundedReceiver<Waiting>,
     writer: mpsc::Sender<Ask>,
 ) {
-    while let Some(first) = waiting.recv().await {
-        // Who asks from here on may want to see what is committed from here on.
-        let mut all = vec![first];
-        while let Ok(next) = waiting.try_recv() {
-            all.push(next);
-        }
-        let begun = begin(&hub, &writer).await.map(Arc::new);
-        for one in all {
-            let _gone = one.send(begun.clone());
-        }
-    }
+    share(waiting, || begin(&hub, &writer)).await;
 }
 
 async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {

@@ -16,10 +16,11 @@ use crate::lookups;
 use crate::moment::Moment;
 use crate::records::{Claim, wrap};
 use bytes::Bytes;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use strake_engine::kv::group::{Queued, next_batch, tell};
 use strake_engine::kv::{KvError, Outcome, Pause, Result, Writes};
 use tikv_client::{Error, TimestampExt, Transaction};
 use tokio::sync::{mpsc, oneshot};
@@ -53,12 +54,13 @@ pub struct Commit {
     pub answer: oneshot::Sender<Result<Outcome>>,
 }
 
-impl Commit {
-    fn bytes(&self) -> usize {
-        let length = |(key, value): (&Vec<u8>, &Option<Bytes>)| {
-            key.len() + value.as_ref().map_or(0, Bytes::len)
-        };
-        self.writes.iter().map(length).sum()
+impl Queued for Commit {
+    fn writes(&self) -> impl Iterator<Item = (&Vec<u8>, &Option<Bytes>)> {
+        self.writes.iter()
+    }
+
+    fn into_answer(self) -> oneshot::Sender<Result<Outcome>> {
+        self.answer
     }
 }
 
@@ -143,7 +145,7 @@ impl Writer {
                 let Ok(ask) = asked.try_recv() else { break };
                 self.take(ask, &mut waiting).await;
             }
-            let mut batch = next_batch(&mut waiting);
+            let mut batch = next_batch(&mut waiting, BATCH_KEYS_MAX, BATCH_BYTES_MAX);
             let result = self.carry_out(&mut batch).await;
             tell(batch, &result);
         }
@@ -370,38 +372,6 @@ impl Writer {
             Ok(Err(error)) => Err(failure(shown, &error)),
             Err(_) => Err(self.hub.cluster.unreachable("no answer to a commit")),
         }
-    }
-}
-
-/// Commits that can go into one transaction: no key in two of them. The others keep their order.
-fn next_batch(waiting: &mut VecDeque<Commit>) -> Vec<Commit> {
-    let mut taken: HashSet<Vec<u8>> = HashSet::new();
-    let (mut batch, mut later) = (Vec::new(), VecDeque::new());
-    let mut bytes = 0;
-    while let Some(commit) = waiting.pop_front() {
-        bytes += commit.bytes();
-        let is_too_much =
-            taken.len() + commit.writes.len() > BATCH_KEYS_MAX || bytes > BATCH_BYTES_MAX;
-        if !batch.is_empty() && is_too_much {
-            later.push_back(commit);
-            break;
-        }
-        if commit.writes.keys().any(|key| taken.contains(key)) {
-            bytes -= commit.bytes();
-            later.push_back(commit);
-            continue;
-        }
-        taken.extend(commit.writes.keys().cloned());
-        batch.push(commit);
-    }
-    later.append(waiting);
-    *waiting = later;
-    batch
-}
-
-fn tell(batch: Vec<Commit>, result: &Result<Outcome>) {
-    for commit in batch {
-        let _gone = commit.answer.send(result.clone());
     }
 }
 

@@ -5,6 +5,7 @@
 //! answer: what a revision holds does not change.
 
 use super::super::background::Background;
+use super::super::group::share;
 use super::super::{Pair, Result, Snapshot, is_empty_range};
 use super::cluster::Cluster;
 use super::commits::{self, Ask};
@@ -51,20 +52,10 @@ impl Drop for Moment {
 /// Takes snapshots for those who wait, until nobody can ask any more.
 pub async fn take_for_all(
     hub: Arc<Hub>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    waiting: mpsc::UnboundedReceiver<Waiting>,
     writer: mpsc::Sender<Ask>,
 ) {
-    while let Some(first) = waiting.recv().await {
-        // Who asks from here on may want to see what is committed from here on.
-        let mut all = vec![first];
-        while let Ok(next) = waiting.try_recv() {
-            all.push(next);
-        }
-        let taken = take(&hub, &writer).await.map(Arc::new);
-        for one in all {
-            let _gone = one.send(taken.clone());
-        }
-    }
+    share(waiting, || take(&hub, &writer)).await;
 }
 
 async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {

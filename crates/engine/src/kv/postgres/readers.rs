@@ -5,6 +5,7 @@
 //! snapshots are alive, not from how many operations.
 
 use super::super::background::Background;
+use super::super::group::share;
 use super::super::pause::Pause;
 use super::super::{Pair, Result, Snapshot, is_empty_range};
 use super::answer::bounded;
@@ -49,20 +50,10 @@ impl Drop for Reader {
 /// Begins transactions for those who wait, until nobody can ask any more.
 pub async fn begin_for_all(
     hub: Arc<Hub>,
-    mut waiting: mpsc::UnboundedReceiver<Waiting>,
+    waiting: mpsc::UnboundedReceiver<Waiting>,
     writer: mpsc::Sender<Ask>,
 ) {
-    while let Some(first) = waiting.recv().await {
-        // Who asks from here on may want to see what is committed from here on.
-        let mut all = vec![first];
-        while let Ok(next) = waiting.try_recv() {
-            all.push(next);
-        }
-        let begun = begin(&hub, &writer).await.map(Arc::new);
-        for one in all {
-            let _gone = one.send(begun.clone());
-        }
-    }
+    share(waiting, || begin(&hub, &writer)).await;
 }
 
 async fn begin(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Reader> {

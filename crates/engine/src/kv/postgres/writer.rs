@@ -5,6 +5,7 @@
 //! finds its predecessor's there. So where no answer came, the row tells what happened; and by storing another number
 //! there we make sure that a statement which is still on its way never will.
 
+use super::super::group::{Queued, next_batch, tell};
 use super::super::pause::Pause;
 use super::super::{KvError, Outcome, Result};
 use super::answer::{answer, bounded};
@@ -13,7 +14,7 @@ use super::failure::{damaged, failure, is_lost_race, is_unsure};
 use super::hub::Hub;
 use super::schema::{self, SEQ_BITS};
 use bytes::Bytes;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::{mpsc, oneshot};
@@ -50,10 +51,13 @@ pub struct Commit {
     pub answer: oneshot::Sender<Result<Outcome>>,
 }
 
-impl Commit {
-    fn bytes(&self) -> usize {
-        let length = |write: &Write| write.key.len() + write.value.as_ref().map_or(0, Bytes::len);
-        self.writes.iter().map(length).sum()
+impl Queued for Commit {
+    fn writes(&self) -> impl Iterator<Item = (&Vec<u8>, &Option<Bytes>)> {
+        self.writes.iter().map(|write| (&write.key, &write.value))
+    }
+
+    fn into_answer(self) -> oneshot::Sender<Result<Outcome>> {
+        self.answer
     }
 }
 
@@ -111,7 +115,7 @@ impl Writer {
                 let Ok(ask) = asked.try_recv() else { break };
                 self.take(ask, &mut waiting).await;
             }
-            let mut batch = next_batch(&mut waiting);
+            let mut batch = next_batch(&mut waiting, BATCH_KEYS_MAX, BATCH_BYTES_MAX);
             match self.carry_out(&mut batch).await {
                 // What needs less than the others may find it.
                 Err(KvError::Full { .. }) if batch.len() > 1 => self.one_by_one(batch).await,
@@ -338,38 +342,5 @@ impl Writer {
             None if seq != self.last => Err(self.hub.gone_back()),
             None => Ok(()),
         }
-    }
-}
-
-/// Commits that can go into one statement: no key in two of them. The others keep their order.
-fn next_batch(waiting: &mut VecDeque<Commit>) -> Vec<Commit> {
-    let mut taken: HashSet<Vec<u8>> = HashSet::new();
-    let (mut batch, mut later) = (Vec::new(), VecDeque::new());
-    let mut bytes = 0;
-    while let Some(commit) = waiting.pop_front() {
-        let keys = || commit.writes.iter().map(|write| &write.key);
-        bytes += commit.bytes();
-        let is_too_much =
-            taken.len() + commit.writes.len() > BATCH_KEYS_MAX || bytes > BATCH_BYTES_MAX;
-        if !batch.is_empty() && is_too_much {
-            later.push_back(commit);
-            break;
-        }
-        if keys().any(|key| taken.contains(key)) {
-            bytes -= commit.bytes();
-            later.push_back(commit);
-            continue;
-        }
-        taken.extend(keys().cloned());
-        batch.push(commit);
-    }
-    later.append(waiting);
-    *waiting = later;
-    batch
-}
-
-fn tell(batch: Vec<Commit>, result: &Result<Outcome>) {
-    for commit in batch {
-        let _gone = commit.answer.send(result.clone());
     }
 }

@@ -1,5 +1,8 @@
 //! The contract on every engine, and the embedded ones under crashes, faults and damage.
 
+#[macro_use]
+mod suite;
+
 mod conformance;
 mod crash;
 mod damage;

@@ -1,61 +1,17 @@
 //! Connections that are cut at a commit.
 
+use super::Database;
 use super::double::Double;
-use super::{Database, get, put, run};
+use super::suite::shared::Shared as _;
+use super::suite::{get, put, run};
 use crate::address::Address;
 use crate::cluster::Cluster;
 use crate::snapshots::begin_for_all;
 use crate::{Hub, claims};
 use std::sync::Arc;
 use std::time::Duration;
-use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{DatabaseOptions, Kv, KvError, Outcome, Part, Transaction, dump};
+use strake_engine::kv::{DatabaseOptions, Kv, KvError, Outcome, Part, Transaction};
 use tokio::sync::{mpsc, oneshot};
-
-#[test]
-fn commits_that_were_cut_happen_once() {
-    let Some(database) = Database::cut(11) else { return };
-    let kv = database.open().unwrap();
-    run(async {
-        for i in 0..200_u64 {
-            loop {
-                let mut transaction = Transaction::begin(&*kv).await.unwrap();
-                let before = transaction.get(b"n").await.unwrap();
-                let before = before.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
-                assert_eq!(before, i);
-                transaction.put(b"n".to_vec(), (i + 1).to_be_bytes().to_vec());
-                // The outcome is found out, so that a conflict means that nothing was written.
-                match transaction.commit(&*kv).await.unwrap() {
-                    Outcome::Committed => break,
-                    Outcome::Conflict => {}
-                    Outcome::Unknown => panic!("the cluster can be reached"),
-                }
-            }
-        }
-    });
-    let cuts: u32 = database.double.order("cuts").parse().unwrap();
-    assert!(cuts > 10, "{cuts} cuts");
-}
-
-#[test]
-fn a_store_is_moved_there_although_commits_are_cut() {
-    let Some(database) = Database::cut(12) else { return };
-    let kv = database.open().unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    let (there, back) = (dir.path().join("there"), dir.path().join("back"));
-    let from = MemoryKv::new();
-    run(async {
-        let mut transaction = Transaction::begin(&from).await.unwrap();
-        for nth in 0..3_000_u32 {
-            transaction.put(nth.to_be_bytes().to_vec(), vec![nth as u8; nth as usize % 300]);
-        }
-        assert_eq!(transaction.commit(&from).await.unwrap(), Outcome::Committed);
-        let moved = dump::export(&from, "", &there, |_| ()).await.unwrap();
-        dump::import(&*kv, &there, &moved, |_| ()).await.unwrap();
-        let again = dump::export(&*kv, "", &back, |_| ()).await.unwrap();
-        assert_eq!((again.pairs, again.bytes), (moved.pairs, moved.bytes));
-    });
-}
 
 /// Begins when nothing of an earlier commit is under way: TiKV's answer to it comes before all of it is done.
 async fn begin_quietly(kv: &dyn Kv) -> Transaction {

@@ -3,6 +3,10 @@
 //! The double (`double/`, a program in Go) is TiKV as the tests of its own client know it, behind gRPC. Where there
 //! is no Go, these tests say so and are skipped.
 
+#[macro_use]
+#[path = "../../../engine/src/kv/tests/suite/mod.rs"]
+mod suite;
+
 mod conformance;
 mod cut;
 mod double;
@@ -11,10 +15,10 @@ mod shared;
 use crate::keys::Keys;
 use crate::open_tikv;
 use double::Double;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use strake_engine::kv::{DatabaseOptions, Kv, Outcome, Part, Result, Store, Transaction};
+use strake_engine::kv::{DatabaseOptions, Result, Store};
+use suite::shared::Shared;
 
 /// A name of its own in a double, where its keys are in several regions.
 pub struct Database {
@@ -56,34 +60,21 @@ impl Database {
         };
         Self { options, double }
     }
+}
+
+impl Shared for Database {
+    // More take the double long.
+    const PAIRS: u32 = 3_000;
+
+    fn options(&mut self) -> &mut DatabaseOptions {
+        &mut self.options
+    }
 
     fn store(&self) -> Result<Arc<dyn Store>> {
         open_tikv(&self.options)
     }
 
-    fn open(&self) -> Result<Arc<dyn Kv>> {
-        let store = self.store()?;
-        // Some who call this run tasks already.
-        std::thread::scope(|scope| scope.spawn(|| run(store.open(Part::Whole))).join().unwrap())
+    fn cuts(&self) -> u32 {
+        self.double.order("cuts").parse().unwrap()
     }
-
-    /// Why it cannot be opened.
-    fn refusal(&self) -> String {
-        self.open().err().expect("refused").to_string()
-    }
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
-async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
-    let mut transaction = Transaction::begin(kv).await?;
-    transaction.put(key.as_bytes().to_vec(), value);
-    transaction.commit(kv).await
-}
-
-async fn get(kv: &dyn Kv, key: &str) -> Option<Vec<u8>> {
-    let snapshot = kv.snapshot().await.unwrap();
-    snapshot.get(key.as_bytes()).await.unwrap().map(|value| value.to_vec())
 }

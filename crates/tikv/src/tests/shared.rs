@@ -1,6 +1,8 @@
 //! Several who open one store, and stores that are not ours.
 
-use super::{Database, get, put, run};
+use super::Database;
+use super::suite::shared::Shared as _;
+use super::suite::{get, put, run};
 use crate::cluster::Cluster;
 use crate::garbage;
 use crate::keys::Keys;
@@ -8,62 +10,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::{KvError, Outcome, Part, Transaction};
 use tikv_client::TransactionClient;
-
-#[test]
-fn a_later_start_of_the_same_server_takes_over() {
-    let Some(database) = Database::new() else { return };
-    let first = database.open().unwrap();
-    run(async {
-        assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut late = Transaction::begin(&*first).await.unwrap();
-        late.put(b"a".to_vec(), "late");
-        let second = database.store().unwrap().open(Part::Whole).await.unwrap();
-        let error = late.commit(&*first).await.unwrap_err();
-        assert!(error.to_string().contains("taken over by a server on here"), "{error}");
-        assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
-        assert!(first.is_taken_over());
-        assert_eq!(get(&*second, "a").await.unwrap(), b"1");
-        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
-    });
-}
-
-#[test]
-fn parts_of_a_store_are_taken_over_one_by_one() {
-    let Some(mut database) = Database::new() else { return };
-    let here = database.store().unwrap();
-    database.options.host = "there".into();
-    run(async {
-        let control = here.open(Part::Control).await.unwrap();
-        let (one, two) = (Part::Volume(1), Part::Volume(2));
-        let ours = [here.open(one).await.unwrap(), here.open(two).await.unwrap()];
-        for (kv, key) in [(&ours[0], "one"), (&ours[1], "two"), (&control, "control")] {
-            assert_eq!(put(&**kv, key, "1").await.unwrap(), Outcome::Committed);
-        }
-        let there = database.store().unwrap();
-        let mut late = Transaction::begin(&*ours[0]).await.unwrap();
-        late.put(b"one".to_vec(), "late");
-        let theirs = there.open(one).await.unwrap();
-        let error = late.commit(&*ours[0]).await.unwrap_err().to_string();
-        assert!(error.contains("taken over by a server on there"), "{error}");
-        assert!(
-            matches!(ours[0].snapshot().await, Err(KvError::TakenOver { by, .. }) if by == "there")
-        );
-        assert_eq!(put(&*theirs, "one", "2").await.unwrap(), Outcome::Committed);
-        // The others go on, and see what was written there.
-        assert_eq!(put(&*ours[1], "two", "2").await.unwrap(), Outcome::Committed);
-        assert_eq!(put(&*control, "control", "2").await.unwrap(), Outcome::Committed);
-        assert_eq!(get(&*control, "one").await.unwrap(), b"2");
-        let looked = there.look(&[b"two".to_vec(), b"none".to_vec()]).await.unwrap();
-        assert_eq!(looked, [Some("2".into()), None]);
-        let whole = there.open(Part::Whole).await.unwrap();
-        for kv in [&ours[1], &theirs, &control] {
-            assert!(matches!(kv.snapshot().await, Err(KvError::TakenOver { .. })));
-        }
-        let again = here.open(two).await.unwrap();
-        assert!(matches!(whole.snapshot().await, Err(KvError::TakenOver { .. })));
-        assert_eq!(get(&*again, "two").await.unwrap(), b"2");
-    });
-}
 
 /// Two who open the same part all the time, and both write whenever they may.
 #[test]
@@ -100,33 +46,6 @@ fn of_two_who_take_over_from_each_other_nothing_is_lost() {
     let kv = database.open().unwrap();
     let n = run(get(&*kv, "n")).unwrap();
     assert_eq!(u64::from_be_bytes(n.try_into().unwrap()), written.load(Ordering::SeqCst));
-}
-
-#[test]
-fn the_store_of_another_server_is_refused() {
-    let Some(mut database) = Database::new() else { return };
-    let kv = database.open().unwrap();
-    run(async { assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed) });
-    database.options.store = "another".into();
-    let error = database.refusal();
-    assert!(error.contains("store own, made on here"), "{error}");
-    run(async { assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed) });
-}
-
-/// Whoever began it never came to the point of having something in it.
-#[test]
-fn a_store_that_was_begun_and_never_used_is_no_hindrance() {
-    let Some(mut database) = Database::new() else { return };
-    let (begun, first) = (database.store().unwrap(), database.open().unwrap());
-    database.options.store = "another".into();
-    let second = database.open().unwrap();
-    run(async {
-        assert!(matches!(put(&*first, "a", "1").await, Err(KvError::TakenOver { .. })));
-        assert!(matches!(begun.open(Part::Control).await, Err(KvError::OtherOwner { .. })));
-        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
-    });
-    database.options.store = "own".into();
-    assert!(database.refusal().contains("store another"));
 }
 
 #[test]

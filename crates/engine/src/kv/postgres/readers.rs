@@ -259,7 +259,7 @@ impl Snapshot for PostgresSnapshot {
 mod tests {
     use super::*;
     use crate::kv::Part;
-    use crate::kv::tests::postgres::{Database, run};
+    use crate::kv::tests::postgres::{Database, Shared as _, run};
 
     /// Each snapshot read the rows of all that had opened a part since.
     #[test]

@@ -289,7 +289,7 @@ fn check_version(store: &str, found: &str) -> Result<()> {
 mod tests {
     use super::super::primary;
     use super::*;
-    use crate::kv::tests::postgres::{Database, run};
+    use crate::kv::tests::postgres::{Database, Shared as _, run};
 
     /// Of two who began at once the second made the store its own, although the first had it already.
     #[test]

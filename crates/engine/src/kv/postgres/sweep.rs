@@ -87,7 +87,7 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::tests::postgres::{Database, delete, put, run};
+    use crate::kv::tests::postgres::{Database, Shared as _, delete, put, run};
     use crate::kv::{Outcome, Transaction};
     use std::time::UNIX_EPOCH;
 

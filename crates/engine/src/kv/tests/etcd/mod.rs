@@ -8,12 +8,13 @@ mod refusals;
 mod server;
 
 use super::proxy::{Protocol, Proxy};
-use crate::kv::memory::{MemoryKv, Random};
+use super::suite::shared::Shared;
+use super::suite::{get, put, run};
+use crate::kv::memory::Random;
 use crate::kv::{
-    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, dump, open_database,
+    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, open_database,
 };
 use server::EtcdServer;
-use std::future::Future;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,94 +56,24 @@ impl EtcdDatabase {
         self
     }
 
-    pub fn open(&self) -> Result<Arc<dyn Kv>> {
-        let store = self.store()?;
-        // Some who call this run tasks already.
-        std::thread::scope(|scope| scope.spawn(|| run(store.open(Part::Whole))).join().unwrap())
+    /// The name of the store, with which all its keys begin.
+    fn name(&self) -> &str {
+        self.options.url.rsplit('/').next().unwrap()
+    }
+}
+
+impl Shared for EtcdDatabase {
+    fn options(&mut self) -> &mut DatabaseOptions {
+        &mut self.options
     }
 
     fn store(&self) -> Result<Arc<dyn Store>> {
         open_database(&self.options)
     }
 
-    /// The name of the store, with which all its keys begin.
-    fn name(&self) -> &str {
-        self.options.url.rsplit('/').next().unwrap()
+    fn cuts(&self) -> u32 {
+        self.proxy.as_ref().map_or(0, |proxy| proxy.state.cuts.load(Ordering::SeqCst))
     }
-
-    /// Why it cannot be opened.
-    fn refusal(&self) -> String {
-        self.open().err().expect("refused").to_string()
-    }
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
-
-async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
-    let mut transaction = Transaction::begin(kv).await?;
-    transaction.put(key.as_bytes().to_vec(), value);
-    transaction.commit(kv).await
-}
-
-async fn get(kv: &dyn Kv, key: &str) -> Option<Vec<u8>> {
-    let snapshot = kv.snapshot().await.unwrap();
-    snapshot.get(key.as_bytes()).await.unwrap().map(|value| value.to_vec())
-}
-
-#[test]
-fn a_store_is_moved_there_and_back_although_commits_are_cut() {
-    let dir = tempfile::tempdir().unwrap();
-    let (there, back) = (dir.path().join("there"), dir.path().join("back"));
-    let database = EtcdDatabase::cut(12);
-    let kv = database.open().unwrap();
-    let (from, to) = (MemoryKv::new(), MemoryKv::new());
-    run(async {
-        let mut transaction = Transaction::begin(&from).await.unwrap();
-        for nth in 0..20_000_u32 {
-            transaction.put(nth.to_be_bytes().to_vec(), vec![nth as u8; nth as usize % 300]);
-        }
-        assert_eq!(transaction.commit(&from).await.unwrap(), Outcome::Committed);
-        let moved = dump::export(&from, "", &there, |_| ()).await.unwrap();
-        dump::import(&*kv, &there, &moved, |_| ()).await.unwrap();
-        assert_eq!(moved.pairs, 20_000);
-        let again = dump::export(&*kv, "", &back, |_| ()).await.unwrap();
-        assert_eq!((again.pairs, again.bytes), (moved.pairs, moved.bytes));
-        assert!(dump::is_what_was_exported(&*kv, &again.id).await.unwrap());
-        dump::forget(&*kv).await.unwrap();
-        dump::import(&to, &back, &again, |_| ()).await.unwrap();
-        let all = async |kv: &MemoryKv| {
-            let snapshot = kv.snapshot().await.unwrap();
-            snapshot.scan(Bound::Unbounded, Bound::Excluded(b"!"), usize::MAX).await.unwrap()
-        };
-        assert_eq!(all(&to).await, all(&from).await);
-    });
-}
-
-#[test]
-fn commits_that_were_cut_happen_once() {
-    let database = EtcdDatabase::cut(11);
-    let kv = database.open().unwrap();
-    run(async {
-        for i in 0..200_u64 {
-            loop {
-                let mut transaction = Transaction::begin(&*kv).await.unwrap();
-                let before = transaction.get(b"n").await.unwrap();
-                let before = before.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
-                assert_eq!(before, i);
-                transaction.put(b"n".to_vec(), (i + 1).to_be_bytes().to_vec());
-                // The outcome is found out, so that a conflict means that nothing was written.
-                match transaction.commit(&*kv).await.unwrap() {
-                    Outcome::Committed => break,
-                    Outcome::Conflict => {}
-                    Outcome::Unknown => panic!("etcd can be reached"),
-                }
-            }
-        }
-    });
-    let cuts = database.proxy.as_ref().unwrap().state.cuts.load(Ordering::SeqCst);
-    assert!(cuts > 10, "{cuts} cuts");
 }
 
 /// The commit was carried out, its answer lost, and etcd away for longer than one waits.
@@ -217,63 +148,6 @@ fn a_commit_that_arrives_after_a_takeover_does_not_happen() {
         let error = kv.snapshot().await.err().unwrap();
         assert!(matches!(error, KvError::TakenOver { .. }), "{error}");
         assert!(kv.is_taken_over());
-    });
-}
-
-#[test]
-fn a_later_start_of_the_same_server_takes_over() {
-    let database = EtcdDatabase::new();
-    let first = database.open().unwrap();
-    run(async {
-        assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut late = Transaction::begin(&*first).await.unwrap();
-        late.put(b"a".to_vec(), "late");
-        let second = database.store().unwrap().open(Part::Whole).await.unwrap();
-        let error = late.commit(&*first).await.unwrap_err();
-        assert!(error.to_string().contains("taken over by a server on here"), "{error}");
-        assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
-        assert_eq!(get(&*second, "a").await.unwrap(), b"1");
-        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
-    });
-}
-
-#[test]
-fn parts_of_a_store_are_taken_over_one_by_one() {
-    let mut database = EtcdDatabase::new();
-    let here = database.store().unwrap();
-    database.options.host = "there".into();
-    run(async {
-        let control = here.open(Part::Control).await.unwrap();
-        let (one, two) = (Part::Volume(1), Part::Volume(2));
-        let ours = [here.open(one).await.unwrap(), here.open(two).await.unwrap()];
-        for (kv, key) in [(&ours[0], "one"), (&ours[1], "two"), (&control, "control")] {
-            assert_eq!(put(&**kv, key, "1").await.unwrap(), Outcome::Committed);
-        }
-        let there = database.store().unwrap();
-        let mut late = Transaction::begin(&*ours[0]).await.unwrap();
-        late.put(b"one".to_vec(), "late");
-        let theirs = there.open(one).await.unwrap();
-        let error = late.commit(&*ours[0]).await.unwrap_err().to_string();
-        assert!(error.contains("taken over by a server on there"), "{error}");
-        assert!(
-            matches!(ours[0].snapshot().await, Err(KvError::TakenOver { by, .. }) if by == "there")
-        );
-        assert_eq!(put(&*theirs, "one", "2").await.unwrap(), Outcome::Committed);
-        // The others go on, and see what was written there.
-        assert_eq!(put(&*ours[1], "two", "2").await.unwrap(), Outcome::Committed);
-        assert_eq!(put(&*control, "control", "2").await.unwrap(), Outcome::Committed);
-        assert_eq!(get(&*control, "one").await.unwrap(), b"2");
-        let looked = here.look(&[b"one".to_vec(), b"none".to_vec(), b"two".to_vec()]).await;
-        let looked = looked.unwrap().into_iter().map(|value| value.map(|value| value.to_vec()));
-        let wanted = [Some(b"2".to_vec()), None, Some(b"2".to_vec())];
-        assert_eq!(looked.collect::<Vec<_>>(), wanted);
-        let whole = there.open(Part::Whole).await.unwrap();
-        for kv in [&ours[1], &theirs, &control] {
-            assert!(matches!(kv.snapshot().await, Err(KvError::TakenOver { .. })));
-        }
-        let again = here.open(two).await.unwrap();
-        assert!(matches!(whole.snapshot().await, Err(KvError::TakenOver { .. })));
-        assert_eq!(get(&*again, "two").await.unwrap(), b"2");
     });
 }
 

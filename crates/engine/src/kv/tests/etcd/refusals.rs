@@ -3,37 +3,6 @@
 use super::*;
 
 #[test]
-fn the_store_of_another_server_is_refused() {
-    let mut database = EtcdDatabase::new();
-    let kv = database.open().unwrap();
-    run(async { assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed) });
-    database.options.store = "another".into();
-    let error = database.refusal();
-    assert!(error.contains("store own, made on here") && error.contains("database of its own"));
-    run(async { assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed) });
-}
-
-/// Whoever began it never came to the point of having something in it.
-#[test]
-fn a_store_that_was_begun_and_never_used_is_no_hindrance() {
-    let mut database = EtcdDatabase::new();
-    let begun = database.store().unwrap();
-    let first = run(begun.open(Part::Whole)).unwrap();
-    database.options.store = "another".into();
-    let second = database.open().unwrap();
-    run(async {
-        assert!(matches!(put(&*first, "a", "1").await, Err(KvError::TakenOver { .. })));
-        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
-        // Who had it open when it was given to another opens nothing in it any more.
-        let error = begun.open(Part::Volume(1)).await.err().unwrap();
-        assert!(matches!(error, KvError::OtherOwner { .. }), "{error}");
-        assert_eq!(put(&*second, "a", "3").await.unwrap(), Outcome::Committed);
-    });
-    database.options.store = "own".into();
-    assert!(database.refusal().contains("store another"));
-}
-
-#[test]
 fn a_newer_or_damaged_store_is_refused() {
     let database = EtcdDatabase::new();
     drop(database.open().unwrap());

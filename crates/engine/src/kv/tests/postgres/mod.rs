@@ -6,13 +6,14 @@ mod full;
 mod server;
 
 use super::proxy::{Protocol, Proxy};
-use crate::kv::memory::{MemoryKv, Random};
+use super::suite::get;
+pub use super::suite::shared::Shared;
+pub use super::suite::{put, run};
+use crate::kv::memory::Random;
 use crate::kv::{
-    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, dump, open_database,
+    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, open_database,
 };
 use server::PostgresServer;
-use std::future::Future;
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -51,16 +52,6 @@ impl Database {
         self
     }
 
-    pub fn open(&self) -> Result<Arc<dyn Kv>> {
-        let store = self.store()?;
-        // Some who call this run tasks already.
-        std::thread::scope(|scope| scope.spawn(|| run(store.open(Part::Whole))).join().unwrap())
-    }
-
-    pub fn store(&self) -> Result<Arc<dyn Store>> {
-        open_database(&self.options)
-    }
-
     /// Where it is.
     pub fn url(&self) -> &str {
         &self.options.url
@@ -70,86 +61,26 @@ impl Database {
     pub fn sql(&self, sql: &str) -> String {
         PostgresServer::shared().sql(&self.name, sql)
     }
+}
 
-    /// Why it cannot be opened.
-    fn refusal(&self) -> String {
-        self.open().err().expect("refused").to_string()
+impl Shared for Database {
+    fn options(&mut self) -> &mut DatabaseOptions {
+        &mut self.options
     }
-}
 
-pub fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
-}
+    fn store(&self) -> Result<Arc<dyn Store>> {
+        open_database(&self.options)
+    }
 
-pub async fn put(kv: &dyn Kv, key: &str, value: &'static str) -> Result<Outcome> {
-    let mut transaction = Transaction::begin(kv).await?;
-    transaction.put(key.as_bytes().to_vec(), value);
-    transaction.commit(kv).await
+    fn cuts(&self) -> u32 {
+        self.proxy.as_ref().map_or(0, |proxy| proxy.state.cuts.load(Ordering::SeqCst))
+    }
 }
 
 pub async fn delete(kv: &dyn Kv, key: &str) -> Result<Outcome> {
     let mut transaction = Transaction::begin(kv).await?;
     transaction.delete(key.as_bytes().to_vec());
     transaction.commit(kv).await
-}
-
-async fn get(kv: &dyn Kv, key: &str) -> Option<Vec<u8>> {
-    let snapshot = kv.snapshot().await.unwrap();
-    snapshot.get(key.as_bytes()).await.unwrap().map(|value| value.to_vec())
-}
-
-#[test]
-fn a_store_is_moved_there_and_back_although_commits_are_cut() {
-    let dir = tempfile::tempdir().unwrap();
-    let (there, back) = (dir.path().join("there"), dir.path().join("back"));
-    let database = Database::cut(12);
-    let kv = database.open().unwrap();
-    let (from, to) = (MemoryKv::new(), MemoryKv::new());
-    run(async {
-        let mut transaction = Transaction::begin(&from).await.unwrap();
-        for nth in 0..20_000_u32 {
-            transaction.put(nth.to_be_bytes().to_vec(), vec![nth as u8; nth as usize % 300]);
-        }
-        assert_eq!(transaction.commit(&from).await.unwrap(), Outcome::Committed);
-        let moved = dump::export(&from, "", &there, |_| ()).await.unwrap();
-        dump::import(&*kv, &there, &moved, |_| ()).await.unwrap();
-        assert_eq!(moved.pairs, 20_000);
-        let again = dump::export(&*kv, "", &back, |_| ()).await.unwrap();
-        assert_eq!((again.pairs, again.bytes), (moved.pairs, moved.bytes));
-        assert!(dump::is_what_was_exported(&*kv, &again.id).await.unwrap());
-        dump::forget(&*kv).await.unwrap();
-        dump::import(&to, &back, &again, |_| ()).await.unwrap();
-        let all = async |kv: &MemoryKv| {
-            let snapshot = kv.snapshot().await.unwrap();
-            snapshot.scan(Bound::Unbounded, Bound::Excluded(b"!"), usize::MAX).await.unwrap()
-        };
-        assert_eq!(all(&to).await, all(&from).await);
-    });
-}
-
-#[test]
-fn commits_that_were_cut_happen_once() {
-    let database = Database::cut(11);
-    let kv = database.open().unwrap();
-    run(async {
-        for i in 0..200_u64 {
-            loop {
-                let mut transaction = Transaction::begin(&*kv).await.unwrap();
-                let before = transaction.get(b"n").await.unwrap();
-                let before = before.map_or(0, |v| u64::from_be_bytes(v[..].try_into().unwrap()));
-                assert_eq!(before, i);
-                transaction.put(b"n".to_vec(), (i + 1).to_be_bytes().to_vec());
-                // The outcome is found out, so that a conflict means that nothing was written.
-                match transaction.commit(&*kv).await.unwrap() {
-                    Outcome::Committed => break,
-                    Outcome::Conflict => {}
-                    Outcome::Unknown => panic!("the database can be reached"),
-                }
-            }
-        }
-    });
-    let cuts = database.proxy.as_ref().unwrap().state.cuts.load(Ordering::SeqCst);
-    assert!(cuts > 10, "{cuts} cuts");
 }
 
 /// The commit was carried out, its answer lost, and the database away for longer than one waits.
@@ -364,60 +295,6 @@ fn who_has_slept_through_a_promotion_refuses_the_old_primary() {
     assert_eq!(standby.sql(&name, key), "2");
 }
 
-#[test]
-fn a_later_start_of_the_same_server_takes_over() {
-    let database = Database::new();
-    let first = database.open().unwrap();
-    run(async {
-        assert_eq!(put(&*first, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut late = Transaction::begin(&*first).await.unwrap();
-        late.put(b"a".to_vec(), "late");
-        let second = database.store().unwrap().open(Part::Whole).await.unwrap();
-        let error = late.commit(&*first).await.unwrap_err();
-        assert!(error.to_string().contains("taken over by a server on here"), "{error}");
-        assert!(matches!(first.snapshot().await, Err(KvError::TakenOver { .. })));
-        assert_eq!(get(&*second, "a").await.unwrap(), b"1");
-        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
-    });
-}
-
-#[test]
-fn parts_of_a_store_are_taken_over_one_by_one() {
-    let mut database = Database::new();
-    let here = database.store().unwrap();
-    database.options.host = "there".into();
-    run(async {
-        let control = here.open(Part::Control).await.unwrap();
-        let (one, two) = (Part::Volume(1), Part::Volume(2));
-        let ours = [here.open(one).await.unwrap(), here.open(two).await.unwrap()];
-        for (kv, key) in [(&ours[0], "one"), (&ours[1], "two"), (&control, "control")] {
-            assert_eq!(put(&**kv, key, "1").await.unwrap(), Outcome::Committed);
-        }
-        let there = database.store().unwrap();
-        let mut late = Transaction::begin(&*ours[0]).await.unwrap();
-        late.put(b"one".to_vec(), "late");
-        let theirs = there.open(one).await.unwrap();
-        let error = late.commit(&*ours[0]).await.unwrap_err().to_string();
-        assert!(error.contains("taken over by a server on there"), "{error}");
-        assert!(
-            matches!(ours[0].snapshot().await, Err(KvError::TakenOver { by, .. }) if by == "there")
-        );
-        assert_eq!(put(&*theirs, "one", "2").await.unwrap(), Outcome::Committed);
-        // The others go on, and see what was written there.
-        assert_eq!(put(&*ours[1], "two", "2").await.unwrap(), Outcome::Committed);
-        assert_eq!(put(&*control, "control", "2").await.unwrap(), Outcome::Committed);
-        assert_eq!(get(&*control, "one").await.unwrap(), b"2");
-        let whole = there.open(Part::Whole).await.unwrap();
-        for kv in [&ours[1], &theirs, &control] {
-            assert!(matches!(kv.snapshot().await, Err(KvError::TakenOver { .. })));
-        }
-        assert!(matches!(control.snapshot().await, Err(KvError::TakenOver { .. })));
-        let again = here.open(two).await.unwrap();
-        assert!(matches!(whole.snapshot().await, Err(KvError::TakenOver { .. })));
-        assert_eq!(get(&*again, "two").await.unwrap(), b"2");
-    });
-}
-
 /// Everybody writes all the time, with a connection each only while he does.
 #[test]
 fn many_parts_share_few_connections() {
@@ -476,17 +353,6 @@ fn a_store_of_one_writer_becomes_one_of_parts() {
     assert_eq!(database.sql("SELECT format FROM strake_store").trim(), "2");
 }
 
-#[test]
-fn the_store_of_another_server_is_refused() {
-    let mut database = Database::new();
-    let kv = database.open().unwrap();
-    run(async { assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed) });
-    database.options.store = "another".into();
-    let error = database.refusal();
-    assert!(error.contains("store own, made on here") && error.contains("database of its own"));
-    run(async { assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed) });
-}
-
 /// A part was opened without a look at whose the store is by then.
 #[test]
 fn a_part_of_a_store_that_another_cluster_has_made_anew_is_not_opened() {
@@ -503,21 +369,6 @@ fn a_part_of_a_store_that_another_cluster_has_made_anew_is_not_opened() {
         assert!(matches!(opened, Err(KvError::OtherOwner { .. })));
         assert_eq!(put(&*theirs, "a", "2").await.unwrap(), Outcome::Committed);
     });
-}
-
-/// Whoever began it never came to the point of having something in it.
-#[test]
-fn a_store_that_was_begun_and_never_used_is_no_hindrance() {
-    let mut database = Database::new();
-    let first = database.open().unwrap();
-    database.options.store = "another".into();
-    let second = database.open().unwrap();
-    run(async {
-        assert!(matches!(put(&*first, "a", "1").await, Err(KvError::TakenOver { .. })));
-        assert_eq!(put(&*second, "a", "2").await.unwrap(), Outcome::Committed);
-    });
-    database.options.store = "own".into();
-    assert!(database.refusal().contains("store another"));
 }
 
 #[test]

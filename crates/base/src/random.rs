@@ -2,24 +2,19 @@
 
 use std::io;
 
-/// Where random numbers come from.
-pub trait Random: Send + Sync + 'static {
-    /// Fills a buffer with bytes that nobody can guess.
-    fn fill(&self, buffer: &mut [u8]) -> io::Result<()>;
+/// The machine's random numbers.
+pub struct SystemRandom;
 
+impl SystemRandom {
     /// A number that nobody can guess.
-    fn number(&self) -> io::Result<u64> {
+    pub fn number(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.fill(&mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
-}
 
-/// The machine's random numbers.
-pub struct SystemRandom;
-
-impl Random for SystemRandom {
-    fn fill(&self, buffer: &mut [u8]) -> io::Result<()> {
+    /// Fills a buffer with bytes that nobody can guess.
+    pub fn fill(&self, buffer: &mut [u8]) -> io::Result<()> {
         let mut rest = buffer;
         while !rest.is_empty() {
             // SAFETY: the pointer and the length are those of a slice that may be written.

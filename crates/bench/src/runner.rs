@@ -15,7 +15,7 @@ use crate::watch::Watch;
 use crate::work::{Done, Job};
 use std::path::{Path, PathBuf};
 use strake_base::clock::wall_time;
-use strake_base::random::{Random, SystemRandom, mixed};
+use strake_base::random::{SystemRandom, mixed};
 
 /// Most repetitions of a plan.
 pub(crate) const REPETITIONS_MAX: usize = 1000;

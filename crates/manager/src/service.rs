@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::{Clock, SystemClock};
-use strake_base::random::Random;
+use strake_base::random::SystemRandom;
 use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::manager::{
@@ -49,8 +49,6 @@ pub struct ManagerOptions {
     pub lease_ms: u64,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
-    /// Where the cluster's id and key come from.
-    pub random: Arc<dyn Random>,
     /// The volume that a new cluster begins with.
     pub first_volume: VolumeSpec,
 }
@@ -60,7 +58,6 @@ impl Default for ManagerOptions {
         Self {
             lease_ms: LEASE_MS,
             clock: Arc::new(SystemClock::default()),
-            random: Arc::new(strake_base::random::SystemRandom),
             first_volume: VolumeSpec { name: "main".into(), ..VolumeSpec::default() },
         }
     }
@@ -157,7 +154,7 @@ impl Manager {
         let state = Arc::new(state);
         let inner = Mutex::new(Inner { state, live, ticked: None, sights: 0, orders: None });
         let (changing, coming) = (tokio::sync::Mutex::default(), AtomicU64::new(0));
-        let shown = Shown::new(options.random.number().map_err(no_random)?);
+        let shown = Shown::new(SystemRandom.number().map_err(no_random)?);
         let shown = tokio::sync::Mutex::new(shown);
         Ok(Arc::new(Self { kv, options, changing, inner, shown, coming, fences, epochs, lead }))
     }
@@ -567,8 +564,8 @@ fn no_random(error: io::Error) -> Error {
 async fn create_cluster(kv: &dyn Kv, options: &ManagerOptions) -> Result<State> {
     let mut uuid = [0; 16];
     let mut key = [0; 32];
-    options.random.fill(&mut uuid).map_err(no_random)?;
-    options.random.fill(&mut key).map_err(no_random)?;
+    SystemRandom.fill(&mut uuid).map_err(no_random)?;
+    SystemRandom.fill(&mut key).map_err(no_random)?;
     let cluster = Cluster {
         uuid: uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
         capability_key: Bytes::copy_from_slice(&key),

@@ -8,7 +8,7 @@
 use crate::message::storage::Attempt;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 use strake_types::{Error, ErrorKind, Result};
 
 /// Ascending numbers from 1.

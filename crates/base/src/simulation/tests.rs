@@ -59,7 +59,7 @@ fn what_is_random_follows_from_the_seed_of_the_thread() {
         std::thread::spawn(move || {
             entropy::seed(seed);
             let hash = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 1);
-            let number = crate::random::Random::number(&crate::random::SystemRandom).unwrap();
+            let number = crate::random::SystemRandom.number().unwrap();
             (hash, number)
         })
         .join()
@@ -67,7 +67,7 @@ fn what_is_random_follows_from_the_seed_of_the_thread() {
     };
     assert_eq!(draw(5), draw(5));
     assert_ne!(draw(5), draw(6));
-    let plain = || crate::random::Random::number(&crate::random::SystemRandom).unwrap();
+    let plain = || crate::random::SystemRandom.number().unwrap();
     assert_ne!(plain(), plain(), "a thread without a seed has the machine's");
 }
 

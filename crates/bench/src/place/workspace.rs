@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 
 /// How often an unused name is looked for.
 const NAMES_TRIED: usize = 10;

@@ -17,7 +17,7 @@ use super::{ChunkError, Result, crc, log};
 use std::io;
 use std::sync::Arc;
 use strake_base::disk::{Disk, DiskFile};
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 
 /// The file's name.
 const FILE: &str = "boot";

@@ -14,7 +14,7 @@ use super::replay::LogFile;
 use std::io;
 use std::sync::Arc;
 use strake_base::disk::{Disk, DiskFile};
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 
 /// The files' names.
 pub(super) const FILES: [&str; 2] = ["log-0", "log-1"];

@@ -18,7 +18,7 @@ use file::{BLOCK_BYTES, Blocks, Draft};
 pub use forms::FORMS;
 use std::ops::Bound;
 use std::path::Path;
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 
 mod closing;
 mod error;

@@ -39,7 +39,7 @@ use stores::Target;
 use strake_base::clock::{SystemClock, WakingClock};
 use strake_base::disk::{Disk, RealDisk};
 use strake_base::process::boot_id;
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 use strake_base::task::Owned;
 use strake_engine::kv::Store;
 use strake_manager::Candidate;

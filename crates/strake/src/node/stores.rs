@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity, StoreStat};
 use strake_types::TargetId;
 use strake_wire::message::manager::{ScrubWord, TargetSpec};

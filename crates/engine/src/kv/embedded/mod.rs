@@ -40,7 +40,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use strake_base::disk::Disk;
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 
 /// The longest key: what the strictest store takes, less one byte.
 const KEY_BYTES_MAX: usize = 60_000;

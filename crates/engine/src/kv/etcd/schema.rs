@@ -10,7 +10,7 @@ use super::messages::{Compare, KeyValue, RangeRequest, RangeResponse, RequestOp,
 use super::records::{self, ClaimRecord, StoreRecord};
 use bytes::Bytes;
 use prost::Message;
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 use tokio::time::Instant;
 
 /// Version of the keys and records that this release makes and reads.

@@ -4,7 +4,7 @@ use super::super::{DatabaseOptions, KvError, Part, Result};
 use super::address::Address;
 use super::answer::bounded;
 use super::failure::damaged;
-use strake_base::random::{Random, SystemRandom};
+use strake_base::random::SystemRandom;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row};

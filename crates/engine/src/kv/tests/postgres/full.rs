@@ -2,7 +2,7 @@
 
 use super::server::SmallDisk;
 use super::*;
-use strake_base::random::{Random as _, SystemRandom};
+use strake_base::random::SystemRandom;
 
 const DISK_BYTES: u64 = 64 << 20;
 const BALLAST_BYTES: usize = 16 << 20;

@@ -5,7 +5,7 @@
 //! step, so that a restart goes on; a file that cannot be read only means that walks begin anew. What the
 //! manager gives no order for any more is forgotten.
 
-use crate::soundness::{self, Comparison, Fate, Finding};
+use crate::soundness::{self, Comparison, Finding};
 use metrics::counter;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use strake_base::disk::Disk;
 use strake_base::task;
 use strake_types::{GroupId, Result, TargetId};
 use strake_wire::map::MapView;
-use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress, ScrubTally};
+use strake_wire::message::scrubs::{ScrubFate, ScrubOrder, ScrubProgress, ScrubTally};
 use strake_wire::message::storage::Chunk;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -110,7 +110,8 @@ struct Found {
     target: u32,
     group: u32,
     chunk: Place,
-    fate: Fate,
+    #[serde(serialize_with = "soundness::as_word", deserialize_with = "soundness::from_word")]
+    fate: ScrubFate,
     different: bool,
     detail: String,
 }
@@ -148,12 +149,12 @@ impl Entry {
     fn note(&mut self, finding: Finding) {
         let fate = finding.fate;
         match fate {
-            Fate::Repaired => self.tally.repaired += 1,
-            Fate::Left | Fate::Lost | Fate::Unknown => self.tally.left += 1,
+            ScrubFate::Repaired => self.tally.repaired += 1,
+            ScrubFate::Left | ScrubFate::Lost | ScrubFate::Unknown => self.tally.left += 1,
         }
         if self.findings.len() >= FINDINGS_MAX {
-            let repaired = self.findings.iter().position(|found| found.fate == Fate::Repaired);
-            match repaired.filter(|_| fate != Fate::Repaired) {
+            let repaired = self.findings.iter().position(|found| found.fate == ScrubFate::Repaired);
+            match repaired.filter(|_| fate != ScrubFate::Repaired) {
                 Some(at) => self.findings.remove(at),
                 None => return,
             };
@@ -164,7 +165,7 @@ impl Entry {
     fn progress(&self, findings_max: usize) -> ScrubProgress {
         // What is damaged still, before what was repaired.
         let (repaired, left): (Vec<_>, Vec<_>) =
-            self.findings.iter().partition(|found| found.fate == Fate::Repaired);
+            self.findings.iter().partition(|found| found.fate == ScrubFate::Repaired);
         let told = left.into_iter().chain(repaired).take(findings_max);
         ScrubProgress {
             job: self.job,
@@ -422,12 +423,12 @@ impl Walk {
         for at in 0..self.entry.findings.len() {
             let found = &self.entry.findings[at];
             let has_others = GroupId(found.group).copies() > 1;
-            if !has_others || !matches!(found.fate, Fate::Lost | Fate::Unknown) {
+            if !has_others || !matches!(found.fate, ScrubFate::Lost | ScrubFate::Unknown) {
                 continue;
             }
             let mut finding = found.finding();
             soundness::repair(&self.map, &mut finding).await;
-            if finding.fate == Fate::Repaired {
+            if finding.fate == ScrubFate::Repaired {
                 soundness::count(&finding);
                 self.entry.tally.left -= 1;
                 self.entry.tally.repaired += 1;

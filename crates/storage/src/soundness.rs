@@ -19,20 +19,6 @@ const ASK_PAUSE: Duration = Duration::from_millis(500);
 /// As a message says that a scrub has met damage.
 const MET_BY_SCRUB: u32 = 3;
 
-/// What became of a chunk that was damaged, or not the same at all members.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Fate {
-    /// It is sound again.
-    Repaired,
-    /// It could be repaired; nobody has asked for it.
-    Left,
-    /// No copy of some of it is sound.
-    Lost,
-    /// It cannot be said now.
-    Unknown,
-}
-
 /// A chunk with damage, or one of which a member's copy differs from the others'.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
@@ -44,7 +30,8 @@ pub struct Finding {
     #[serde(serialize_with = "as_text")]
     pub chunk: ChunkId,
     /// What became of it.
-    pub fate: Fate,
+    #[serde(serialize_with = "as_word")]
+    pub fate: ScrubFate,
     /// True: its checksums are right, and it is not what the primary has.
     pub different: bool,
     /// What there is to say beside.
@@ -53,32 +40,14 @@ pub struct Finding {
     pub paths: Vec<String>,
 }
 
-impl Fate {
-    /// As metrics and JSON have it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Fate::Repaired => "repaired",
-            Fate::Left => "left",
-            Fate::Lost => "lost",
-            Fate::Unknown => "unknown",
-        }
-    }
-}
-
 impl Finding {
     /// As servers tell it.
     pub fn told(&self) -> ScrubFinding {
-        let fate = match self.fate {
-            Fate::Repaired => ScrubFate::Repaired,
-            Fate::Left => ScrubFate::Left,
-            Fate::Lost => ScrubFate::Lost,
-            Fate::Unknown => ScrubFate::Unknown,
-        };
         ScrubFinding {
             target: self.target,
             group: self.group,
             chunk: Some(self.chunk.into()),
-            fate: fate as u32,
+            fate: self.fate as u32,
             different: self.different,
             detail: self.detail.clone(),
         }
@@ -90,12 +59,7 @@ impl Finding {
             target: told.target,
             group: told.group,
             chunk: told.chunk.unwrap_or_default().into(),
-            fate: match ScrubFate::of(told.fate) {
-                ScrubFate::Repaired => Fate::Repaired,
-                ScrubFate::Left => Fate::Left,
-                ScrubFate::Lost => Fate::Lost,
-                ScrubFate::Unknown => Fate::Unknown,
-            },
+            fate: ScrubFate::of(told.fate),
             different: told.different,
             detail: told.detail.clone(),
             paths: Vec::new(),
@@ -120,6 +84,20 @@ pub fn count(finding: &Finding) {
 
 fn as_text<S: serde::Serializer>(chunk: &ChunkId, out: S) -> std::result::Result<S::Ok, S::Error> {
     out.collect_str(chunk)
+}
+
+pub(crate) fn as_word<S: serde::Serializer>(
+    fate: &ScrubFate,
+    out: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    out.serialize_str(fate.word())
+}
+
+pub(crate) fn from_word<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<ScrubFate, D::Error> {
+    let word = String::deserialize(from)?;
+    ScrubFate::of_word(&word).ok_or_else(|| serde::de::Error::custom("no fate of a chunk"))
 }
 
 fn nonsense(target: u32) -> Error {
@@ -169,7 +147,7 @@ pub async fn verify(
         target,
         group,
         chunk: (*chunk).into(),
-        fate: Fate::Left,
+        fate: ScrubFate::Left,
         different: false,
         detail: String::new(),
         paths: Vec::new(),
@@ -191,25 +169,25 @@ fn is_left_over(map: &MapView, finding: &Finding) -> bool {
 /// Repairs what was found, where there are other copies.
 pub async fn repair(map: &MapView, finding: &mut Finding) {
     if strake_base::is_broken("scrubs-repair") {
-        finding.fate = Fate::Repaired;
+        finding.fate = ScrubFate::Repaired;
         return;
     }
     let op = Repair { chunk: finding.chunk.into(), met_by: MET_BY_SCRUB };
     let group = GroupId(finding.group);
     let (fate, detail) = match ask_primary(map, group, &StorageOp::Repair(op)).await {
         Ok(StorageAnswer::Repaired(Repaired { lost, .. })) if lost.is_empty() => {
-            (Fate::Repaired, "from another copy".into())
+            (ScrubFate::Repaired, "from another copy".into())
         }
         Ok(StorageAnswer::Repaired(Repaired { lost, .. })) => {
             let where_else = if group.copies() > 1 { "at every copy" } else { "in its only copy" };
             let first = lost.first().copied().unwrap_or_default();
             (
-                Fate::Lost,
+                ScrubFate::Lost,
                 format!("{} blocks {where_else}, the first at byte {}", lost.len(), first * 4096),
             )
         }
-        Ok(_) => (Fate::Unknown, nonsense(finding.target).to_string()),
-        Err(error) => (Fate::Unknown, error.to_string()),
+        Ok(_) => (ScrubFate::Unknown, nonsense(finding.target).to_string()),
+        Err(error) => (ScrubFate::Unknown, error.to_string()),
     };
     (finding.fate, finding.detail) = (fate, detail);
 }
@@ -253,8 +231,8 @@ impl Comparison {
             group,
             chunk: (*chunk).into(),
             fate: match repair && !page.left.get(nth).is_some_and(|left| *left) {
-                true => Fate::Repaired,
-                false => Fate::Left,
+                true => ScrubFate::Repaired,
+                false => ScrubFate::Left,
             },
             different: true,
             detail: "another than the primary's".into(),

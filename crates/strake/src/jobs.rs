@@ -11,12 +11,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::clock::wall_time;
-use strake_storage::soundness::{Fate, Finding};
+use strake_storage::soundness::Finding;
 use strake_types::{Ino, VolumeId};
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::{Job, JobItem, JobKind, JobList, JobState, ListJobs, Plan};
 use strake_wire::message::manager::{ManagerAnswer, ManagerOp};
-use strake_wire::message::scrubs::JobScrub;
+use strake_wire::message::scrubs::{JobScrub, ScrubFate};
 use strake_wire::message::storage::Chunk;
 use tokio::time::{Instant, timeout_at};
 
@@ -423,7 +423,7 @@ pub async fn damage_found(map: &MapView, home: VolumeId, ino: Ino) -> BTreeSet<u
         let told = job.scrubs.iter().flat_map(|one| &one.findings);
         let findings = told.map(Finding::from_told).filter(|finding| {
             let chunk = &finding.chunk;
-            chunk.volume == home && chunk.ino == ino && finding.fate != Fate::Repaired
+            chunk.volume == home && chunk.ino == ino && finding.fate != ScrubFate::Repaired
         });
         found.extend(findings.map(|finding| finding.chunk.index.0));
     }

@@ -6,11 +6,11 @@ use crate::output;
 use crate::size;
 use serde::Serialize;
 use std::sync::Arc;
-use strake_storage::soundness::{Fate, Finding};
+use strake_storage::soundness::Finding;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::{Job, JobState};
 use strake_wire::message::manager::ClusterMap;
-use strake_wire::message::scrubs::JobScrub;
+use strake_wire::message::scrubs::{JobScrub, ScrubFate};
 
 /// The report, as `--json` prints it.
 #[derive(Serialize)]
@@ -126,12 +126,12 @@ fn sentence(finding: &Finding) -> String {
     let chunk = finding.chunk.index;
     let place = format!("{what}: {file}, chunk {chunk} on target {target}");
     match finding.fate {
-        Fate::Repaired => format!("{place}: repaired"),
-        Fate::Left => {
+        ScrubFate::Repaired => format!("{place}: repaired"),
+        ScrubFate::Left => {
             format!("{place}; strake scrub without --no-repair mends what has another copy")
         }
-        Fate::Lost => format!("{place}: {detail}; restore the file from a backup"),
-        Fate::Unknown => {
+        ScrubFate::Lost => format!("{place}: {detail}; restore the file from a backup"),
+        ScrubFate::Unknown => {
             format!("{place}: could not be repaired now ({detail}); run strake scrub again")
         }
     }

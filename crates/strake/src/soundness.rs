@@ -70,8 +70,8 @@ pub fn path_in(volume: &str, path: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::asked::tests::half_away;
-    use strake_storage::soundness::Fate;
     use strake_types::{ChunkId, ChunkIndex};
+    use strake_wire::message::scrubs::ScrubFate;
 
     /// It was waited for, longer than a status may take: no file of any volume was named.
     #[tokio::test]
@@ -82,7 +82,7 @@ mod tests {
             target: 1,
             group: 1,
             chunk: chunk(volume),
-            fate: Fate::Lost,
+            fate: ScrubFate::Lost,
             different: false,
             detail: String::new(),
             paths: Vec::new(),

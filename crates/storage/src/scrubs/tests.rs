@@ -2,7 +2,7 @@ use super::*;
 use strake_base::disk::sim::SimDisk;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
-fn finding(index: u64, fate: Fate) -> Finding {
+fn finding(index: u64, fate: ScrubFate) -> Finding {
     let chunk = ChunkId { volume: VolumeId(1), ino: Ino(2), index: ChunkIndex(index) };
     Finding {
         target: 3,
@@ -26,7 +26,7 @@ async fn a_scrub_goes_on_where_it_was_until_nobody_wants_it_any_more() {
     let mut entry = Entry::new(7, 3);
     entry.after = Some((1, 2, 3));
     entry.tally.bytes = 99;
-    entry.note(finding(5, Fate::Lost));
+    entry.note(finding(5, ScrubFate::Lost));
     open().keep(&entry).await;
     home.power_loss();
     let again = open();
@@ -62,7 +62,7 @@ fn a_book_of_version_1_is_read_and_a_damaged_one_is_a_new_beginning() {
     let entry = Book::open(disk.clone()).of((7, 3));
     assert_eq!((entry.after, entry.compared), (Some((1, 2, 3)), Some((1, 2, 4))));
     assert!(entry.verified && entry.groups_done == 1 && entry.tally.chunks == 5);
-    assert_eq!((entry.findings[0].fate, entry.findings[0].different), (Fate::Repaired, true));
+    assert_eq!((entry.findings[0].fate, entry.findings[0].different), (ScrubFate::Repaired, true));
     for other in ["{", r#"{"format":2,"scrubs":[]}"#] {
         write(other);
         assert_eq!(Book::open(disk.clone()).of((7, 3)), Entry::new(7, 3));
@@ -73,18 +73,18 @@ fn a_book_of_version_1_is_read_and_a_damaged_one_is_a_new_beginning() {
 fn everything_is_counted_and_what_is_damaged_still_is_remembered_first() {
     let mut entry = Entry::new(1, 3);
     let many = FINDINGS_MAX as u64;
-    (0..many + 5).for_each(|index| entry.note(finding(index, Fate::Repaired)));
+    (0..many + 5).for_each(|index| entry.note(finding(index, ScrubFate::Repaired)));
     assert_eq!((entry.findings.len(), entry.tally.repaired), (FINDINGS_MAX, many + 5));
-    (0..many + 5).for_each(|index| entry.note(finding(index, Fate::Lost)));
+    (0..many + 5).for_each(|index| entry.note(finding(index, ScrubFate::Lost)));
     assert_eq!((entry.findings.len(), entry.tally.left), (FINDINGS_MAX, many + 5));
-    assert!(entry.findings.iter().all(|found| found.fate == Fate::Lost));
+    assert!(entry.findings.iter().all(|found| found.fate == ScrubFate::Lost));
     let told = entry.progress(FINDINGS_MAX);
     assert_eq!((told.tally.left, told.findings.len()), (many + 5, FINDINGS_MAX));
-    assert_eq!(Finding::from_told(&told.findings[0]).fate, Fate::Lost);
+    assert_eq!(Finding::from_told(&told.findings[0]).fate, ScrubFate::Lost);
     // Where many targets tell at once each tells less.
     entry.findings.truncate(1);
-    entry.findings.insert(0, Found::of(finding(0, Fate::Repaired)));
-    assert_eq!(Finding::from_told(&entry.progress(1).findings[0]).fate, Fate::Lost);
+    entry.findings.insert(0, Found::of(finding(0, ScrubFate::Repaired)));
+    assert_eq!(Finding::from_told(&entry.progress(1).findings[0]).fate, ScrubFate::Lost);
 }
 
 #[test]

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::wall_time;
-use strake_storage::soundness::{self, Comparison, Fate, Finding};
+use strake_storage::soundness::{self, Comparison, Finding};
 use strake_types::Result;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ScrubWord;
+use strake_wire::message::scrubs::ScrubFate;
 use strake_wire::message::storage::Chunk;
 use tokio::task::JoinHandle;
 
@@ -71,8 +72,8 @@ struct Tally {
 impl Tally {
     fn count(&mut self, finding: &Finding) {
         match finding.fate {
-            Fate::Repaired => self.repaired += 1,
-            Fate::Left | Fate::Lost | Fate::Unknown => self.left += 1,
+            ScrubFate::Repaired => self.repaired += 1,
+            ScrubFate::Left | ScrubFate::Lost | ScrubFate::Unknown => self.left += 1,
         }
     }
 }

@@ -12,10 +12,11 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::{NewFile, Volume};
-use strake_storage::soundness::{Comparison, Fate, Finding};
+use strake_storage::soundness::{Comparison, Finding};
 use strake_types::{Credentials, ErrorKind, FileKind, GroupId, Ino, Result, Shares};
 use strake_wire::map::MapView;
 use strake_wire::message::meta::{Check, CheckPart, Checked, Problem};
+use strake_wire::message::scrubs::ScrubFate;
 use strake_wire::message::storage::Chunk;
 
 /// Exit code: something was broken, and all of it is mended.
@@ -104,7 +105,7 @@ impl Report {
         for finding in found {
             match self.problems.len() + kept.len() < SHOWN_MAX {
                 true => kept.push(finding),
-                false => self.count(finding.fate == Fate::Repaired),
+                false => self.count(finding.fate == ScrubFate::Repaired),
             }
         }
     }
@@ -373,7 +374,7 @@ impl Run {
                 inode: finding.chunk.ino.0,
                 path: finding.paths.into_iter().next(),
                 detail: format!("chunk {chunk} on target {target} is {}", finding.detail),
-                mended: finding.fate == Fate::Repaired,
+                mended: finding.fate == ScrubFate::Repaired,
             });
         }
         named
@@ -386,7 +387,7 @@ impl Run {
         while let Some((compared, found)) = comparison.next(&self.map).await? {
             self.report.looked_at += compared;
             let is_told = |finding: &Finding| {
-                part.has(finding.chunk.volume.0) || finding.fate == Fate::Repaired
+                part.has(finding.chunk.volume.0) || finding.fate == ScrubFate::Repaired
             };
             self.report.keep(found.into_iter().filter(is_told), kept);
             if comparison.cursor().is_some_and(|at| part.is_over(at)) {
@@ -546,13 +547,13 @@ mod tests {
             target: 1,
             group: 1,
             chunk: ChunkId { volume: VolumeId(1), ino: Ino(7), index: 0.into() },
-            fate: Fate::Left,
+            fate: ScrubFate::Left,
             different: true,
             detail: String::new(),
             paths: Vec::new(),
         };
         let (mut report, mut kept) = (Report::default(), vec![finding.clone(); SHOWN_MAX - 1]);
-        let repaired = Finding { fate: Fate::Repaired, ..finding.clone() };
+        let repaired = Finding { fate: ScrubFate::Repaired, ..finding.clone() };
         report.keep([finding.clone(), finding, repaired].into_iter(), &mut kept);
         assert_eq!((kept.len(), report.left, report.mended), (SHOWN_MAX, 1, 1));
     }

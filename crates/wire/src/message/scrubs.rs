@@ -47,7 +47,7 @@ pub struct ScrubTally {
     pub compared: u64,
 }
 
-/// What became of a chunk that was found damaged. Stored: never give a number another meaning.
+/// What became of a chunk that was damaged, or not the same at all members. Stored: never give a number another meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ScrubFate {
@@ -62,10 +62,26 @@ pub enum ScrubFate {
 }
 
 impl ScrubFate {
+    const ALL: [Self; 4] = [Self::Unknown, Self::Repaired, Self::Left, Self::Lost];
+
     /// The fate of this number.
     pub fn of(number: u32) -> Self {
-        let all = [ScrubFate::Repaired, ScrubFate::Left, ScrubFate::Lost];
-        all.into_iter().find(|fate| *fate as u32 == number).unwrap_or(ScrubFate::Unknown)
+        Self::ALL.into_iter().find(|fate| *fate as u32 == number).unwrap_or(Self::Unknown)
+    }
+
+    /// The fate of this word; `None`: there is none.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|fate| fate.word() == word)
+    }
+
+    /// As metrics and JSON have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Repaired => "repaired",
+            Self::Left => "left",
+            Self::Lost => "lost",
+            Self::Unknown => "unknown",
+        }
     }
 }
 

@@ -9,10 +9,11 @@ use crate::{jobs, soundness};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use strake_storage::soundness::{Fate, Finding};
+use strake_storage::soundness::Finding;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::ClusterMap;
+use strake_wire::message::scrubs::ScrubFate;
 use tokio::time::timeout;
 
 /// Targets of which the files are named.
@@ -180,7 +181,7 @@ fn last_scrubs(jobs: &[Job]) -> BTreeMap<u32, u64> {
 /// A finding of each of some files that are damaged on a target still.
 fn one_of_each_file(target: u32, told: impl Iterator<Item = Finding>) -> Vec<Finding> {
     let mut files = BTreeSet::new();
-    let is_left = |one: &Finding| one.target == target && one.fate != Fate::Repaired;
+    let is_left = |one: &Finding| one.target == target && one.fate != ScrubFate::Repaired;
     let first = |one: &Finding| files.insert((one.chunk.volume, one.chunk.ino));
     told.filter(is_left).filter(first).take(ASKED_MAX).collect()
 }
@@ -245,10 +246,10 @@ mod tests {
             paths: Vec::new(),
         };
         let told = [
-            finding(1, 7, Fate::Lost),
-            finding(1, 7, Fate::Left),
-            finding(1, 8, Fate::Repaired),
-            finding(2, 9, Fate::Lost),
+            finding(1, 7, ScrubFate::Lost),
+            finding(1, 7, ScrubFate::Left),
+            finding(1, 8, ScrubFate::Repaired),
+            finding(2, 9, ScrubFate::Lost),
         ];
         let left = one_of_each_file(1, told.into_iter());
         assert_eq!(left.iter().map(|one| one.chunk.ino.0).collect::<Vec<_>>(), [7]);

@@ -22,16 +22,16 @@
 //! done), or order the writes of a group of one copy (the engine's order is the order). Of several
 //! copies the primary's replica orders them.
 //!
-//! * [`server`] — the service: what each operation needs, and who carries it out.
+//! * `server` — the service: what each operation needs, and who carries it out.
 //! * `replica` — groups of several copies: `docs/design/0040-replication.md`.
 //! * `gate` — groups of one member, and how they come to have several and back. What targets hold of
 //!   each group, and the clearing of what is not theirs any more, is in `server`.
 //! * `apply`, `copy` — what an operation does to a store, and copies between chunks.
 //! * `tag` — how chunks of different groups are kept apart on one target.
-//! * `attempts` — what makes a change happen once; `lease` — how long a member may answer readers.
+//! * `attempts` — what makes a change happen once; `order` — what a request says beside its operation.
 //! * `room` — when a target is short of room, as primaries are told.
 //! * `syncs` — what makes many syncs of a target one, and waits for the same however often its client asks.
-//! * [`soundness`] — whether what targets hold is sound, asked of any server of the cluster; [`scrubs`] —
+//! * [`soundness`] — whether what targets hold is sound, asked of any server of the cluster; `scrubs` —
 //!   the walks over targets of this server that jobs of the manager want verified.
 //! * `target` — one target, its bounded threads and its metrics; `watch` — whether its disk answers; `member` — what the cluster hears of
 //!   a server with targets, and has it do; `opener` — who makes targets while it runs.
@@ -45,8 +45,8 @@ mod opener;
 mod order;
 mod replica;
 mod room;
-pub mod scrubs;
-pub mod server;
+mod scrubs;
+mod server;
 pub mod soundness;
 mod syncs;
 mod tag;

@@ -230,7 +230,7 @@ impl StorageServer {
 
     /// Wakes the replicas of every group that has one here, so that they do their part even while no
     /// client asks, and ends those that have none any more. Call it whenever the map may have changed.
-    pub fn wake_replicas(&self) {
+    pub(crate) fn wake_replicas(&self) {
         for group in &self.common.map.current().groups {
             let id = GroupId(group.id);
             let own = group.members.iter().filter_map(|&member| self.local(TargetId(member)));

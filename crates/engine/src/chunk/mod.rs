@@ -67,11 +67,7 @@ mod write;
 pub use api::{ChunkDigest, ChunkOptions, ChunkPage, ChunkStat, ScrubReport, StoreStat};
 pub use error::{ChunkError, Result};
 pub use forms::FORMS;
-pub use identity::{Identity, IdentityError, decode_identity};
-pub use record::{
-    Edit, Kind, LeafRecord, LogHead, Mark, Note, Record, RecordError, Run, decode_key, decode_leaf,
-    decode_log_head, decode_record,
-};
+pub use identity::Identity;
 pub use sums::{BlockSums, Difference, SumsError, difference};
 
 use bytes::Bytes;

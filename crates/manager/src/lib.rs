@@ -28,6 +28,9 @@
 //! A cluster on a database may have several managers, of which one leads ([`candidate`]) and says how long the leases
 //! are that it gives ([`beats`]).
 //!
+//! * `service` — the operations, `records` — what is stored of the state; `forms` — the same, for those who test decoders.
+//! * `fences` — which sessions are over; `steer` — what people do to jobs; `advice` — the commands that refusals name.
+//!
 //! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 

@@ -6,6 +6,7 @@
 //! it touches, reads, decides, writes one transaction and replies when that is committed: what
 //! has been acknowledged survives the death of the process.
 //!
+//! * `server`, `options` — start, dispatch, stop; limits and times.
 //! * `keys`, `records` — how everything is laid down; docs/FORMATS.md has the tables.
 //! * `forms` — the same, for those who test decoders.
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
@@ -21,13 +22,14 @@
 //! * `sharing`, `claims` — files that several have open: who may hold back what he has written to them.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
-//! * `lengths` — how long the files of lost clients are.
+//! * `lengths` — how long a file may be, and how long those of lost clients are.
 //! * `occupied`, `uncounted` — how much files occupy where no client can tell.
 //! * `patience` — how long targets are waited for by who asks them about many files.
-//! * `hearing` — since when clients are heard: who could not be heard is not silent.
+//! * `hearing` — since when clients are heard: who could not be heard is not silent; `reach` — whether the database is reached.
+//! * `losses` — how often a loss of power may have taken what clients had been told.
 //! * `reaper` — what is done later and may wait for storage servers: deleting files without a name, deleted volumes.
 //! * `chores` — which volumes have such work, and how far their queues were gone through.
-//! * `stop` — how both are told to end.
+//! * `stop` — how background tasks are told to end.
 //! * `count` — what a volume holds, counted anew where nobody knows it.
 //! * `recopy`, `recopies` — files there are get another number of copies.
 //! * `full` — which groups new files leave out.

@@ -9,7 +9,7 @@ use crate::hearing::Hearing;
 use crate::ledger::{self, Ledger};
 use crate::locks::inodes::InodeLocks;
 use crate::losses::{self, Losses};
-use crate::merges::Merges;
+use crate::merge_queue::MergeQueue;
 use crate::metrics::Metrics;
 use crate::records::{self, Inode, Locks, Raw, SessionRecord, Shard, Stat};
 use crate::session::Session;
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     /// Locks of operations.
     pub locks: InodeLocks,
     /// Creates that wait to be carried out together.
-    pub merges: Merges,
+    pub merge_queue: MergeQueue,
     /// There may be work for [`crate::reaper`].
     pub work: Notify,
     /// There may be something for [`crate::upkeep`].
@@ -109,7 +109,7 @@ impl Core {
             entries: Cache::new(options.cached_entries_max),
             options,
             locks: InodeLocks::default(),
-            merges: Merges::default(),
+            merge_queue: MergeQueue::default(),
             work: Notify::new(),
             attention: Notify::new(),
             hearing: Hearing::new(),

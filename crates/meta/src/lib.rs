@@ -11,7 +11,7 @@
 //! * `forms` — the same, for those who test decoders.
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
 //!   carried out once: locks, retries, lost answers, the ledger.
-//! * `merge`, `merges` — changes of names that wait for the same directory are carried out together.
+//! * `merge`, `merge_queue` — changes of names that wait for the same directory are carried out together.
 //! * `loans`, `lend`, `borrow`, `kept` — changes of several shares of a volume: what their servers lend to each other
 //!   meanwhile.
 //! * `ops` — the operations of POSIX, one file each.
@@ -66,7 +66,7 @@ mod locks;
 mod losses;
 mod lost;
 mod merge;
-mod merges;
+mod merge_queue;
 mod metrics;
 mod occupied;
 mod ops;

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::ledger::Ledger;
 use crate::locks::inodes::Held;
-use crate::merges::{Answer, Change, Place, Waiting};
+use crate::merge_queue::{Answer, Change, Place, Waiting};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub(crate) async fn with_others(
 ) -> Option<Answer> {
     let (place, session) =
         (Place { opening: ctx.volume.opening, dir: Ino(dir) }, ctx.session.clone()?);
-    let Core { locks, merges, .. } = &*ctx.core;
+    let Core { locks, merge_queue, .. } = &*ctx.core;
     ctx.ledger()?;
     if !locks.is_taken(ctx.volume.id, place.dir) || !ctx.is_here(place.dir) {
         return None;
@@ -122,7 +122,7 @@ pub(crate) async fn with_others(
     let (sender, answer) = oneshot::channel();
     let (keeper, cred) = (ctx.keeper.clone(), ctx.cred.clone());
     let Ctx { incarnation, seq, answered, .. } = *ctx;
-    let is_first = merges.add(
+    let is_first = merge_queue.add(
         place,
         Waiting { session, incarnation, keeper, cred, seq, answered, op, answer: sender },
     );
@@ -135,7 +135,7 @@ pub(crate) async fn with_others(
 /// Carries out all that wait in a place when its lock is free, whoever of them goes away.
 async fn carry_out_all(like: Ctx, place: Place) {
     let mut locked = lock_here(&like, &[place.dir]).await;
-    let mut batch = like.core.merges.take(place);
+    let mut batch = like.core.merge_queue.take(place);
     loop {
         let later = batch.split_off(together(&batch));
         match locked {

@@ -366,12 +366,12 @@ async fn who_goes_away_while_he_waits_leaves_nothing_and_may_ask_again() {
         let first = create();
         futures::pin_mut!(first);
         assert!(futures::poll!(first.as_mut()).is_pending());
-        assert!(!core.merges.is_empty());
+        assert!(!core.merge_queue.is_empty());
     }
     let release = async { drop(held) };
     let (made, ()) = futures::join!(create(), release);
     assert!(matches!(made.unwrap(), MetaAnswer::Created(created) if created.created));
-    assert!(core.merges.is_empty());
+    assert!(core.merge_queue.is_empty());
     let held = core.locks.lock(VolumeId(1), &[Ino::ROOT]).await;
     {
         let gone = root.call_seq(6, 0, MetaOp::Create(files(2).remove(1)));
@@ -379,7 +379,7 @@ async fn who_goes_away_while_he_waits_leaves_nothing_and_may_ask_again() {
         assert!(futures::poll!(gone.as_mut()).is_pending());
     }
     drop(held);
-    world.until(async || core.merges.is_empty()).await;
+    world.until(async || core.merge_queue.is_empty()).await;
     assert_eq!(root.names(1).await, ["file000"]);
 }
 
@@ -575,5 +575,5 @@ async fn however_many_wait_all_are_carried_out() {
     assert!(made.iter().all(Result::is_ok));
     assert_eq!(root.names(1).await.len(), 601);
     assert!(kv.commits.load(Ordering::SeqCst) <= before + 10, "three, and those of new numbers");
-    assert!(world.server.core().merges.is_empty());
+    assert!(world.server.core().merge_queue.is_empty());
 }

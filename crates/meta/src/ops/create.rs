@@ -9,7 +9,7 @@ use crate::keys;
 use crate::layout;
 use crate::locks::inodes::Held;
 use crate::merge;
-use crate::merges::Change;
+use crate::merge_queue::Change;
 use crate::records::{Entry, Inode, Raw};
 use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;

@@ -4,7 +4,7 @@ use super::names::{check_add, peek};
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::merge;
-use crate::merges::Change;
+use crate::merge_queue::Change;
 use crate::records::{Inode, Mark};
 use crate::txn::Mutation;
 use crate::view::Tx;

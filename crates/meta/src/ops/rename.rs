@@ -7,7 +7,7 @@ use crate::borrow::Elsewhere;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::merge;
-use crate::merges::Change;
+use crate::merge_queue::Change;
 use crate::records::{Entry, Inode, Mark, Topology};
 use crate::txn::Mutation;
 use crate::view::Tx;

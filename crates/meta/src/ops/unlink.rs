@@ -4,7 +4,7 @@ use super::names::{check_remove, existing, peek};
 use super::orphan::{drop_name, erase};
 use crate::ctx::Ctx;
 use crate::merge;
-use crate::merges::Change;
+use crate::merge_queue::Change;
 use crate::records::Inode;
 use crate::txn::Mutation;
 use crate::view::Tx;

@@ -53,11 +53,11 @@ pub(crate) struct Waiting {
 
 /// All that wait.
 #[derive(Default)]
-pub(crate) struct Merges {
+pub(crate) struct MergeQueue {
     waiting: Mutex<HashMap<Place, Vec<Waiting>>>,
 }
 
-impl Merges {
+impl MergeQueue {
     /// One more waits. True of the first in its place: somebody is to come for all that wait there then.
     pub fn add(&self, place: Place, waiting: Waiting) -> bool {
         let mut all = self.waiting.lock();

@@ -26,6 +26,8 @@ pub(crate) struct RemoteInode {
     ino: Ino,
     /// User and group as they were when it was looked up.
     owner: (u32, u32),
+    /// Its permission bits then.
+    mode: u32,
     no_xattrs: bool,
 }
 
@@ -39,6 +41,7 @@ impl Inode {
                 cred: r.cred.clone(),
                 ino: Ino(info.ino),
                 owner: (info.uid, info.gid),
+                mode: info.mode,
                 no_xattrs: info.no_xattrs,
             }),
         }
@@ -69,6 +72,7 @@ impl Inode {
                     cred: cred.clone(),
                     ino: attr.ino,
                     owner: (attr.uid, attr.gid),
+                    mode: attr.mode,
                     no_xattrs: attr.no_xattrs,
                 })
             }
@@ -102,6 +106,16 @@ impl Inode {
             Err(error) if error.kind == ErrorKind::NotPermitted => Ok(false),
             set => set.map(|_| true),
         }
+    }
+
+    /// Takes rights away from the mode of a regular file.
+    pub async fn take_rights(&self, rights: u32) -> Result<()> {
+        let r = match self {
+            Inode::Local(file) => return file.clone().take_rights(rights).await,
+            Inode::Remote(r) => r,
+        };
+        let change = SetAttr { mode: Some(r.mode & !rights), ..SetAttr::default() };
+        r.volume.setattr(&r.cred, r.ino, change, None).await.map(drop)
     }
 
     /// Mode, if there is one to be set (a symbolic link has none), and times.

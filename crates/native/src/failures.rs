@@ -68,6 +68,11 @@ pub(crate) fn ends_all(kind: ErrorKind) -> bool {
     kind == Interrupted || room.contains(&kind) || servers.contains(&kind)
 }
 
+/// True for what somebody else may do, perhaps: the owner of a file, or root.
+pub(crate) fn is_denied(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::AccessDenied | ErrorKind::NotPermitted)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -240,6 +240,15 @@ impl Attributed {
         .await
     }
 
+    /// Takes rights away from its mode.
+    pub async fn take_rights(self, rights: u32) -> Result<()> {
+        blocking(move || {
+            let mode = fs::metadata(self.path())?.mode() & 0o7777 & !rights;
+            Ok(rustix::fs::chmod(self.path(), Mode::from_raw_mode(mode))?)
+        })
+        .await
+    }
+
     /// Mode first, if there is one to be set (a symbolic link has none), then times.
     pub async fn set_mode_and_times(
         self,

@@ -3,6 +3,7 @@
 use super::{Job, Task};
 use crate::attributes::{ACLS, Inode, is_acl};
 use crate::contents::Contents;
+use crate::failures::is_denied;
 use crate::info::Info;
 use crate::place::Name;
 use bytes::Bytes;
@@ -50,14 +51,9 @@ impl Job {
             }
             false => None,
         };
-        use ErrorKind::{AccessDenied, NotPermitted};
         match to.set_mode_and_times(mode, info.atime, info.mtime).await {
             // Only its owner may set the times of a file. They were not asked for: a later copy does not find it done.
-            Err(error)
-                if !self.options.preserve && matches!(error.kind, AccessDenied | NotPermitted) =>
-            {
-                Ok(())
-            }
+            Err(error) if !self.options.preserve && is_denied(error.kind) => Ok(()),
             set => set.map_err(|error| name.about(error)),
         }
     }

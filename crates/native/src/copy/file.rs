@@ -5,6 +5,7 @@ use super::partial::{PARTIAL_BYTES_MIN, aside_name};
 use super::{Job, Task, onto_itself};
 use crate::attributes::Inode;
 use crate::contents::{Contents, Pool, read_small};
+use crate::failures::is_denied;
 use crate::info::Info;
 use crate::place::Name;
 use bytes::Bytes;
@@ -143,11 +144,10 @@ impl Job {
     /// Copies a regular file in place of another one, which stays, with all its names, until all of the new one is there: a
     /// source may be opened, and not be read.
     async fn copy_aside(self: &Arc<Self>, task: &Task, from: &Source) -> Result<()> {
-        use ErrorKind::{AccessDenied, NotPermitted};
         let aside = task.to.directory.name(aside_name(&task.to.name));
         let to = match self.create(task, &aside, false).await {
             // Whoever may write to the file and not to its directory has no other way.
-            Err(error) if matches!(error.kind, AccessDenied | NotPermitted) => {
+            Err(error) if is_denied(error.kind) => {
                 self.read_through(task, from).await?;
                 let to = self.create(task, &task.to, false).await?;
                 return self.copy_whole(task, from, &task.to, &to).await;
@@ -475,6 +475,7 @@ impl Job {
     ) -> Result<()> {
         // Attributes in a volume become durable with the names, all at once; of a file of this machine, by its own sync.
         self.close(name, to, copied, self.options.sync && !to.is_local()).await?;
+        self.take_back_rights(task, name, to).await?;
         self.finish_attributes(task, name, Some((from, to))).await?;
         match self.options.sync && to.is_local() {
             true => to.sync().await.map_err(|error| name.about(error)),

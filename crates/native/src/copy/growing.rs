@@ -2,7 +2,9 @@
 
 use super::partial::{aside_name, partial_name};
 use super::{Job, Task, unless_stopped};
+use crate::attributes::Inode;
 use crate::contents::Contents;
+use crate::failures::is_denied;
 use crate::info::Info;
 use crate::place::Name;
 use std::pin::pin;
@@ -29,13 +31,17 @@ pub(super) struct Growing {
 }
 
 impl Job {
-    /// Opens what an earlier copy has left, or begins it. Where another copy is at it, or a file of this name is to be copied as
-    /// well, this copy has a name of its own, with which nobody goes on.
+    /// Opens what an earlier copy has left, or begins it. Where another copy is at it, or it may not be opened, or a file of this
+    /// name is to be copied as well, this copy has a name of its own, with which nobody goes on.
     pub(super) async fn grow(&self, task: &Task) -> Result<Growing> {
         let name = task.to.directory.name(partial_name(&task.to.name, &task.info));
         let opened_max = if self.is_alike(&name) { 0 } else { OPENED_MAX };
         for _ in 0..opened_max {
-            let contents = self.open_growing(task, &name, false).await?;
+            let contents = match self.open_growing(task, &name, false).await {
+                // It is somebody else's; or it was whole, and has the mode of its source.
+                Err(error) if is_denied(error.kind) => break,
+                opened => opened?,
+            };
             let locked = unless_stopped(self.options.stop.clone(), locked(&name, &contents)).await;
             let there = match locked {
                 Ok(true) => contents.found_as(&name).await,
@@ -63,7 +69,32 @@ impl Job {
     }
 
     async fn open_growing(&self, task: &Task, name: &Name, fresh: bool) -> Result<Contents> {
-        Contents::create(name, self.mode(&task.info), fresh, false, &self.pool).await
+        Contents::create(name, self.growing_mode(&task.info), fresh, false, &self.pool).await
+    }
+
+    /// Its owner is to open it again if it stays, whatever the mode of the source.
+    fn growing_mode(&self, source: &Info) -> u32 {
+        self.mode(source) | 0o600
+    }
+
+    /// Takes from what was written under this name the rights that its owner had only while it grew.
+    pub(super) async fn take_back_rights(
+        &self,
+        task: &Task,
+        name: &Name,
+        to: &Contents,
+    ) -> Result<()> {
+        let rights = self.growing_mode(&task.info) & !self.mode(&task.info);
+        // What is written in its place has not grown.
+        if rights == 0 || name.name == task.to.name {
+            return Ok(());
+        }
+        let grown = Inode::of_contents(to).await.map_err(|error| name.about(error))?;
+        match grown.take_rights(rights).await {
+            // Only its owner may. It is somebody else's, who can have them whenever he likes.
+            Err(error) if is_denied(error.kind) => Ok(()),
+            taken => taken.map_err(|error| name.about(error)),
+        }
     }
 
     /// Gives it its final name if it was `copied` whole, and lets others have it.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::contents::Contents;
+use crate::local;
 use crate::place::Directory;
 use bytes::Bytes;
 use std::fs;
@@ -351,6 +352,37 @@ async fn a_partial_copy_that_another_one_is_at_is_left_alone() {
             rustix::fs::flock(&other, rustix::fs::FlockOperation::Unlock).unwrap();
         }
     }
+}
+
+/// It had the source's mode: it could not be opened again, and each further copy failed.
+#[tokio::test]
+async fn what_a_read_only_file_grows_as_may_be_opened_again_by_its_owner() {
+    let places = Places::new();
+    let (source, copy) = (places.from.join("f"), places.to.join("f"));
+    fs::write(&source, vec![1; 17 << 20]).unwrap();
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o444)).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    let plain = 0o444 & !local::umask();
+    let anew = CopyOptions { resume: false, ..CopyOptions::default() };
+    for (options, expected) in [(CopyOptions::default(), plain), (anew, plain), (archive(), 0o444)]
+    {
+        let (task, job) = (found(&source, &copy).await, job(options));
+        // As a copy that was killed leaves it.
+        let left = job.grow(&task).await.unwrap();
+        assert_eq!(mode(&left.name.local_path().unwrap()) & 0o600, 0o600);
+        drop(left);
+        job.copy_file(&task).await.unwrap();
+        assert_eq!(mode(&copy), expected);
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 1, "it was gone on with");
+        fs::remove_file(&copy).unwrap();
+    }
+    // What is written in its place keeps its mode.
+    fs::write(&copy, "old").unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o644)).unwrap();
+    symlink("f", places.to.join("link")).unwrap();
+    let task = found(&source, &places.to.join("link")).await;
+    job(CopyOptions::default()).copy_file(&task).await.unwrap();
+    assert_eq!((mode(&copy), fs::metadata(&copy).unwrap().len()), (0o644, 17 << 20));
 }
 
 /// Its copy was taken for a part of the other file, and got the name of that.

@@ -65,6 +65,9 @@ impl Job {
         }
         let name = task.to.directory.name(aside_name(&task.to.name));
         let contents = self.open_growing(task, &name, true).await?;
+        // It has its source's time of change before it has its name: to a copy that ends then, only the lock says that one is at
+        // it. Where there are no locks it goes on without.
+        let _locked = contents.lock(Duration::ZERO).await;
         Ok(Growing { name, contents, in_order: false, is_kept: false })
     }
 

@@ -84,6 +84,17 @@ pub(super) fn is_marked(partial: &[u8], mtime: Timestamp) -> bool {
     partial.ends_with(ending(mtime).as_bytes())
 }
 
+/// When a copy began that nobody is to go on with, by its [`aside_name`], in seconds. What is gone on with has the length of a
+/// large file where this one has the number of a process.
+pub(super) fn begun(partial: &[u8]) -> Option<i64> {
+    let (_, identity) = parts(partial)?;
+    let (number, time) = std::str::from_utf8(identity).ok()?.strip_prefix('-')?.split_once('-')?;
+    let number = u64::from_str_radix(number, 16).ok()?;
+    let (seconds, _) = time.split_once('.')?;
+    // Linux numbers processes up to 1 << 22.
+    (number < PARTIAL_BYTES_MIN).then(|| i64::from_str_radix(seconds, 16).ok())?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,6 +136,18 @@ mod tests {
             (partial_name(&one, &info(u64::MAX, 9)), partial_name(&two, &info(u64::MAX, 9)));
         assert!(a.len() <= 255 && b.len() <= 255);
         assert_ne!(a, b);
+    }
+
+    /// Its time of change may be the source's: it was removed just before it got its final name.
+    #[test]
+    fn the_name_of_a_copy_that_nobody_goes_on_with_says_when_it_began() {
+        let now = wall_time().as_secs().cast_signed();
+        for name in [&b"a"[..], b"a-1-2.3", &[b'x'; 255]] {
+            assert!(begun(&aside_name(name)).is_some_and(|begun| (now..now + 60).contains(&begun)));
+            assert_eq!(begun(&partial_name(name, &info(PARTIAL_BYTES_MIN, 7))), None);
+        }
+        assert_eq!(begun(b".a-3fffff-5.7.strake-partial"), Some(5));
+        assert_eq!(begun(b"a"), None);
     }
 
     /// They are removed by their names.

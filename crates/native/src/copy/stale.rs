@@ -1,7 +1,7 @@
 //! Partial copies that nobody goes on with, because their source has changed.
 
 use super::Job;
-use super::partial::{is_marked, is_partial, is_partial_of};
+use super::partial::{begun, is_marked, is_partial, is_partial_of};
 use crate::contents::Contents;
 use crate::failures::ends_all;
 use crate::info::Info;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use strake_base::clock::wall_time;
 use strake_types::{FileKind, Result};
 
-/// What was written within this time may be a copy that is under way.
+/// What was begun or written within this time may be a copy that is under way.
 const QUIET_S_MIN: i64 = 600;
 
 /// A directory that is copied to: its path on this machine, or its number in the one volume that all goes to.
@@ -111,6 +111,8 @@ fn place_of(directory: &Directory) -> Place {
 /// True if nobody writes to it.
 fn is_at_rest(partial: &Name, info: &Info) -> bool {
     let now = wall_time().as_secs();
-    let is_quiet = info.mtime.seconds.saturating_add(QUIET_S_MIN) < now.cast_signed();
+    // What is whole has its source's time of change just before it gets its name.
+    let used = info.mtime.seconds.max(begun(&partial.name).unwrap_or(i64::MIN));
+    let is_quiet = used.saturating_add(QUIET_S_MIN) < now.cast_signed();
     info.kind == FileKind::File && (is_quiet || is_marked(&partial.name, info.mtime))
 }

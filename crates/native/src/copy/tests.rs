@@ -385,6 +385,38 @@ async fn what_a_read_only_file_grows_as_may_be_opened_again_by_its_owner() {
     assert_eq!((mode(&copy), fs::metadata(&copy).unwrap().len()), (0o644, 17 << 20));
 }
 
+/// It has its source's time of change before it has its name: another copy that ended then removed it, and this one failed.
+#[tokio::test]
+async fn a_copy_that_grows_aside_stays_until_it_has_its_name() {
+    let places = Places::new();
+    fs::write(places.from.join("f"), vec![1; 17 << 20]).unwrap();
+    let task = found(&places.from.join("f"), &places.to.join("f")).await;
+    let job = job(archive());
+    let first = job.grow(&task).await.unwrap();
+    let second = job.grow(&task).await.unwrap();
+    assert!(first.is_kept && !second.is_kept);
+    let long_ago = |process: u32| places.to.join(format!(".f-{process:x}-1.0.strake-partial"));
+    let set_old = |path: &Path| {
+        fs::File::options().write(true).open(path).unwrap().set_modified(OLD).unwrap();
+    };
+    // As if it had begun long ago.
+    let (large, small) = (long_ago(7), task.to.directory.name(partial::aside_name(b"f")));
+    fs::rename(second.name.local_path().unwrap(), &large).unwrap();
+    set_old(&large);
+    // A smaller one, which nobody has locked.
+    let small = small.local_path().unwrap();
+    fs::write(&small, "small").unwrap();
+    set_old(&small);
+    job.place(&task.to);
+    job.remove_stale().await;
+    assert!(large.exists() && small.exists());
+    drop(second);
+    fs::rename(&small, long_ago(8)).unwrap();
+    job.place(&task.to);
+    job.remove_stale().await;
+    assert!(!large.exists() && !long_ago(8).exists(), "nobody is at them");
+}
+
 /// Its copy was taken for a part of the other file, and got the name of that.
 #[tokio::test]
 async fn a_source_that_is_called_as_a_partial_copy_is_copied_as_well() {

@@ -185,8 +185,8 @@ async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
     match inode.inline {
         // What a move out has left: without the mark nobody looks for chunks of such a file.
         true => {
-            let layout = layout_of(inode)?;
-            delete_chunks(&ctx.core, ctx.volume.reign(), inode.id(), &layout).await?;
+            let groups = groups_to_cut(inode)?;
+            delete_parts(&ctx.core, parts_of(ctx.volume.reign(), inode.id(), groups)).await?;
         }
         false => cut_chunks(ctx, inode, from).await?,
     }
@@ -342,33 +342,32 @@ pub(crate) async fn delete_chunks(
     ino: Ino,
     layout: &Layout,
 ) -> Result<()> {
-    let all = StorageOp::Truncate(Truncate {
-        volume: reign.volume.0,
-        ino: ino.0,
-        from_index: 0,
-        last_chunk_len: None,
-        to_index: None,
+    delete_parts(core, parts_of(reign, ino, Placement::new(layout.clone()).groups())).await
+}
+
+async fn delete_parts(core: &Core, parts: Vec<Part>) -> Result<()> {
+    let calls = parts.into_iter().map(|part| {
+        let all = StorageOp::Truncate(Truncate {
+            volume: part.reign.volume.0,
+            ino: part.ino.0,
+            from_index: 0,
+            last_chunk_len: None,
+            to_index: None,
+        });
+        durably(core, part, all, Bytes::new())
     });
-    let parts = parts_of(reign, ino, layout);
-    let calls = parts.into_iter().map(|part| durably(core, part, all.clone(), Bytes::new()));
     try_join_all(calls).await.map(drop)
 }
 
-/// The groups of a layout, each once.
-fn parts_of(reign: Reign, ino: Ino, layout: &Layout) -> Vec<Part> {
-    Placement::new(layout.clone())
-        .groups()
-        .into_iter()
-        .map(|group| Part { reign, ino, group, min_copies: 0 })
-        .collect()
+/// A file in these groups.
+fn parts_of(reign: Reign, ino: Ino, groups: impl IntoIterator<Item = GroupId>) -> Vec<Part> {
+    groups.into_iter().map(|group| Part { reign, ino, group, min_copies: 0 }).collect()
 }
 
 /// The groups in which a cut of a file is still to be done.
 pub(crate) fn groups_to_cut(inode: &Inode) -> Result<Vec<GroupId>> {
     let all = Placement::new(layout_of(inode)?).groups().into_iter();
-    let is_left =
-        |group: &GroupId| inode.cut_groups.is_empty() || inode.cut_groups.contains(&group.0);
-    Ok(all.filter(is_left).collect())
+    Ok(all.filter(|group| inode.is_to_be_cut_in(*group)).collect())
 }
 
 /// Nobody answers for some group, or takes changes, as the map has it: to ask would be in vain, and hold up others, and whoever
@@ -409,9 +408,7 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         last_chunk_len: within.then_some(length - start),
         to_index: None,
     });
-    let groups = groups_to_cut(inode)?;
-    let parts = groups.iter().map(|&group| Part { reign, ino, group, min_copies: 0 });
-    let parts: Vec<Part> = parts.collect();
+    let parts = parts_of(reign, ino, groups_to_cut(inode)?);
     let calls = parts.iter().copied().map(|part| on_group(core, part, op.clone(), Bytes::new()));
     // One that fails does not end the others half-way.
     let done = join_all(calls).await;

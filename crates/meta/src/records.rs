@@ -7,7 +7,7 @@
 use bytes::{Bytes, BytesMut};
 use crc_fast::CrcAlgorithm;
 use prost::Message;
-use strake_types::{Consistency, Error, ErrorKind, FileKind, Ino, Result};
+use strake_types::{Consistency, Error, ErrorKind, FileKind, GroupId, Ino, Result};
 use strake_wire::message::common::{FileLayout, Template, Time};
 use strake_wire::message::recopies::RecopyTally;
 
@@ -152,6 +152,12 @@ impl Inode {
     /// True if the inode may have chunks somewhere.
     pub fn has_chunks(&self) -> bool {
         self.is_file() && (!self.inline || self.cut_from.is_some())
+    }
+
+    /// True if what it has in a group of its layout waits to be cut.
+    pub fn is_to_be_cut_in(&self, group: GroupId) -> bool {
+        let is_left = self.cut_groups.is_empty() || self.cut_groups.contains(&group.0);
+        self.cut_from.is_some() && is_left
     }
 }
 

@@ -3,7 +3,7 @@
 //! Whether chunks are missing is for [`super::lost`]; that copies differ in having one, for their comparison.
 
 use super::{Findings, Mend, PAGE_DEFAULT, PAGE_MS_MAX, PARALLEL};
-use crate::contents::{delete_chunk, layout_of};
+use crate::contents::{delete_chunk, is_away, layout_of};
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::patience::Patience;
@@ -208,8 +208,8 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
     if inode.inline && !has_group() {
         return Ok((!used()).then_some(Wrong::Outside));
     }
-    // While its contents move out of the inode, or wait to be cut, chunks may be ahead of it.
-    if inode.cut_from.is_some() {
+    // While its contents move out of the inode, or wait to be cut there, chunks may be ahead of it.
+    if inode.is_to_be_cut_in(held.group) {
         return Ok(None);
     }
     if inode.inline {
@@ -271,6 +271,8 @@ async fn tell(
 ) -> Result<()> {
     let (ino, index) = (held.chunk.ino, held.chunk.index);
     let place = format!("chunk {index} in group {} on target {target}", held.group);
+    // Each would be waited for in vain; and a file that is to be cut is opened by nobody before that.
+    let mend = mend.filter(|_| !is_away(&ctx.core, &[held.group]));
     match wrong {
         Wrong::Orphan => {
             if mend.is_some() {
@@ -297,7 +299,7 @@ async fn tell(
         Wrong::PastEnd(why) => {
             // Nobody writes there before it is done: a server that stood still would cut what was written meanwhile.
             if mend.is_some() {
-                mutate(&ctx.system(), &CutAgain { ino }).await?;
+                mutate(&ctx.system(), &CutAgain { ino, group: held.group }).await?;
             }
             let detail = format!("{place}: {why}");
             found.add("chunk-past-end", ino.0, detail, mend.is_some());
@@ -319,9 +321,10 @@ async fn tell(
     Ok(())
 }
 
-/// Has a file cut at its end once more.
+/// Has what a file has in a group cut at its end once more. Whoever opens it waits for no other group.
 struct CutAgain {
     ino: Ino,
+    group: GroupId,
 }
 
 impl Mutation for CutAgain {
@@ -333,12 +336,13 @@ impl Mutation for CutAgain {
         let done = Ok(MetaAnswer::Done(Nothing {}));
         let used = tx.ctx.volume.sessions.may_hold(self.ino);
         let Some(inode) = tx.find_inode(self.ino).await?.filter(|_| !used) else { return done };
-        if inode.cut_from.is_some() {
+        if inode.is_to_be_cut_in(self.group) {
             // It is about to be cut by itself.
             return done;
         }
         let mut inode: Inode = (*inode).clone();
-        inode.cut_from = Some(inode.length);
+        inode.cut_from = inode.cut_from.or(Some(inode.length));
+        inode.cut_groups.push(self.group.0);
         tx.enqueue(&mut inode).await?;
         tx.put_unseen(inode).await?;
         done

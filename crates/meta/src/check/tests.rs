@@ -462,6 +462,71 @@ async fn a_file_inside_its_inode_moves_out_when_chunks_that_it_must_not_have_are
     assert!(world.storage.chunks.lock().is_empty());
 }
 
+/// It waited for its cut in all groups of its layout: nobody could open it while a target of any was away.
+#[tokio::test]
+async fn a_file_that_fsck_has_cut_is_opened_while_another_of_its_targets_is_away() {
+    let world = World::new().await;
+    let root = world.root();
+    let small = root.file(1, "small").await.unwrap();
+    root.write(small, 0, b"some").await.unwrap();
+    world.put_chunk(small, 0, 10).await;
+    let target = world.storage.chunks.lock().keys().next().unwrap().0;
+    let large = striped(&world, "large").await;
+    until_occupied(&world, large, 27).await;
+    // One of them on each target, behind its end.
+    for index in 4..7 {
+        world.put_chunk(large, index, 9).await;
+    }
+    let chunks = || world.storage.chunks.lock().len();
+    let before = chunks();
+    let away = [11, 12].into_iter().find(|other| *other != target).unwrap();
+    world.storage.target_away.store(away, Ordering::SeqCst);
+    set_away(&world, away).await;
+    let part = CheckPart::Chunks as u32;
+    let told = ask(&root, &Check { part, target, repair: true, ..Check::default() }).await.problems;
+    let is_told = |ino| told.iter().any(|p| p.ino == ino && p.what == "chunk-past-end" && p.mended);
+    assert!(told.len() == 2 && is_told(small) && is_told(large), "{told:?}");
+    for file in [small, large] {
+        root.open(file, OpenMode { read: true, ..OpenMode::default() }).await.unwrap();
+    }
+    world.until(async || chunks() == before - 2).await;
+    assert_eq!(root.read(small).await.unwrap().unwrap(), &b"some"[..]);
+}
+
+/// The map says of a target that it is away.
+async fn set_away(world: &World, away: u32) {
+    {
+        let mut map = world.manager.map.lock();
+        map.epoch += 1;
+        map.targets.iter_mut().for_each(|target| target.up = target.id != away);
+    }
+    world.map.refresh().await.unwrap();
+}
+
+/// The file was to be cut, and waited for that with whoever opened it; a chunk of no file ended the check of its target.
+#[tokio::test]
+async fn what_a_target_has_that_takes_no_changes_is_told_and_stays_and_files_are_opened() {
+    let world = World::new().await;
+    let root = world.root();
+    let file = root.file(1, "f").await.unwrap();
+    root.write(file, 0, b"some").await.unwrap();
+    world.put_chunk(file, 0, 10).await;
+    world.storage.chunks.lock().insert((11, 9_999, 0), vec![1; 10]);
+    world.poison_targets(true).await;
+    let told = async |repair| {
+        let mut told = words(&root, repair).await;
+        told.sort();
+        told
+    };
+    let both = |mended| ["chunk-past-end", "orphaned-chunk"].map(|what| (what.to_owned(), mended));
+    assert_eq!(told(true).await, both(false));
+    root.open(file, OpenMode { read: true, ..OpenMode::default() }).await.unwrap();
+    root.close(file).await.unwrap();
+    world.poison_targets(false).await;
+    assert_eq!(told(true).await, both(true));
+    is_whole_without_chunks(&world, &root, file).await;
+}
+
 /// Up to three others were dropped half-way, and nobody knew of the changes that they had sent.
 #[tokio::test(start_paused = true)]
 async fn what_is_settled_beside_a_chunk_that_fails_comes_to_its_end_and_nothing_is_begun() {

@@ -2,7 +2,7 @@
 //!
 //! Whether chunks are missing is for [`super::lost`]; that copies differ in having one, for their comparison.
 
-use super::{Findings, Mend, PAGE_DEFAULT, PAGE_MS_MAX, PARALLEL};
+use super::{Findings, Mend, PAGE_DEFAULT, PAGE_MS_MAX, PARALLEL, inodes};
 use crate::contents::{delete_chunk, is_away, layout_of};
 use crate::core::Core;
 use crate::ctx::Ctx;
@@ -85,7 +85,7 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
 }
 
 /// Settles chunks that seem wrong, some at the same time. With the last file that was looked at, if time was up before all
-/// were.
+/// were. Where one fails no other is begun: what was settled is told, and what was not; if there is nothing to tell, it fails.
 async fn settle_all(
     ctx: &Ctx,
     target: u32,
@@ -109,12 +109,37 @@ async fn settle_all(
     let settled = stream::iter(begun).map(|suspect| async move {
         let settled = settle(ctx, target, suspect, mend).await;
         failed.fetch_or(settled.is_err(), Ordering::Relaxed);
-        settled
+        settled.map_err(|error| (suspect, error))
     });
-    let settled: Vec<Result<Vec<Problem>>> = settled.buffered(PARALLEL).collect().await;
-    let settled: Vec<Vec<Problem>> = settled.into_iter().collect::<Result<_>>()?;
+    let settled: Vec<_> = settled.buffered(PARALLEL).collect().await;
     let is_cut_short = settled.len() < all;
-    Ok((settled.into_iter().flatten().collect(), last.filter(|_| is_cut_short)))
+    let (mut problems, mut failure) = (Vec::new(), None);
+    for settled in settled {
+        match settled {
+            Ok(found) => problems.extend(found),
+            Err(first) => failure = failure.or(Some(first)),
+        }
+    }
+    match failure {
+        Some((_, error)) if problems.is_empty() => return Err(error),
+        Some((suspect, error)) => problems.extend(not_settled(target, suspect, last, &error)),
+        None => {}
+    }
+    Ok((problems, last.filter(|_| is_cut_short)))
+}
+
+/// Says that chunks from one on were not settled, up to those of the last file that was looked at.
+fn not_settled(target: u32, from: Held, last: Option<Ino>, error: &Error) -> Vec<Problem> {
+    let Held { group, chunk, .. } = from;
+    let detail = format!(
+        "chunks on target {target}, from chunk {} of it in group {group} to those of inode {}, were not all \
+         looked at: {error}",
+        chunk.index,
+        last.unwrap_or(chunk.ino)
+    );
+    let mut found = Findings::default();
+    found.add(inodes::AWAY, chunk.ino.0, detail, false);
+    found.problems
 }
 
 /// Chunks that seem wrong, all by one view of the inodes.

@@ -3,7 +3,7 @@
 //! A chunk that is missing everywhere cannot be told from a hole: neither is stored. But a group knows when it last lost
 //! something for good. What it has not of a file that is older was there then, or was a hole.
 
-use super::{Findings, PARALLEL, chunks, inodes};
+use super::{Findings, chunks, inodes};
 use crate::borrow::lock_here;
 use crate::contents::layout_of;
 use crate::ctx::Ctx;
@@ -11,23 +11,14 @@ use crate::patience::Patience;
 use crate::recopy;
 use crate::records::Inode;
 use crate::view::Tx;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use std::collections::{BTreeMap, HashSet};
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, GroupId, Ino, Result};
-use strake_wire::message::meta::Problem;
 
 /// Chunks of a file that are looked for: of a longer one, those at its beginning.
 const CHUNKS_MAX: u64 = 1 << 20;
 /// How often a file that lacks chunks is looked at anew if it has changed meanwhile.
 const TRIES_MAX: u32 = 4;
-
-/// Judges the files of a page.
-pub(super) async fn page(ctx: &Ctx, files: Vec<Ino>, patience: &Patience) -> Result<Vec<Problem>> {
-    let judged = stream::iter(files).map(|ino| judge(ctx, ino, patience));
-    let judged: Vec<Findings> = judged.buffered(PARALLEL).try_collect().await?;
-    Ok(judged.into_iter().flat_map(|found| found.problems).collect())
-}
 
 /// True for a file that has chunks in a group which has lost something since the file was made.
 pub(super) fn may_lack(ctx: &Ctx, inode: &Inode) -> bool {
@@ -54,7 +45,7 @@ fn lost_since(ctx: &Ctx, inode: &Inode) -> HashSet<GroupId> {
 
 /// Judges a file without its lock: what it lacks counts if it is then as it was before. With its lock only if it has changed
 /// each time.
-async fn judge(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<Findings> {
+pub(super) async fn judge(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<Findings> {
     for turn in 1..=TRIES_MAX {
         // Somebody may change it again and again, but not the last time.
         let _lock = match turn == TRIES_MAX {

@@ -32,8 +32,10 @@ use crate::stored::store_error;
 use crate::txn::{Mutation, mutate};
 use crate::view::Tx;
 use bytes::Bytes;
+use futures::stream::{self, StreamExt};
 use prost::Message;
 use std::ops::Bound;
+use std::sync::OnceLock;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Check, CheckPart, Checked, MetaAnswer, Name, Problem};
@@ -162,18 +164,15 @@ async fn page(
     }
     let until_ms = ctx.core.monotonic_ms() + PAGE_MS_MAX;
     let (mut reader, mut asked, mut bytes) = (Tx::reader(ctx), Asked::default(), 0);
+    let mut before = Bytes::new();
     for (nth, key) in found.into_iter().enumerate() {
-        let problems = match Subject::of(&key) {
-            Some(subject) => {
-                let problems = look(ctx, &mut reader, &subject, mend).await?;
-                subject.note(&mut reader, &problems, &mut asked).await;
-                problems
-            }
-            None => {
-                let detail = format!("a key that no release writes: {key:?}");
-                let mut findings = Findings::default();
-                findings.add("unknown-record", 0, detail, false);
-                findings.problems
+        let problems = match look_at(ctx, &mut reader, &key, mend, &mut asked).await {
+            Ok(problems) => problems,
+            Err(error) if checked.problems.is_empty() => return Err(error),
+            // What is mended is told: the next page begins with this one.
+            Err(_) => {
+                (checked.next, checked.looked_at) = (before, nth as u64);
+                break;
             }
         };
         bytes += problems.iter().map(Problem::encoded_len).sum::<usize>();
@@ -183,13 +182,75 @@ async fn page(
             (checked.next, checked.looked_at) = (key, nth as u64 + 1);
             break;
         }
+        before = key;
     }
     drop(reader);
+    ask_targets(ctx, asked, mend, &mut checked.problems).await?;
+    Ok(checked)
+}
+
+/// Looks at what a key says, and notes a file about whose chunks targets are to be asked.
+async fn look_at(
+    ctx: &Ctx,
+    reader: &mut Tx<'_>,
+    key: &Bytes,
+    mend: Option<Mend>,
+    asked: &mut Asked,
+) -> Result<Vec<Problem>> {
+    let Some(subject) = Subject::of(key) else {
+        let detail = format!("a key that no release writes: {key:?}");
+        let mut findings = Findings::default();
+        findings.add("unknown-record", 0, detail, false);
+        return Ok(findings.problems);
+    };
+    let problems = look(ctx, reader, &subject, mend).await?;
+    subject.note(reader, &problems, asked).await;
+    Ok(problems)
+}
+
+/// Asks targets about files of a page. Where that fails it is told that not all were looked at, if there is anything to tell.
+async fn ask_targets(
+    ctx: &Ctx,
+    asked: Asked,
+    mend: Option<Mend>,
+    problems: &mut Vec<Problem>,
+) -> Result<()> {
     let end_ms = ctx.core.monotonic_ms() + ASK_MS_MAX;
     let patience = Patience::new(LOOK_MAX, SILENT_MS).until_ms(end_ms);
-    checked.problems.extend(lost::page(ctx, asked.lost, &patience).await?);
-    checked.problems.extend(occupied::page(ctx, asked.empty, mend, &patience).await?);
-    Ok(checked)
+    let (lacking, failed) = judge_all(asked.lost, |ino| lost::judge(ctx, ino, &patience)).await;
+    let judge = |ino| occupied::judge(ctx, ino, mend, &patience);
+    let (occupying, failed_then) = judge_all(asked.empty, judge).await;
+    problems.extend(lacking);
+    problems.extend(occupying);
+    match failed.or(failed_then) {
+        Some(error) if problems.is_empty() => return Err(error),
+        Some(error) => {
+            let detail = format!("chunks of some files of a page were not looked at: {error}");
+            let mut found = Findings::default();
+            found.add(inodes::AWAY, 0, detail, false);
+            problems.extend(found.problems);
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+/// Judges files, some at the same time. Where one fails, with that: what was begun is ended, and no other is begun.
+async fn judge_all<F: Future<Output = Result<Findings>>>(
+    files: Vec<Ino>,
+    judge: impl Fn(Ino) -> F,
+) -> (Vec<Problem>, Option<Error>) {
+    let failed = &OnceLock::new();
+    let begun = files.into_iter().take_while(|_| failed.get().is_none());
+    let judged = stream::iter(begun.map(judge)).map(|judged| async move {
+        judged.await.unwrap_or_else(|error| {
+            failed.get_or_init(|| error);
+            Findings::default()
+        })
+    });
+    let judged: Vec<Findings> = judged.buffered(PARALLEL).collect().await;
+    let problems = judged.into_iter().flat_map(|found| found.problems).collect();
+    (problems, failed.get().cloned())
 }
 
 /// Judges a thing, and settles what is broken of it.

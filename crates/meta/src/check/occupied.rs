@@ -7,29 +7,21 @@
 //! Targets may take long to answer: they are asked with no lock held and no snapshot kept, and what they hold counts if
 //! the file is then as it was before.
 
-use super::{Findings, Mend, PARALLEL, inodes};
+use super::{Findings, Mend, inodes};
 use crate::contents::{is_away, layout_of};
 use crate::ctx::Ctx;
 use crate::occupied::{held, lock_unchanged, set};
 use crate::patience::Patience;
 use crate::view::Tx;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use strake_types::{Ino, Result};
-use strake_wire::message::meta::Problem;
 
-/// Judges the files of a page.
-pub(super) async fn page(
+/// Judges a file, and counts what it occupies.
+pub(super) async fn judge(
     ctx: &Ctx,
-    files: Vec<Ino>,
+    ino: Ino,
     mend: Option<Mend>,
     patience: &Patience,
-) -> Result<Vec<Problem>> {
-    let judged = stream::iter(files).map(|ino| judge(ctx, ino, mend, patience));
-    let judged: Vec<Findings> = judged.buffered(PARALLEL).try_collect().await?;
-    Ok(judged.into_iter().flat_map(|found| found.problems).collect())
-}
-
-async fn judge(ctx: &Ctx, ino: Ino, mend: Option<Mend>, patience: &Patience) -> Result<Findings> {
+) -> Result<Findings> {
     let mut found = Findings::default();
     let before = Tx::reader(ctx).find_inode(ino).await?;
     let Some(inode) = before.filter(|inode| inode.seems_empty()) else { return Ok(found) };

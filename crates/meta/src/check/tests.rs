@@ -7,12 +7,15 @@ use crate::records::{self, Entry, Inode, Mark, Raw, Shard, Stat};
 use crate::tests::check::check as oracle;
 use crate::tests::world::*;
 use crate::view::Tx;
+use async_trait::async_trait;
 use bytes::Bytes;
 use prost::Message;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use strake_engine::kv::{Outcome, Transaction};
+use strake_engine::kv::memory::MemoryKv;
+use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Transaction, Writes};
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, ErrorKind, FileKind, Ino, VolumeId};
 use strake_wire::message::meta::{
@@ -527,21 +530,105 @@ async fn what_a_target_has_that_takes_no_changes_is_told_and_stays_and_files_are
     is_whole_without_chunks(&world, &root, file).await;
 }
 
-/// Up to three others were dropped half-way, and nobody knew of the changes that they had sent.
+/// Up to three others were dropped half-way, and nobody knew of the changes that they had sent; then those were not told.
 #[tokio::test(start_paused = true)]
 async fn what_is_settled_beside_a_chunk_that_fails_comes_to_its_end_and_nothing_is_begun() {
     let world = World::new().await;
     for index in 0..40 {
         world.storage.chunks.lock().insert((11, 9_999, index), vec![1; 10]);
     }
+    world.storage.chunks.lock().insert((11, 10_000, 0), vec![1; 10]);
     world.storage.slow_ms.store(100, Ordering::SeqCst);
     *world.storage.refuses.lock() =
         Some(|op| matches!(op, StorageOp::Cut(cut) if cut.chunk.index == 0));
-    let check =
+    let mut check =
         Check { part: CheckPart::Chunks as u32, target: 11, repair: true, ..Check::default() };
+    let page = ask(&world.root(), &check).await;
+    assert_eq!(world.storage.chunks.lock().len(), 41 - (PARALLEL - 1));
+    let told: Vec<_> = page.problems.iter().map(|p| (p.what.as_str(), p.ino, p.mended)).collect();
+    let mut expected = vec![("orphaned-chunk", 9_999, true); PARALLEL - 1];
+    expected.push((inodes::AWAY, 9_999, false));
+    assert_eq!(told, expected, "{page:?}");
+    // What comes behind it is looked at; where there is nothing to tell but that, it fails.
+    check.after = page.next;
     let failed = world.root().call(MetaOp::Check(check)).await;
     assert_eq!(kind(failed), ErrorKind::Unavailable);
-    assert_eq!(world.storage.chunks.lock().len(), 40 - (PARALLEL - 1));
+}
+
+/// A store that refuses changes of an inode.
+struct Refusing(MemoryKv, AtomicU64);
+
+#[async_trait]
+impl Kv for Refusing {
+    fn name(&self) -> &'static str {
+        "refusing"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.0.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        let refused = Ino(self.1.load(Ordering::SeqCst));
+        if writes.contains_key(&keys::inode(V, refused)) {
+            return Err(KvError::Full { store: "refusing".into(), next: "make room" });
+        }
+        self.0.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.0.sync().await
+    }
+}
+
+/// Two files that are wrong about their names, and a striped one.
+async fn of_wrong_names(world: World) -> (World, [u64; 3]) {
+    let root = world.root();
+    let wrong = [root.file(1, "a").await.unwrap(), root.file(1, "b").await.unwrap()];
+    let large = striped(&world, "large").await;
+    until_occupied(&world, large, 27).await;
+    world.halt().await;
+    for ino in wrong {
+        Edits { world: &world }.inode(ino, |inode| inode.nlink = 5).await;
+    }
+    let world = world.killed().await;
+    world.open_session(world.session, &[]).await;
+    (world, [wrong[0], wrong[1], large])
+}
+
+/// It was mended, and not told.
+#[tokio::test]
+async fn what_is_mended_before_something_that_fails_is_told_and_the_next_page_begins_there() {
+    let kv = Arc::new(Refusing(MemoryKv::new(), AtomicU64::new(0)));
+    let (world, [a, b, _]) = of_wrong_names(World::on(kv.clone()).await).await;
+    let root = world.root();
+    let mut check = Check { part: CheckPart::Inodes as u32, repair: true, ..Check::default() };
+    kv.1.store(b, Ordering::SeqCst);
+    let page = ask(&root, &check).await;
+    let told = |page: &Checked| -> Vec<(u64, bool)> {
+        page.problems.iter().map(|p| (p.ino, p.mended)).collect()
+    };
+    assert_eq!(told(&page), [(a, true)], "{page:?}");
+    check.after = page.next;
+    assert!(root.call(MetaOp::Check(check.clone())).await.is_err(), "there is nothing to tell");
+    kv.1.store(0, Ordering::SeqCst);
+    assert_eq!(told(&ask(&root, &check).await), [(b, true)]);
+}
+
+/// The same where targets were to be asked about files of the page.
+#[tokio::test]
+async fn what_is_mended_beside_files_that_cannot_be_looked_at_is_told() {
+    let (world, [a, b, large]) = of_wrong_names(World::new().await).await;
+    let garbage = Some(Bytes::from_static(b"\x01garbage"));
+    Edits { world: &world }.set(keys::spare(V, Ino(large)), garbage).await;
+    lose(&world, u64::MAX >> 1).await;
+    let root = world.root();
+    let check = Check { part: CheckPart::Inodes as u32, repair: true, ..Check::default() };
+    let page = ask(&root, &check).await;
+    let told: Vec<_> = page.problems.iter().map(|p| (p.what.as_str(), p.ino, p.mended)).collect();
+    let wrong = |ino| ("wrong-nlink", ino, true);
+    assert_eq!(told, [wrong(a), wrong(b), (inodes::AWAY, 0, false)], "{page:?}");
+    assert!(root.call(MetaOp::Check(check)).await.is_err(), "there is nothing to tell");
 }
 
 /// Each file could take as long as its targets may for all their answers: whoever had asked for the page gave it up, and met

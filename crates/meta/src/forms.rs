@@ -100,13 +100,15 @@ fn layout() -> FileLayout {
         ack: 1,
         min_copies: 2,
         consistency: 2,
+        wanted_width: 0,
     }
 }
 
 fn spares() -> Vec<Vec<u8>> {
     let around_full = FileLayout { table: 0, list: vec![2, 0], copies: 1, ..layout() };
-    let spare = Spare { layout: layout(), settled: true, again_ms: 1 << 40 };
-    vec![encoded(&spare), encoded(&Spare { layout: around_full, ..spare })]
+    let narrower = FileLayout { wanted_width: 3, ..around_full.clone() };
+    let spare = |layout| Spare { layout, settled: true, again_ms: 1 << 40 };
+    [layout(), around_full, narrower].map(|layout| encoded(&spare(layout))).to_vec()
 }
 
 fn recopyings() -> Vec<Vec<u8>> {

@@ -47,7 +47,8 @@ impl Full {
             return layout;
         }
         let width = list.len() as u32;
-        Layout { width, groups: Groups::List(list), around_full: true, ..layout }
+        let around_full = Some(layout.width);
+        Layout { width, groups: Groups::List(list), around_full, ..layout }
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
         for seed in 0..20 {
             let around = full.avoid(layout(seed, 4, 0));
             assert_eq!((around.width, around.validate()), (3, Ok(())));
-            assert!(around.around_full, "nobody has listed them");
+            assert_eq!(around.around_full, Some(4), "nobody has listed them");
             assert!(!around.slots().contains(&low));
             // A narrow one keeps its width; where it does not meet what is full it is as ever.
             let narrow = layout(seed, 4, 2);

@@ -78,8 +78,9 @@ pub struct Layout {
     pub seed: u64,
     /// What the slots are taken from.
     pub groups: Groups,
-    /// Nobody has chosen the list: it is what targets that were nearly full had left of a table when the file was made.
-    pub around_full: bool,
+    /// Nobody has chosen the list: it is what targets that were nearly full had left of a table when the file was made, and
+    /// it was to have this width.
+    pub around_full: Option<u32>,
     /// What writes ask of the copies.
     pub safety: Safety,
     /// What clients see of each other's work.
@@ -184,7 +185,7 @@ impl LayoutTemplate {
             distribution,
             seed,
             groups,
-            around_full: false,
+            around_full: None,
             safety: Safety { ack: self.ack.unwrap_or_default(), min_copies },
             consistency: self.consistency.unwrap_or_default(),
         }

@@ -105,14 +105,14 @@ fn check_template(bytes: &[u8]) -> Outcome {
     again(bytes, decode, encode_template)
 }
 
-/// Also one on listed groups, and one on what nearly full targets had left.
+/// Also one on listed groups, and some on what nearly full targets had left.
 fn all_layouts() -> Vec<Layout> {
     let tables = GroupTables::of([GroupId::of_class(1, 7), GroupId::of_class(2, 7)]);
     let groups = Some(vec![GroupId::of_class(1, 5), GroupId::of_class(1, 2)]);
     let listed = LayoutTemplate { groups, ..LayoutTemplate::default() };
     let layouts = all_templates().into_iter().chain([listed.clone()]);
-    let around = Layout { around_full: true, ..listed.resolve(42, &tables) };
-    layouts.map(|template| template.resolve(42, &tables)).chain([around]).collect()
+    let around = |wanted| Layout { around_full: Some(wanted), ..listed.resolve(42, &tables) };
+    layouts.map(|template| template.resolve(42, &tables)).chain([2, 4].map(around)).collect()
 }
 
 fn layouts() -> Vec<Vec<u8>> {

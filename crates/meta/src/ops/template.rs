@@ -120,14 +120,15 @@ pub(crate) fn with_file_template(
     Ok(Inode { layout: Some((&layout).into()), ..file.clone() })
 }
 
-/// A layout as the template that leads to it. What nobody has listed is looked for in the table anew.
+/// A layout as the template that leads to it. What nobody has listed is looked for in the table anew, in the width that it was
+/// to have.
 pub(crate) fn as_template(layout: &Layout) -> LayoutTemplate {
     LayoutTemplate {
         chunk_size: Some(layout.chunk_size),
         distribution: Some(layout.distribution.clone()),
-        width: Some(layout.width),
+        width: Some(layout.around_full.unwrap_or(layout.width)),
         groups: match &layout.groups {
-            Groups::List(list) if !layout.around_full => Some(list.clone()),
+            Groups::List(list) if layout.around_full.is_none() => Some(list.clone()),
             Groups::Table { .. } | Groups::List(_) => None,
         },
         copies: Some(layout.copies()),

@@ -1453,19 +1453,43 @@ async fn a_directory_of_which_a_listed_target_leads_no_such_group_does_not_hold_
 #[tokio::test]
 async fn a_file_that_went_around_a_full_target_gets_other_copies_by_the_table() {
     let world = World::new().await;
-    {
-        let mut map = world.manager.map.lock();
-        let spec = &mut map.targets[2].spec;
-        (spec.total_bytes, spec.free_bytes) = (1_000, 10);
-        map.epoch += 1;
-    }
-    world.map.refresh().await.unwrap();
+    world.set_free(13, 10).await;
     let ino = file(&world, "f").await;
     let around = layout(&world, ino).await;
-    assert!(around.around_full && matches!(&around.groups, Groups::List(list) if list.len() == 2));
+    assert_eq!((around.around_full, around.slots().len()), (Some(3), 2));
     assert_eq!(recopy(&world, ino, 2).await, (State::Done, String::new()));
     let copied = layout(&world, ino).await;
     assert_eq!(copied.groups, Groups::Table { copies: 2, size: 3 });
+    assert_eq!(read(&world, ino).await, contents());
+    settled(&world).await;
+}
+
+/// It was copied to where there was no room, in vain, for an hour; and it stayed as narrow as it had become.
+#[tokio::test]
+async fn a_file_gets_other_copies_around_a_full_target_and_its_width_when_there_is_room() {
+    let world = World::new().await;
+    let two = |ordinal, members: [u32; 2]| Group {
+        id: GroupId::of_class(2, ordinal).0,
+        epoch: 1,
+        members: members.to_vec(),
+        ..Group::default()
+    };
+    let mut groups = world.map.current().groups.clone();
+    groups.retain(|group| GroupId(group.id).copies() == 1);
+    groups.extend([two(0, [11, 12]), two(1, [12, 11]), two(2, [13, 11])]);
+    world.set_groups(groups).await;
+    world.set_free(13, 10).await;
+    let ino = file(&world, "f").await;
+    assert_eq!(recopy(&world, ino, 2).await, (State::Done, String::new()));
+    let around = layout(&world, ino).await;
+    assert_eq!((around.around_full, around.copies(), around.slots().len()), (Some(3), 2, 2));
+    assert!(!around.slots().contains(&GroupId::of_class(2, 2)), "{around:?}");
+    assert_eq!(read(&world, ino).await, contents());
+    settled(&world).await;
+    world.set_free(13, 900).await;
+    assert_eq!(recopy(&world, ino, 1).await, (State::Done, String::new()));
+    let wide = layout(&world, ino).await;
+    assert_eq!((wide.groups, wide.width), (Groups::Table { copies: 1, size: 3 }, 3));
     assert_eq!(read(&world, ino).await, contents());
     settled(&world).await;
 }

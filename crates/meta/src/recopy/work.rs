@@ -165,6 +165,8 @@ fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
     let tables = &ctx.settings.tables;
     let new = template.resolve(old.seed, tables);
     new.validate()?;
+    // As a file that is made now.
+    let new = ctx.core.around_full(new);
     let (before, after) = (old.slots(), new.slots());
     if let Some(group) = after.iter().find(|group| !tables.has(**group) || before.contains(group)) {
         let detail = format!("group {group} cannot take the file; see strake status");

@@ -613,6 +613,16 @@ impl World {
         self.set_targets(|target| target.spec.poisoned = why.into()).await;
     }
 
+    /// Of a thousand bytes of a target so many are free, and the map says so.
+    pub async fn set_free(&self, id: u32, free_bytes: u64) {
+        let set = |target: &mut Target| {
+            if target.id == id {
+                (target.spec.total_bytes, target.spec.free_bytes) = (1_000, free_bytes);
+            }
+        };
+        self.set_targets(set).await;
+    }
+
     async fn set_targets(&self, set: impl Fn(&mut Target)) {
         {
             let mut map = self.manager.map.lock();

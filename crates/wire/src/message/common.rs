@@ -149,6 +149,9 @@ pub struct FileLayout {
     /// What clients see of each other's work: 0 strict, 1 close-to-open, 2 parallel.
     #[prost(uint32, tag = "10")]
     pub consistency: u32,
+    /// The width that a file was to have whose list is what nearly full targets had left; 0: the one that it has.
+    #[prost(uint32, tag = "11")]
+    pub wanted_width: u32,
 }
 
 /// [`LayoutTemplate`].
@@ -310,7 +313,7 @@ impl From<&t::Layout> for FileLayout {
         let (table, list, copies) = match &v.groups {
             Groups::Table { size, copies } => (*size, Vec::new(), *copies),
             Groups::List(list) => {
-                let copies = if v.around_full { v.copies() } else { 0 };
+                let copies = if v.around_full.is_some() { v.copies() } else { 0 };
                 (0, list.iter().map(|g| g.0).collect(), copies)
             }
         };
@@ -326,6 +329,7 @@ impl From<&t::Layout> for FileLayout {
             // What most files have is not written.
             min_copies: Some(v.safety.min_copies).filter(|&min| min > 1).unwrap_or(0),
             consistency: v.consistency as u32,
+            wanted_width: v.around_full.filter(|&wanted| wanted != v.width).unwrap_or(0),
         }
     }
 }
@@ -338,12 +342,14 @@ impl TryFrom<FileLayout> for t::Layout {
             0 => Groups::List(v.list.into_iter().map(t::GroupId).collect()),
             size => Groups::Table { size, copies: v.copies.max(1) },
         };
+        let is_around = matches!(groups, Groups::List(_)) && v.copies > 0;
+        let wanted = if v.wanted_width == 0 { v.width } else { v.wanted_width };
         let layout = t::Layout {
             chunk_size: v.chunk_size,
             distribution: v.distribution.try_into()?,
             width: v.width,
             seed: v.seed,
-            around_full: matches!(groups, Groups::List(_)) && v.copies > 0,
+            around_full: is_around.then_some(wanted),
             groups,
             safety: t::Safety { ack: ack_of(v.ack)?, min_copies: v.min_copies.max(1) },
             consistency: consistency_of(v.consistency)?,
@@ -523,10 +529,11 @@ mod tests {
         let list: Vec<_> = [2, 0].map(|at| t::GroupId::of_class(2, at)).to_vec();
         let listed = LayoutTemplate { groups: Some(list), ..LayoutTemplate::default() };
         let listed = listed.resolve(42, &GroupTables::default());
-        let around = t::Layout { around_full: true, ..listed.clone() };
-        for (layout, copies) in [(listed, 0), (around, 2)] {
+        let around = |wanted| t::Layout { around_full: Some(wanted), ..listed.clone() };
+        let cases = [(listed.clone(), 0, 0), (around(2), 2, 0), (around(3), 2, 3)];
+        for (layout, copies, wanted) in cases {
             let sent = FileLayout::from(&layout);
-            assert_eq!((sent.table, sent.copies), (0, copies));
+            assert_eq!((sent.table, sent.copies, sent.wanted_width), (0, copies, wanted));
             let sent = FileLayout::decode(&*sent.encode_to_vec()).unwrap();
             assert_eq!(t::Layout::try_from(sent).unwrap(), layout);
         }

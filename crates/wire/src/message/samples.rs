@@ -91,6 +91,7 @@ impl Gen {
             ack: self.u32(),
             min_copies: self.u32(),
             consistency: self.u32(),
+            wanted_width: self.u32(),
         }
     }
 

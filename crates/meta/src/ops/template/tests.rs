@@ -93,6 +93,20 @@ async fn copies_are_handed_down_and_targets_lead_groups_of_that_many() {
     }
 }
 
+/// It stayed as narrow as it had become, whatever was set on it later.
+#[tokio::test]
+async fn a_file_that_went_around_a_full_target_gets_the_width_that_it_was_to_have() {
+    let world = World::new().await;
+    let root = world.root();
+    world.set_free(13, 10).await;
+    let file = root.file(1, "f").await.unwrap();
+    for (free_bytes, width) in [(10, "2"), (900, "3")] {
+        world.set_free(13, free_bytes).await;
+        root.setxattr(file, "user.strake.layout.chunk_size", b"4M").await.unwrap();
+        assert_eq!(text(&root, file, "width").await, width);
+    }
+}
+
 const TWO: [u32; 2] = [GroupId::of_class(2, 0).0, GroupId::of_class(2, 1).0];
 
 /// Target 11 is gone, and 13 has got what it had; groups of two copies were made after that.

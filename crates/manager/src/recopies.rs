@@ -9,6 +9,7 @@ use crate::plan::Facts;
 use crate::records::{Job, Recopy, Volume};
 use crate::scrubs::AWAY_MS_MAX;
 use crate::state::State;
+use std::collections::HashSet;
 use strake_types::{Error, ErrorKind, Result, VolumeId};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::recopies::{
@@ -51,7 +52,9 @@ fn parts<'a>(state: &'a State, wish: &RecopyWish) -> Vec<(u32, &'a Volume)> {
 pub(crate) fn together<'a>(
     all: impl IntoIterator<Item = &'a RecopyProgress>,
 ) -> Option<RecopyProgress> {
-    all.into_iter().cloned().reduce(|mut sum, one| {
+    let mut named = HashSet::new();
+    let each = all.into_iter().map(|said| once(said.clone(), &mut named));
+    each.reduce(|mut sum, one| {
         let RecopyTally { looked, files, bytes } = one.tally;
         sum.tally.looked += looked;
         sum.tally.files += files;
@@ -71,6 +74,20 @@ pub(crate) fn together<'a>(
         }
         sum
     })
+}
+
+/// The same without what other shares have named already: each goes through all directories, and one that waits does so for all
+/// of them. Files are of one share.
+fn once(mut said: RecopyProgress, named: &mut HashSet<String>) -> RecopyProgress {
+    let all = said.waiting.len();
+    said.waiting.retain(|left| !named.contains(&left.path));
+    named.extend(said.waiting.iter().map(|left| left.path.clone()));
+    let twice = (all - said.waiting.len()) as u64;
+    said.left = said.left.saturating_sub(twice);
+    if let Some(ahead) = &mut said.ahead {
+        ahead.files = ahead.files.saturating_sub(twice);
+    }
+    said
 }
 
 /// What is ahead of a job of which so many shares have told this: at least so much, until all have told.

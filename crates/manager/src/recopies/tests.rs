@@ -261,3 +261,23 @@ fn a_job_of_several_shares_ends_when_all_have_and_with_the_words_of_all() {
     assert_eq!(one.tally, RecopyTally { looked: 10, files: 8, bytes: 111 });
     assert_eq!((one.left, one.waiting.len()), (3, 2));
 }
+
+/// It was counted, and shown, once for each share: all of them go through it.
+#[test]
+fn a_directory_that_waits_in_all_shares_is_told_once() {
+    let (_, mut facts, id) = wide();
+    let left = |path: &str| RecopyLeft { path: path.into(), reason: "target 13".into() };
+    let ahead = |files| Some(RecopyAhead { files, bytes: 10, whole: true });
+    said_of(&mut facts, id, VOLUME, |said| {
+        (said.left, said.ahead) = (3, ahead(5));
+        said.waiting = vec![left(":/main/dir"), left(":/main/a"), left(":/main/a")];
+    });
+    said_of(&mut facts, id, VOLUME + 1, |said| {
+        (said.left, said.ahead) = (2, ahead(4));
+        said.waiting = vec![left(":/main/b"), left(":/main/dir")];
+    });
+    let sum = together(told(&facts, id)).unwrap();
+    let paths: Vec<_> = sum.waiting.iter().map(|left| left.path.as_str()).collect();
+    assert_eq!(paths, [":/main/dir", ":/main/a", ":/main/a", ":/main/b"]);
+    assert_eq!((sum.left, sum.ahead.unwrap().files), (4, 8));
+}

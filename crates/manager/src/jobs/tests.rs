@@ -256,6 +256,35 @@ fn a_heal_is_a_job_that_ends_when_all_is_in_sync() {
     assert!(state.jobs[&id].is(JobState::Done) && state.jobs[&id].ended_ms == 1_000);
 }
 
+/// The lowest numbers were forgotten: a job that ran while a hundred later ones ended went in the moment in which it ended, and
+/// who watched it was told that it does not exist.
+#[test]
+fn the_end_of_a_long_job_is_remembered_although_a_hundred_later_ones_have_ended() {
+    let mut state = pairs(4);
+    let mut facts = all_serve(&state, 100);
+    let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[2])).unwrap();
+    let ended = |kind: JobKind, ended_ms| {
+        let (kind, state) = (kind as u32, JobState::Done as u32);
+        Job { kind, state, ended_ms, ..Job::default() }
+    };
+    for at in 0..ENDED_MAX as u64 {
+        enter(&mut state, ended(JobKind::Scrub, 2_000 + at));
+    }
+    for at in 0..2 * ENDED_MAX as u64 {
+        enter(&mut state, ended(JobKind::Heal, 3_000 + at));
+    }
+    // The clock was ahead for a while.
+    let ahead = enter(&mut state, ended(JobKind::Scrub, 1 << 40));
+    facts.now_ms = 4_000;
+    for _ in 0..20 {
+        pass(&mut state, &facts);
+    }
+    assert!(state.jobs[&id].is(JobState::Done), "it has ended last");
+    assert!(!state.jobs.contains_key(&ahead) && !state.jobs.contains_key(&(id + 1)));
+    assert!(state.jobs.contains_key(&(id + 2)), "heals drive no other job out");
+    assert_eq!(state.jobs.len(), 2 * ENDED_MAX);
+}
+
 #[test]
 fn what_a_dead_target_alone_had_is_given_up_and_no_answer_covers_it() {
     let mut state = pairs(3);

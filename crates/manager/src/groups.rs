@@ -353,6 +353,8 @@ fn after_return(
         }
         (false, None) => {
             strake_base::count_case("group-refounded");
+            let is_whole = |member: &&u32| brought(member) && !back.rebooted.contains(*member);
+            let first = group.in_sync.iter().find(is_whole).copied().unwrap_or(first);
             next.in_sync = vec![first];
             let silent = strake_base::is_broken("losses-are-counted");
             next.losses += u64::from(back.rebooted.contains(&first) && !silent);

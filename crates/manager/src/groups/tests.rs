@@ -177,6 +177,19 @@ fn a_server_with_all_members_founds_its_groups_again_without_waiting() {
     assert_eq!(shown(&state), (8, &[2][..], &[][..], 0));
 }
 
+/// It was always the first: what that one had lost was lost, although the other target of the same server had it.
+#[test]
+fn a_group_is_founded_again_on_a_target_that_has_lost_nothing_where_the_server_brings_one() {
+    let cases: [(&[u32], u32, u64); 4] = [(&[], 1, 0), (&[1], 2, 0), (&[2], 1, 0), (&[1, 2], 1, 1)];
+    for (rebooted, first, losses) in cases {
+        let mut state = with_group(&[1, 2], &[1, 2], &[]);
+        let own = HashSet::from([1, 2]);
+        let both = Return { targets: &[1, 2], own, rebooted: rebooted.iter().copied().collect() };
+        returned(&mut state, &both, |_| Since::Gone).unwrap();
+        assert_eq!(shown(&state), (8, &[first][..], &[][..], losses), "{rebooted:?}");
+    }
+}
+
 #[test]
 fn one_that_returns_while_it_joins_begins_anew() {
     let mut state = with_group(&[1, 2], &[1], &[2]);

@@ -9,7 +9,7 @@ use crate::loss;
 use crate::owners;
 use crate::plan::{self, Facts, Loads, Place, Wanted, name_of, refuse};
 use crate::recopies;
-use crate::records::{Group, Item, Job, Server, Volume};
+use crate::records::{Group, Item, Job, Server, Target, Volume};
 use crate::scrubs;
 use crate::state::State;
 use crate::turns::{Turns, not_yet};
@@ -553,7 +553,14 @@ fn remove(state: &mut State, facts: &Facts, job: &mut Job) {
         job.reason = format!("target {id} has got groups again; try again");
         return job.end(JobState::Failed, facts.now_ms);
     }
-    // A volume may have been made there since the job began.
+    // Targets may have been added there since the job began, as disks with which the server was started,
+    let own = |t: &Target| job.servers.contains(&t.server);
+    let mut targets = state.targets.iter();
+    if let Some((&id, _)) = targets.find(|(id, t)| own(t) && !job.targets.contains(id)) {
+        job.reason = format!("{} was added meanwhile; try again", name_of(state, id));
+        return job.end(JobState::Failed, facts.now_ms);
+    }
+    // and a volume made.
     let servers = job.servers.iter().filter_map(|id| Some((*id, state.servers.get(id)?)));
     let checked: Result<Vec<()>> =
         servers.map(|(id, server)| check_removable(state, id, server)).collect();
@@ -565,9 +572,7 @@ fn remove(state: &mut State, facts: &Facts, job: &mut Job) {
         state.targets.remove(id);
     }
     for id in &job.servers {
-        if !state.targets.values().any(|target| target.server == *id) {
-            state.servers.remove(id);
-        }
+        state.servers.remove(id);
     }
 }
 

@@ -143,6 +143,13 @@ pub(crate) fn add_target(state: &mut State, request: &AddTarget) -> Result<u32> 
             if own >= TARGETS_MAX {
                 return Err(refuse(ErrorKind::Invalid, format!("more than {TARGETS_MAX} targets")));
             }
+            if owners::goes(state, *server) {
+                let detail = format!(
+                    "server {server} is being taken out of the cluster; is it to stay? End that first (strake job list, \
+                     strake job cancel N)"
+                );
+                return Err(refuse(ErrorKind::Invalid, detail));
+            }
             Ok(next_target(state))
         }
         id if id < state.cluster.next_target && !state.targets.contains_key(&id) => {
@@ -407,6 +414,9 @@ fn adopt_orphan_volumes(state: &mut State) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::Job;
+    use crate::testing::cluster;
+    use strake_wire::message::jobs::JobState;
 
     /// A full cluster refused each server that came back.
     #[test]
@@ -421,5 +431,23 @@ mod tests {
         assert_eq!(check_number(&state, &specs([1, 2])), Ok(()));
         let refused = check_number(&state, &specs([1, ALL_TARGETS_MAX as u32 + 1])).unwrap_err();
         assert!(refused.detail.contains("at most 8000 targets"), "{refused}");
+    }
+
+    /// It entered, and its server stayed although the job was done that took it out.
+    #[test]
+    fn a_server_that_is_being_taken_out_gets_no_target() {
+        let mut state = cluster(&[1, 1]);
+        let running = JobState::Running as u32;
+        let job = Job { state: running, servers: vec![2], remove: true, ..Job::default() };
+        state.jobs.insert(1, job);
+        let ask = |state: &mut State, server| {
+            let spec = TargetSpec { uuid: "x".into(), ..TargetSpec::default() };
+            add_target(state, &AddTarget { server, spec, boot: String::new() })
+        };
+        let refused = ask(&mut state, 2).unwrap_err();
+        assert!(refused.detail.contains("is being taken out"), "{refused}");
+        assert_eq!(ask(&mut state, 1), Ok(3));
+        state.jobs.clear();
+        assert_eq!(ask(&mut state, 2), Ok(4));
     }
 }

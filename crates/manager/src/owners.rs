@@ -165,7 +165,7 @@ pub(crate) fn choose(
 }
 
 /// True while a job is about to take a server out of the cluster.
-fn goes(state: &State, id: u32) -> bool {
+pub(crate) fn goes(state: &State, id: u32) -> bool {
     state.jobs.values().any(|job| job.lasts() && job.remove && job.servers.contains(&id))
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::groups::{prepare, resynced, settle};
 use crate::steer::steer;
-use crate::testing::{all_serve, at_once, cluster};
+use crate::testing::{add_target, all_serve, at_once, cluster};
 use crate::turns::{COLLECTED, TARGET_MOVES_MAX};
 use strake_types::{GroupId, Shares, VolumeId};
 use strake_wire::message::jobs::SteerJob;
@@ -668,6 +668,25 @@ fn a_server_that_has_got_a_volume_since_stays_and_none_is_made_on_one_that_goes(
     let job = &state.jobs[&id];
     assert!(job.is(JobState::Failed) && job.reason.contains("keeps the names"), "{job:?}");
     assert!(state.servers.contains_key(&2) && state.targets.contains_key(&2));
+}
+
+/// It was started with one more disk: the job was done, and the server stayed with that.
+#[test]
+fn a_server_that_has_got_a_target_since_stays_and_the_job_says_so() {
+    let mut state = pairs(4);
+    let facts = all_serve(&state, 1);
+    let remove = Plan { servers: vec![2], remove: true, ..request(JobKind::Drain, &[]) };
+    let (id, _) = plan(&mut state, &facts, &remove).unwrap();
+    let added = add_target(&mut state, 2);
+    let facts = all_serve(&state, 1);
+    (0..20).for_each(|_| pass(&mut state, &facts));
+    let job = &state.jobs[&id];
+    assert!(job.is(JobState::Failed) && job.reason.contains("was added meanwhile"), "{job:?}");
+    assert!(state.targets.contains_key(&2) && state.targets.contains_key(&added));
+    let (id, _) = plan(&mut state, &facts, &remove).unwrap();
+    (0..20).for_each(|_| pass(&mut state, &facts));
+    assert!(state.jobs[&id].is(JobState::Done) && !state.servers.contains_key(&2));
+    assert!(!state.targets.contains_key(&2) && !state.targets.contains_key(&added));
 }
 
 /// A job that removes server 2, which has the names of volume 5, perhaps a deleted one, and can hand them over to server 3.

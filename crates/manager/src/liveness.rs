@@ -4,10 +4,12 @@ mod heard;
 mod leads;
 mod room;
 mod seen;
+mod waits;
 
 use crate::beats::Bequest;
 use crate::groups::{Life, Since};
 use crate::owners::Tenure;
+use crate::plan::Wait;
 use heard::Heard;
 use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -21,6 +23,8 @@ use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
 pub(crate) use seen::copied;
+#[cfg(test)]
+pub(crate) use waits::waiting;
 
 /// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
@@ -89,6 +93,8 @@ pub(crate) struct Liveness {
     scrubs: HashMap<(u64, u32), SeenScrub>,
     /// How far metadata servers are with files that get another number of copies, by job and share.
     recopies: BTreeMap<(u64, u32), SeenRecopy>,
+    /// Since when parts of jobs wait for servers.
+    waits: HashMap<Wait, Duration>,
 }
 
 /// How long a metadata server may serve volumes after a heartbeat at most.
@@ -121,6 +127,7 @@ impl Liveness {
             progress: HashMap::new(),
             scrubs: HashMap::new(),
             recopies: BTreeMap::new(),
+            waits: HashMap::new(),
         }
     }
 

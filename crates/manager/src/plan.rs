@@ -34,8 +34,20 @@ pub(crate) struct Facts {
     pub unwalked: BTreeSet<u32>,
     /// Servers that are up.
     pub up: BTreeSet<u32>,
+    /// For how many milliseconds this manager has seen parts of jobs wait for servers.
+    pub waited: HashMap<Wait, u64>,
     /// Milliseconds since 1970.
     pub now_ms: u64,
+}
+
+/// A part of a job that waits for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Wait {
+    pub job: u32,
+    /// The target that it is about; 0: the job as a whole.
+    pub target: u32,
+    /// Since when, as it is stored: one that begins anew is another one.
+    pub since_ms: u64,
 }
 
 impl Facts {
@@ -45,6 +57,11 @@ impl Facts {
 
     pub fn is_gone(&self, target: u32) -> bool {
         self.lives.get(&target).is_none_or(|life| *life == Life::Gone)
+    }
+
+    /// True if a part of a job has waited longer than that.
+    pub fn has_waited(&self, wait: Wait, ms: u64) -> bool {
+        self.waited.get(&wait).is_some_and(|waited| *waited > ms)
     }
 
     /// True if everybody who has everything of a group is among those that go for good, and none of them

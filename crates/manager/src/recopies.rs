@@ -5,7 +5,7 @@
 //! before the job has ended. The orders go to them as long as the job lasts, whether they answer or not.
 
 use crate::groups;
-use crate::plan::Facts;
+use crate::plan::{Facts, Wait};
 use crate::records::{Job, Recopy, Volume};
 use crate::scrubs::AWAY_MS_MAX;
 use crate::state::State;
@@ -183,8 +183,8 @@ pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
     };
     let reason = parts.iter().find_map(why).unwrap_or_default();
     one.wait(&reason, now);
-    let waits_ms = now.saturating_sub(one.since_ms);
-    if !one.reason.is_empty() && !paused && waits_ms > AWAY_MS_MAX {
+    let wait = Wait { job: id, target: 0, since_ms: one.since_ms };
+    if !one.reason.is_empty() && !paused && facts.has_waited(wait, AWAY_MS_MAX) {
         job.reason = format!("given up after an hour: {}", std::mem::take(&mut one.reason));
         job.end(JobState::Failed, now);
     }

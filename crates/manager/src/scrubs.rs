@@ -4,7 +4,7 @@
 //! before the item has ended; a manager that returns hears it again. An order goes to the server as long
 //! as the item lasts, whether the server answers or not: when it is back it goes on by itself.
 
-use crate::plan::{Facts, name_of};
+use crate::plan::{Facts, Wait, name_of};
 use crate::records::{Job, Scrub};
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -125,8 +125,8 @@ pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
             Some(_) => one.set(JobState::Running, "", now),
             None => {}
         }
-        let waits_ms = now.saturating_sub(one.since_ms);
-        if one.is(JobState::Waiting) && !paused && waits_ms > AWAY_MS_MAX {
+        let wait = Wait { job: id, target: one.target, since_ms: one.since_ms };
+        if one.is(JobState::Waiting) && !paused && facts.has_waited(wait, AWAY_MS_MAX) {
             let reason = format!("given up after an hour: {}", one.reason);
             one.set(JobState::Failed, &reason, now);
         }

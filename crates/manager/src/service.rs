@@ -255,6 +255,7 @@ impl Manager {
             total: state.targets.keys().filter_map(total).collect(),
             scrubs: live.scrubs(),
             recopies: live.recopies(),
+            waited: live.waited(now),
             up: state.servers.keys().copied().filter(|id| live.is_up(*id, now)).collect(),
             now_ms: self.wall_ms(),
         };

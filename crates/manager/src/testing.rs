@@ -1,6 +1,7 @@
 //! Clusters for the tests of what is decided, and a clock.
 
 use crate::groups::{Life, Yields, next_single};
+use crate::liveness::waiting;
 use crate::plan::Facts;
 use crate::records::{Group, Server, Target};
 use crate::state::State;
@@ -57,6 +58,14 @@ pub(crate) fn add_target(state: &mut State, server: u32) -> u32 {
     let path = format!("/t{id}");
     state.targets.insert(id, Target { server, path, ..Target::default() });
     id
+}
+
+/// So much time passes, by the clock that people set and by the one that nobody does.
+pub(crate) fn pass(state: &State, facts: &mut Facts, ms: u64) {
+    facts.now_ms += ms;
+    for wait in waiting(state) {
+        *facts.waited.entry(wait).or_default() += ms;
+    }
 }
 
 /// All targets serve, and each group of one copy has so many bytes.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::jobs;
-use crate::testing::{all_serve, cluster};
+use crate::testing::{all_serve, cluster, pass};
 use std::sync::Arc;
 use strake_types::GroupId;
 use strake_wire::message::jobs::SteerJob;
@@ -136,16 +136,16 @@ fn a_server_that_is_away_is_waited_for_and_given_up_after_an_hour_that_was_not_a
     assert!(reason(&state, id).starts_with("metadata server 2 (h2) does not answer"));
     assert_eq!(orders_of(&state, META).len(), 1, "it goes on by itself when it is back");
     let (away, then) = (state.clone(), facts.clone());
-    facts.now_ms += AWAY_MS_MAX;
+    pass(&state, &mut facts, AWAY_MS_MAX);
     jobs::keep(&mut state, &facts);
     assert!(state.jobs[&id].lasts(), "not yet");
-    facts.now_ms += 1;
+    pass(&state, &mut facts, 1);
     jobs::keep(&mut state, &facts);
     assert!(state.jobs[&id].is(JobState::Failed));
     assert!(state.jobs[&id].reason.starts_with("given up after an hour: metadata server 2"));
     let (mut state, mut facts) = (away, then);
     steer(&mut state, &facts, id, |steer| steer.pause = true);
-    facts.now_ms += 2 * AWAY_MS_MAX;
+    pass(&state, &mut facts, 2 * AWAY_MS_MAX);
     jobs::keep(&mut state, &facts);
     steer(&mut state, &facts, id, |steer| steer.resume = true);
     jobs::keep(&mut state, &facts);
@@ -153,6 +153,21 @@ fn a_server_that_is_away_is_waited_for_and_given_up_after_an_hour_that_was_not_a
     facts.up.insert(META);
     jobs::keep(&mut state, &facts);
     assert_eq!(reason(&state, id), "");
+}
+
+/// The clock was set two hours ahead: the job failed at once.
+#[test]
+fn a_server_that_is_away_is_not_given_up_because_the_clock_was_set() {
+    let (mut state, mut facts, id) = begun(&request(2));
+    facts.up.remove(&META);
+    jobs::keep(&mut state, &facts);
+    pass(&state, &mut facts, 60_000);
+    facts.now_ms += 2 * AWAY_MS_MAX;
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].lasts());
+    pass(&state, &mut facts, AWAY_MS_MAX);
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].is(JobState::Failed));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::groups::{Life, prepare};
 use crate::jobs;
-use crate::testing::{all_serve, cluster};
+use crate::testing::{all_serve, cluster, pass};
 use std::sync::Arc;
 use strake_wire::message::jobs::{Plan, SteerJob};
 use strake_wire::message::scrubs::{ScrubFate, ScrubFinding, ScrubTally};
@@ -113,11 +113,11 @@ fn a_target_that_is_away_waits_with_its_reason_and_is_given_up_after_an_hour() {
     assert!(state.jobs[&id].lasts());
     assert_eq!(orders(&state, 2).len(), 1, "it goes on by itself when it is back");
     let back = facts.clone();
-    facts.now_ms += AWAY_MS_MAX;
+    pass(&state, &mut facts, AWAY_MS_MAX);
     jobs::keep(&mut state, &facts);
     assert!(state.jobs[&id].lasts(), "not yet");
     let waiting = state.clone();
-    facts.now_ms += 1;
+    pass(&state, &mut facts, 1);
     jobs::keep(&mut state, &facts);
     assert!(state.jobs[&id].is(JobState::Failed));
     assert!(state.jobs[&id].scrubs[1].reason.contains("does not answer"));
@@ -131,11 +131,26 @@ fn a_target_that_is_away_waits_with_its_reason_and_is_given_up_after_an_hour() {
     facts.lives.insert(2, Life::Gone);
     jobs::keep(&mut state, &facts);
     steer(&mut state, &facts, id, |steer| steer.pause = true);
-    facts.now_ms += 2 * AWAY_MS_MAX;
+    pass(&state, &mut facts, 2 * AWAY_MS_MAX);
     jobs::keep(&mut state, &facts);
     steer(&mut state, &facts, id, |steer| steer.resume = true);
     jobs::keep(&mut state, &facts);
     assert!(state.jobs[&id].lasts());
+}
+
+/// The clock of a machine that had just started was two hours behind, and was set: it was given up after a minute.
+#[test]
+fn a_target_that_is_away_is_not_given_up_because_the_clock_was_set() {
+    let (mut state, mut facts, id) = begun(&request(&[2]));
+    facts.lives.insert(2, Life::Gone);
+    jobs::keep(&mut state, &facts);
+    pass(&state, &mut facts, 60_000);
+    facts.now_ms += 2 * AWAY_MS_MAX;
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].lasts());
+    pass(&state, &mut facts, AWAY_MS_MAX);
+    jobs::keep(&mut state, &facts);
+    assert!(state.jobs[&id].is(JobState::Failed));
 }
 
 /// It was taken for no rate of its own, and so for that of all jobs, while a later throttle of 0 was no limit.

@@ -70,6 +70,8 @@ impl Manager {
             let mut inner = self.inner.lock();
             inner.ticked = Some(now);
             inner.live.forget_old(now);
+            let Inner { state, live, .. } = &mut *inner;
+            live.note_waits(state, now);
             let changed = inner.live.changed(now);
             let Inner { state, live, .. } = &*inner;
             let life = |target| life_in_groups(state, live, target, now);

@@ -28,8 +28,9 @@ fn refuse(kind: ErrorKind, detail: String) -> Error {
     Error::with(kind, detail)
 }
 
-/// Decides on a join and changes the state accordingly. `is_alive` says which servers have spoken
-/// within their lease, `since` what is known of a target and its server since this one asks to join; `now_ms` is the wall clock's time.
+/// Decides on a join and changes the state accordingly. `is_alive` says which servers have spoken within their lease, or may
+/// have before this manager could hear them, `since` what is known of a target and its server since this one asks to join;
+/// `now_ms` is the wall clock's time.
 pub(crate) fn join(
     state: &mut State,
     request: &Join,

@@ -101,6 +101,20 @@ impl Manager {
         self.kv.is_taken_over()
     }
 
+    /// Which servers may be alive when `who` joins. One that this manager has not heard yet may be for a lease; but where no
+    /// other one leads, its own server is alive nowhere else when it starts in the same process.
+    pub(super) fn who_may_live<'a>(
+        &self,
+        state: &State,
+        live: &'a Liveness,
+        who: u32,
+        now: Duration,
+    ) -> impl Fn(u32) -> bool + use<'a> {
+        let leads = self.lead.is_none() && [0, who].contains(&state.cluster.leader);
+        let is_own = leads && state.servers.get(&who).is_some_and(|server| server.manager);
+        move |id| live.is_up(id, now) && (live.has_spoken(id, now) || !(is_own && id == who))
+    }
+
     /// True if another manager is up.
     pub(crate) fn has_others(&self) -> bool {
         let (now, inner) = (self.now(), self.inner.lock());

@@ -354,6 +354,50 @@ async fn a_copied_disk_and_a_taken_address_are_refused_while_the_first_is_alive(
     assert_eq!(bench.map().await.servers[0].address, "b:1");
 }
 
+/// Nobody counted as alive before it was heard: a copy of a server's directory that asked before its first heartbeat was let in,
+/// and clients were sent there; one that took its address took that away from it for good.
+#[tokio::test]
+async fn a_copied_disk_and_a_taken_address_are_refused_by_a_manager_that_has_just_started() {
+    let mut bench = Bench::new().await;
+    let firsts = [server("a:1", &["x"]), server("b:1", &["y"])];
+    let mut joined = Vec::new();
+    for first in &firsts {
+        joined.push(bench.join(first.clone()).await.unwrap());
+    }
+    let known = again(&firsts[0], &joined[0]);
+    let copy = Join { address: "c:1".into(), ..known.clone() };
+    let nameless = Join { server: 0, ..copy.clone() };
+    let mut with_disk = again(&firsts[1], &joined[1]);
+    with_disk.targets.extend(known.targets.clone());
+    let taken = Join { address: "a:1".into(), ..server("", &["z"]) };
+    bench.restart().await;
+    for join in [&copy, &nameless, &with_disk, &taken] {
+        let error = bench.join(join.clone()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+    }
+    let addresses = async || {
+        bench.map().await.servers.iter().map(|one| one.address.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(addresses().await, ["a:1", "b:1"]);
+    // Who is where it was need not wait, and who has moved waits for a lease.
+    bench.join(again(&firsts[1], &joined[1])).await.unwrap();
+    bench.clock.pass(3_001);
+    bench.join(copy).await.unwrap();
+    assert_eq!(addresses().await, ["c:1", "b:1"]);
+}
+
+/// It waited for itself to be forgotten.
+#[tokio::test]
+async fn the_server_of_an_only_manager_may_start_at_another_address_at_once() {
+    let mut bench = Bench::new().await;
+    let first = Join { manager: true, ..server("unix:/a", &["x"]) };
+    let joined = bench.join(first.clone()).await.unwrap();
+    bench.restart().await;
+    let moved = Join { address: "a:1".into(), ..again(&first, &joined) };
+    bench.join(moved).await.unwrap();
+    assert_eq!(bench.map().await.servers[0].address, "a:1");
+}
+
 #[tokio::test]
 async fn a_disk_that_moved_to_another_server_is_found_there() {
     let bench = Bench::new().await;

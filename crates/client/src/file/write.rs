@@ -13,6 +13,7 @@ use crate::room::{Room, in_inodes};
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
@@ -182,7 +183,7 @@ impl Volume {
             // file that nobody shares: its bytes stay here, and without room there would be no bound to them.
             if room.is_none() && !once && !(locked && state.core().shared) {
                 let began = self.now();
-                room = Box::pin(self.room_in_line(state, at, data.len())).await?;
+                room = Box::pin(self.room_in_line(state, (at, locked), data.len())).await?;
                 if self.now().saturating_sub(began) >= LOOK_EVERY {
                     // What was claimed may have been called back meanwhile.
                     claims = 0;
@@ -212,11 +213,7 @@ impl Volume {
                 Taken::Claim(_) if claims >= CLAIMS_MAX => return Err(no_claim()),
                 Taken::Claim(offset) => {
                     claims += 1;
-                    let range = offset..offset + data.len() as u64;
-                    // Who appends tells it before he gives the end back, and has to know where that is.
-                    let placed = !matches!(at, At::LockedEnd);
-                    let wish = placed.then(|| file.runs.lock().wish(&range));
-                    once = self.claim(state, wish).await?;
+                    once = self.claim_for(file, at, offset..offset + data.len() as u64).await?;
                 }
                 Taken::Lock => return Ok(None),
                 Taken::Wait => progress.await,
@@ -230,12 +227,22 @@ impl Volume {
         }
     }
 
+    /// Asks for a claim on a range that is to be written. True if that may be done now, once; also where it may be for a while, or
+    /// the claim is granted: until there is memory that may be over again, each time.
+    async fn claim_for(&self, file: &OpenFile, at: At, range: Range<u64>) -> Result<bool> {
+        // Who appends tells it before he gives the end back, and has to know where that is.
+        let placed = !matches!(at, At::LockedEnd);
+        let wish = placed.then(|| file.runs.lock().wish(&range));
+        let once = self.claim(&file.state, wish).await?;
+        Ok(once || self.may_hold_back(file.ino(), &file.state.core(), &range).is_some())
+    }
+
     /// Waits in line for room for what goes there. What is unsent is sent on its way meanwhile. Whose groups hold little passes
-    /// those whose groups do not answer.
+    /// those whose groups do not answer. None: the file's end is `locked`, and others have it open by now.
     async fn room_in_line(
         self: &Arc<Self>,
         file: &Arc<FileState>,
-        at: At,
+        (at, locked): (At, bool),
         bytes: usize,
     ) -> Result<Option<Room>> {
         let (memory, groups) = (self.memory(), self.groups_at(file, at, bytes));
@@ -246,6 +253,9 @@ impl Volume {
         tokio::pin!(in_line);
         loop {
             self.send_young();
+            if locked && file.core().shared {
+                return Ok(None);
+            }
             if let Some(room) = memory.try_reserved(bytes, &groups) {
                 return Ok(Some(room));
             }

@@ -215,6 +215,26 @@ async fn who_has_the_end_locked_does_not_wait_for_memory() {
     }
 }
 
+/// Who had opened the file meanwhile, and appended, waited with it until there was memory.
+#[tokio::test]
+async fn who_has_the_end_locked_waits_for_memory_no_longer_when_others_open_the_file() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 10)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let _held = fill_memory(&volume);
+    fake.take_log();
+    let (appending, end) = (Arc::clone(&volume), open(&volume, file.ino(), APPEND).await);
+    let appended = tokio::spawn(async move { appending.write(&end, 0, pattern(2, 9 << 20)).await });
+    until_logged(&fake, "lock").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!appended.is_finished(), "it waits for memory");
+    volume.share(&[Ask { ino: file.ino().0, number: 7, keep: false }]);
+    let appended = timeout(Duration::from_secs(20), appended).await.expect("it waits no longer");
+    assert_eq!(appended.unwrap().unwrap().offset, 10);
+    assert_eq!(fake.server_length(file.ino()), 10 + (9 << 20));
+}
+
 /// The parts of a long one once were sent where the first had put them, over what was appended meanwhile.
 #[tokio::test]
 async fn a_long_append_is_not_torn_by_a_short_one() {
@@ -333,6 +353,21 @@ async fn what_may_go_through_once_does_not_wait_for_memory() {
     let _held = fill_memory(&volume);
     drop(gate);
     timeout(Duration::from_secs(10), written).await.expect("it is taken").unwrap().unwrap();
+}
+
+/// When there was memory for it that was over, or the claim called back, each time: it gave the memory back, and asked for ever.
+#[tokio::test]
+async fn what_is_claimed_or_may_go_through_for_a_while_does_not_wait_for_memory() {
+    for granted in [true, false] {
+        let (fake, volume, file) = claiming().await;
+        fake.grant_claims(granted);
+        let (gate, written) = write_that_asks(&fake, &volume, &file, 30_000).await;
+        let _held = fill_memory(&volume);
+        drop(gate);
+        timeout(Duration::from_secs(10), written).await.expect("it is taken").unwrap().unwrap();
+        let log = fake.take_log();
+        assert!(!starting(&log, "publish").is_empty(), "it is told: {log:?}");
+    }
 }
 
 /// It went to where it had been let through before a cut was waited for: somebody else could have claimed that since.

@@ -131,6 +131,8 @@ pub(crate) struct Job {
     pub(crate) room: Option<Room>,
     /// Flush generation, to be given back to [`Dirty::settle`].
     pub(crate) generation: u64,
+    /// Where it goes.
+    pub(crate) lane: Lane,
 }
 
 /// The unsent extents of a file.
@@ -145,6 +147,8 @@ pub(crate) struct Dirty {
     ready_len: usize,
     /// The lane served last.
     served: Lane,
+    /// How often was taken of a lane what is not answered yet.
+    under_way: BTreeMap<Lane, u64>,
     /// Generation of extents born now.
     generation: u64,
     /// Unsettled extents (unsent or being sent) per generation.
@@ -165,6 +169,30 @@ impl Dirty {
     /// True if something may be sent.
     pub(crate) fn ready_len(&self) -> usize {
         self.ready_len
+    }
+
+    /// How many senders have something to do, where so many parts of a lane are sent at once at most: those that are at it, and
+    /// further ones.
+    pub(crate) fn senders_max(&self, parts_max: impl Fn(Lane) -> u64) -> usize {
+        let more = |(&lane, queue): (&Lane, &VecDeque<u64>)| {
+            parts_max(lane).saturating_sub(self.under_way_to(lane)).min(queue.len() as u64)
+        };
+        let more: u64 = self.ready.iter().map(more).sum();
+        (self.under_way.values().sum::<u64>() + more) as usize
+    }
+
+    fn under_way_to(&self, lane: Lane) -> u64 {
+        self.under_way.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// What was taken of a lane at once has been answered.
+    pub(crate) fn answered(&mut self, lane: Lane) {
+        if let Some(count) = self.under_way.get_mut(&lane) {
+            *count -= 1;
+            if *count == 0 {
+                self.under_way.remove(&lane);
+            }
+        }
     }
 
     fn push_ready(&mut self, lane: Lane, start: u64) {
@@ -334,20 +362,26 @@ impl Dirty {
 
     /// Takes what is to be sent next to one target: an extent with those of the same unit that follow
     /// it without a gap, and further small ones of the same lane, `bytes_max` of it in all (but the
-    /// first). Extents that `blocked` names stay. The lanes take turns.
+    /// first). Extents that `blocked` names stay, and those of lanes of which as many parts as may be are under way: until
+    /// [`Dirty::answered`]. The lanes take turns.
     pub(crate) fn take(
         &mut self,
         unit_of: impl Fn(u64) -> (u64, u64),
         blocked: impl Fn(u64, u64) -> bool,
         bytes_max: impl Fn(Lane) -> usize,
+        parts_max: impl Fn(Lane) -> u64,
     ) -> Vec<Job> {
         let after = self.ready.range(self.served.saturating_add(1)..).map(|(&lane, _)| lane);
         let before = self.ready.range(..=self.served).map(|(&lane, _)| lane);
         let lanes: Vec<Lane> = after.chain(before).collect();
         for lane in lanes {
+            if self.under_way_to(lane) >= parts_max(lane) {
+                continue;
+            }
             let jobs = self.take_from(lane, &unit_of, &blocked, bytes_max(lane));
             if !jobs.is_empty() {
                 self.served = lane;
+                *self.under_way.entry(lane).or_default() += 1;
                 return jobs;
             }
         }
@@ -412,9 +446,9 @@ impl Dirty {
     fn take_run(&mut self, run: &[(u64, u64)], len: usize) -> Option<Job> {
         let start = run.first()?.0;
         let first = self.leave(start)?;
-        let (mut room, mut generation) = (first.room, first.generation);
+        let (mut room, mut generation, lane) = (first.room, first.generation, first.lane);
         if run.len() == 1 {
-            return Some(Job { start, data: first.contents.into_bytes(), room, generation });
+            return Some(Job { start, data: first.contents.into_bytes(), room, generation, lane });
         }
         let mut all = BytesMut::with_capacity(len);
         all.extend_from_slice(first.contents.as_slice());
@@ -425,7 +459,7 @@ impl Dirty {
             self.settle(generation.max(next.generation));
             generation = generation.min(next.generation);
         }
-        Some(Job { start, data: all.freeze(), room, generation })
+        Some(Job { start, data: all.freeze(), room, generation, lane })
     }
 
     /// The unsent parts of a range, in order.

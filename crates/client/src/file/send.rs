@@ -5,7 +5,7 @@
 //! way is left until that has been answered.
 
 use super::Life;
-use super::dirty::Job;
+use super::dirty::{Job, Lane};
 use super::state::{Core, FileState, InFlight, overlaps};
 use crate::pace::Way;
 use crate::unsynced::is_durable;
@@ -33,6 +33,8 @@ struct Sending<'a> {
     file: &'a FileState,
     life: Life<'a>,
     group: Option<GroupId>,
+    /// Of which it was taken.
+    lane: Option<Lane>,
     /// Start and flush generation of each extent.
     extents: Vec<(u64, u64)>,
     result: Option<Result<()>>,
@@ -58,6 +60,7 @@ impl Drop for Sending<'_> {
                 core.fail(error);
             }
             let counts = result.is_ok() && self.life.is_that_of(&core);
+            self.lane.iter().for_each(|lane| core.dirty.answered(*lane));
             for (start, generation) in &self.extents {
                 let sent = core.in_flight.remove(start);
                 core.dirty.settle(*generation);
@@ -98,7 +101,8 @@ impl Volume {
         if core.senders >= ready {
             return;
         }
-        let wanted = ready.min(core.senders_max(placement));
+        let of_lane = |lane| core.parts.sent_together(GroupId(lane));
+        let wanted = ready.min(core.senders_max(placement)).min(core.dirty.senders_max(of_lane));
         while core.senders < wanted {
             core.senders += 1;
             task::spawn(send_all(Arc::clone(self), Arc::clone(file)));
@@ -220,7 +224,8 @@ impl Core {
         let blocked = |from: u64, to: u64| overlaps(in_flight, from, to);
         let unit_of = |at| self.parts.sent_around(placement, at);
         let together = |lane| TOGETHER_BYTES_MAX.min(self.parts.sent_bytes(GroupId(lane))) as usize;
-        let mut jobs = self.dirty.take(unit_of, blocked, together);
+        let at_once = |lane| self.parts.sent_together(GroupId(lane));
+        let mut jobs = self.dirty.take(unit_of, blocked, together, at_once);
         for job in &mut jobs {
             let (data, kept_mark) = (job.data.clone(), self.kept.mark());
             let (life, room) = (self.life, job.room.take());
@@ -249,6 +254,7 @@ async fn send_all(volume: Arc<Volume>, file: Arc<FileState>) {
             file,
             life,
             group: first.map(|chunk| placement.group_of(chunk)),
+            lane: jobs.first().map(|job| job.lane),
             extents: jobs.iter().map(|job| (job.start, job.generation)).collect(),
             result: None,
             end: jobs.iter().map(|job| job.start + job.data.len() as u64).max().unwrap_or(0),

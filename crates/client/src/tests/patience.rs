@@ -1,6 +1,7 @@
 //! Servers that say nothing.
 
 use super::*;
+use crate::pace::Way;
 use crate::testing::Paused;
 use crate::testing::pairs::Mood;
 use futures::future::join_all;
@@ -260,6 +261,25 @@ async fn who_writes_elsewhere_does_not_wait_for_memory_behind_a_target_that_is_a
     }
     assert!(!full.is_finished());
     full.abort();
+}
+
+/// All senders of the file had parts for it, and what came last was late.
+#[tokio::test(start_paused = true)]
+async fn no_more_is_under_way_to_a_slow_group_than_to_it_alone() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(30)).await;
+    let file = create(&volume, "a").await;
+    let placement = file.state.core().placement().unwrap();
+    let slow = placement.group_of(placement.layout().chunk_at(0));
+    let small = volume.paces().begin(slow, Way::Sent, CHUNK, Duration::ZERO);
+    small.answered(Duration::from_millis(10));
+    fake.lose_group(slow);
+    for nth in 0..100 {
+        write(&volume, &file, nth * CHUNK, pattern(1, CHUNK as usize)).await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    // The others have answered.
+    assert_eq!(file.state.core().in_flight.len(), 3);
 }
 
 /// It waited for ever, and nobody was told.

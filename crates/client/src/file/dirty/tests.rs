@@ -81,7 +81,7 @@ fn sent(model: &mut [Option<u8>], job: &Job) {
 fn take_all(dirty: &mut Dirty, blocked: impl Fn(u64, u64) -> bool) -> Vec<Job> {
     let mut all = Vec::new();
     loop {
-        let jobs = dirty.take(unit_of, &blocked, |_| 150);
+        let jobs = dirty.take(unit_of, &blocked, |_| 150, |_| u64::MAX);
         if jobs.is_empty() {
             return all;
         }
@@ -112,7 +112,7 @@ proptest! {
                     }
                 }
                 Step::Take => {
-                    for job in dirty.take(unit_of, |_, _| false, |_| 50) {
+                    for job in dirty.take(unit_of, |_, _| false, |_| 50, |_| u64::MAX) {
                         sent(&mut model, &job);
                         dirty.settle(job.generation);
                     }
@@ -155,7 +155,7 @@ fn a_large_write_is_not_copied() {
         Fragment { start: 0, unit, lane: 0, data: data.clone(), is_part: false, room: None },
         Duration::ZERO,
     );
-    let jobs = dirty.take(|_| unit, |_, _| false, |_| 1);
+    let jobs = dirty.take(|_| unit, |_, _| false, |_| 1, |_| u64::MAX);
     assert_eq!(jobs[0].data.as_ptr(), data.as_ptr());
 }
 
@@ -172,4 +172,27 @@ fn what_is_left_of_a_large_write_holds_no_more_memory_than_it_takes() {
     let left = dirty.overlay(0, 1 << 20).into_iter();
     let left: Vec<_> = left.map(|(at, bytes)| (at, bytes.len())).collect();
     assert_eq!(left, [(0, 100), ((1 << 20) - 10, 10)]);
+}
+
+/// All that was sent at once to the other lanes together was under way to one that was slow.
+#[test]
+fn of_a_lane_of_which_enough_is_under_way_nothing_more_is_taken() {
+    let (mut dirty, mut model) = (Dirty::default(), vec![None; 1_200]);
+    for at in (0..1_200).step_by(UNIT as usize) {
+        write(&mut dirty, &mut model, at, UNIT, 1);
+    }
+    let parts_max = |lane: Lane| if lane == 0 { 1_u64 } else { 3 };
+    assert_eq!(dirty.senders_max(parts_max), 7);
+    let take = |dirty: &mut Dirty| {
+        let jobs = dirty.take(unit_of, |_, _| false, |_| 0, parts_max);
+        jobs.first().map(|job| job.lane)
+    };
+    let taken: Vec<_> = std::iter::from_fn(|| take(&mut dirty)).collect();
+    assert_eq!(taken, [1, 2, 0, 1, 2, 1, 2]);
+    assert_eq!((dirty.ready_len(), dirty.senders_max(parts_max)), (5, 7));
+    dirty.answered(1);
+    dirty.answered(0);
+    assert_eq!(dirty.senders_max(parts_max), 7, "two of them have nothing under way");
+    assert_eq!([take(&mut dirty), take(&mut dirty), take(&mut dirty)], [Some(0), Some(1), None]);
+    assert_eq!(dirty.under_way, BTreeMap::from([(0, 1), (1, 3), (2, 3)]));
 }

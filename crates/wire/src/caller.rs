@@ -5,7 +5,7 @@
 //! [`RemoteMeta`], [`RemoteStorage`] or [`RemoteManager`], which send the call over the lanes of a pooled
 //! peer. A lane connects when it is first used, so nothing here waits.
 
-use crate::connection::{Call, LaneKind, Peer, PeerOptions};
+use crate::connection::{Call, Counted, LaneKind, Peer, PeerOptions};
 use crate::frame::{Draft, ServiceClass};
 use crate::message::{manager, meta, storage};
 use crate::service::{ManagerService, MetaService, Services, StorageService};
@@ -283,7 +283,11 @@ impl StorageService for RemoteStorage {
             None => LaneKind::Bulk,
         };
         call.timeout_factor = timeout_factor(&request);
-        call.is_sync = request.is_sync();
+        call.counted = match &request.op {
+            Some(Op::Copy(_)) => Counted::Copy,
+            _ if request.is_sync() => Counted::Sync,
+            _ => Counted::Call,
+        };
         let (body, payload) = self.peer.call(call).await?;
         Ok((decode(&self.peer, body)?, payload))
     }

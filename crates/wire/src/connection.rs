@@ -7,6 +7,7 @@
 //! after it broke, with backoff. That of the last kind is made anew, too, when a call on it was in vain and it
 //! was silent meanwhile.
 //! A sync, which waits for a disk, has a place of its own, so that however many there are other calls by the same lane have theirs.
+//! So that copies leave them some, which wait for each other at their server, there are at most half as many of them.
 //! A call whose connection breaks fails as [`ErrorKind::Unavailable`]: it may or may not have been
 //! carried out, and the caller decides whether to send it again.
 
@@ -26,13 +27,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
 use strake_types::{Error, ErrorKind, Result};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 /// Lanes for what must not wait behind what may wait for it; made when first used.
 const FORWARD_LANES: usize = 1;
 /// Calls that may be under way on one connection, beside syncs; further ones wait.
 const CALLS_MAX: usize = 256;
+/// Copies that may be among those: a server makes few at once, and the others are not to keep all that comes after them from it.
+const COPIES_MAX: usize = CALLS_MAX / 2;
 /// Syncs that may be: as many as a server has slots for on one connection, beside those of other calls. Those that wait for a slow
 /// disk are not to keep others of theirs, and cost little.
 pub(crate) const SYNCS_MAX: usize = 1024;
@@ -114,6 +117,17 @@ impl LaneKind {
     }
 }
 
+/// What is counted of calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// A call like others.
+    Call,
+    /// One that waits for a disk.
+    Sync,
+    /// One that waits for its turn among those of all clients of the server.
+    Copy,
+}
+
 /// A call before it is given to a connection.
 pub(crate) struct Call {
     pub service: ServiceClass,
@@ -122,14 +136,15 @@ pub(crate) struct Call {
     pub lane: LaneKind,
     /// How many times the common limit the call may take.
     pub timeout_factor: u32,
-    /// It waits for a disk.
-    pub is_sync: bool,
+    /// What it counts as.
+    pub counted: Counted,
 }
 
 impl Call {
     /// A call by a control lane.
     pub fn new(service: ServiceClass, draft: Draft) -> Self {
-        Self { service, draft, lane: LaneKind::Control, timeout_factor: 1, is_sync: false }
+        let (lane, counted) = (LaneKind::Control, Counted::Call);
+        Self { service, draft, lane, timeout_factor: 1, counted }
     }
 }
 
@@ -301,15 +316,19 @@ struct Waiting {
 /// Who waits for an answer, or did.
 struct Caller {
     answer: oneshot::Sender<Answer>,
-    /// The place of a sync.
-    _place: Option<OwnedSemaphorePermit>,
+    _places: Places,
 }
+
+/// The place of a sync; or that of a copy, and its slot. They stay taken until there is an answer.
+type Places = [Option<OwnedSemaphorePermit>; 2];
 
 /// One connection with many calls at once.
 struct Connection {
     outbox: Arc<Outbox>,
     waiting: Arc<Mutex<Waiting>>,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
+    /// Places of copies, which need a slot as well.
+    copies: Arc<Semaphore>,
     /// Places of syncs, which need no slot.
     syncs: Arc<Semaphore>,
     /// See [`FrameReader::heard`].
@@ -335,9 +354,9 @@ impl Connection {
         let (name, heard) = (address.to_owned(), reader.heard());
         let receiver = receive(reader, waiting.clone(), outbox.clone(), name);
         let _tasks = [spawn_owned(writer), spawn_owned(receiver)];
-        let slots = Semaphore::new(CALLS_MAX);
-        let syncs = Arc::new(Semaphore::new(kind.syncs_max()));
-        Ok(Arc::new(Self { outbox, waiting, slots, syncs, heard, _tasks }))
+        let [slots, copies, syncs] = [CALLS_MAX, COPIES_MAX, kind.syncs_max()]
+            .map(|places| Arc::new(Semaphore::new(places)));
+        Ok(Arc::new(Self { outbox, waiting, slots, copies, syncs, heard, _tasks }))
     }
 
     /// Connects and exchanges hellos.
@@ -376,9 +395,14 @@ impl Connection {
 
     async fn call(&self, call: Call, turn: &Turn) -> Answer {
         let gone = || Error::with(ErrorKind::Unavailable, "the connection was closed");
-        let (_slot, place) = match call.is_sync {
-            false => (Some(self.slots.acquire().await.map_err(|_| gone())?), None),
-            true => (None, Some(self.syncs.clone().acquire_owned().await.map_err(|_| gone())?)),
+        let (_slot, places) = match call.counted {
+            Counted::Call => (Some(self.slots.acquire().await.map_err(|_| gone())?), [None, None]),
+            Counted::Sync => {
+                let place = self.syncs.clone().acquire_owned().await.map_err(|_| gone())?;
+                (None, [Some(place), None])
+            }
+            // In a box: few calls are copies, and none is to be larger by what that takes.
+            Counted::Copy => (None, Box::pin(self.places_of_copy()).await.map_err(|_| gone())?),
         };
         let (answer, arrival) = oneshot::channel();
         let request = {
@@ -388,16 +412,22 @@ impl Connection {
             }
             waiting.last_request += 1;
             let request = waiting.last_request;
-            waiting.answers.insert(request, Caller { answer, _place: place });
+            waiting.answers.insert(request, Caller { answer, _places: places });
             request
         };
-        // The server goes on with a sync for which nobody waits any more, and it keeps its slot there.
-        let lasts = call.is_sync && call.lane != LaneKind::Forward;
+        // The server goes on with a sync or a copy for which nobody waits any more, and it keeps its slot there.
+        let lasts = call.counted != Counted::Call && call.lane != LaneKind::Forward;
         let mut given_up = GivenUp { connection: self, request, frame: None, lasts };
         let frame = call.draft.seal(FrameKind::Request, call.service, request);
         given_up.frame = self.outbox.send(frame, Default::default());
         turn.set_frame(given_up.frame.unwrap_or_default());
         arrival.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    async fn places_of_copy(&self) -> Result<Places, AcquireError> {
+        let place = self.copies.clone().acquire_owned().await?;
+        let slot = self.slots.clone().acquire_owned().await?;
+        Ok([Some(place), Some(slot)])
     }
 
     /// The next call needs another connection.

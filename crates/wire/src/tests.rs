@@ -76,7 +76,8 @@ impl MetaService for Fake {
 
 #[async_trait]
 impl StorageService for Fake {
-    /// A read answers a pattern, a write the checksum of what came; the sync of inode 2 never ends.
+    /// A read answers a pattern, a write the checksum of what came; the sync of inode 2 never ends, nor does
+    /// the copy from target 2.
     async fn call(&self, request: StorageRequest, payload: Bytes) -> Result<(StorageReply, Bytes)> {
         self.storage_calls.fetch_add(1, Ordering::SeqCst);
         let (crc, answer) = match request.op {
@@ -86,6 +87,7 @@ impl StorageService for Fake {
                 (crc32c(&data), data)
             }
             Some(StorageOp::Sync(file)) if file.ino == 2 => std::future::pending().await,
+            Some(StorageOp::Copy(copy)) if copy.from_target == 2 => std::future::pending().await,
             Some(StorageOp::Write(write)) if crc32c(&payload) != write.crc => {
                 return Err(ErrorKind::Corrupt.into());
             }

@@ -1,4 +1,4 @@
-use super::{CALLS_MAX, LaneKind, Peer, PeerOptions, SYNCS_MAX, VAIN_MS_MIN};
+use super::{CALLS_MAX, COPIES_MAX, LaneKind, Peer, PeerOptions, SYNCS_MAX, VAIN_MS_MIN};
 use crate::buffer::BufferPool;
 use crate::caller::Callers;
 use crate::frame::{Draft, FrameKind, crc32c};
@@ -9,8 +9,8 @@ use crate::message::meta::{
     Claim, Lock, Look, MetaAnswer, MetaOp, MetaRequest, Publish, Recalls, Told,
 };
 use crate::message::storage::{
-    Chunk, Data, FileRef, Forward, Read, StorageAnswer, StorageOp, StorageReply, StorageRequest,
-    Write,
+    Chunk, Copy, Data, FileRef, Forward, Read, StorageAnswer, StorageOp, StorageReply,
+    StorageRequest, Write,
 };
 use crate::options::CallerOptions;
 use crate::service::{ManagerService, MetaService, StorageService};
@@ -235,6 +235,40 @@ async fn a_small_read_does_not_wait_behind_syncs_that_were_given_up() {
     }
     assert!(read(&storage, 7, 100).await.unwrap() == pattern(7, 100));
     assert!(server.fake.storage_calls.load(Ordering::SeqCst) <= SYNCS_MAX + 1);
+}
+
+/// So many copies that do not end.
+async fn copy_for_ever(service: &Arc<dyn StorageService>, many: usize) {
+    let op = Some(StorageOp::Copy(Copy { from_target: 2, ..Copy::default() }));
+    let copy = StorageRequest { op, ..StorageRequest::default() };
+    join_all((0..many).map(|_| service.call(copy.clone(), Bytes::new()))).await;
+}
+
+/// Those of a few `cp` waited for each other in all slots, and what others read of any disk of that server was late.
+#[tokio::test]
+async fn a_small_read_does_not_wait_behind_copies() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let storage = callers(20_000).storage(&server.entry());
+    tokio::select! {
+        biased;
+        () = copy_for_ever(&storage, 2 * CALLS_MAX) => panic!("nobody answers them"),
+        data = read(&storage, 7, 100) => assert!(data.unwrap() == pattern(7, 100)),
+    }
+}
+
+/// Their slots were free here and not at the server, which then read nothing more: syncs waited as well.
+#[tokio::test]
+async fn no_call_waits_behind_copies_that_were_given_up() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let storage = callers(20_000).storage(&server.entry());
+    for _ in 0..3 {
+        let copies = copy_for_ever(&storage, 2 * CALLS_MAX);
+        let given_up = timeout(Duration::from_millis(300), copies).await;
+        assert!(given_up.is_err(), "nobody answers them");
+    }
+    assert!(read(&storage, 7, 100).await.unwrap() == pattern(7, 100));
+    assert!(storage.call(sync_of(3, None), Bytes::new()).await.is_ok());
+    assert!(server.fake.storage_calls.load(Ordering::SeqCst) <= COPIES_MAX + 2);
 }
 
 /// Members of groups on other disks of the same server got no write from their primaries.

@@ -33,7 +33,7 @@ impl StorageServer {
         request: Copy,
     ) -> Result<()> {
         let turn = self.copies.acquire().await;
-        let Some(running) = to.attempts.begin(order.attempt, order.whose)? else { return Ok(()) };
+        let Some(running) = to.begin(order.attempt, order.whose)? else { return Ok(()) };
         let mut made = Box::pin(self.copy(to, order, request, running));
         let waited = to.while_disk_answers(&mut made).await;
         if let Ok(made) = waited {

@@ -540,7 +540,7 @@ async fn make_alone(
     payload: Bytes,
 ) -> Result<bool> {
     let target = shelf.target.clone();
-    let Some(running) = target.attempts.begin(attempt, whose)? else { return Ok(false) };
+    let Some(running) = target.begin(attempt, whose)? else { return Ok(false) };
     let shelf = shelf.unless_given_up(running.attempt());
     let synced = match op.is_durable() && !is_broken("syncs-reach-disks") {
         true => shelf.change_and_sync(op, payload).await?,

@@ -1,6 +1,7 @@
 //! One target: its store, how many threads may work on it at once, and what is counted.
 
-use crate::attempts::Attempts;
+use crate::attempts::{Attempts, Running};
+use crate::order::Whose;
 use crate::room::Room;
 use crate::syncs::{Asked, Syncs, begin};
 use crate::tag::plain_error;
@@ -207,6 +208,21 @@ impl Target {
         let Some(silent) = self.watch.silent() else { return Ok(()) };
         let since = format!("for {} s", silent.as_secs());
         Err(Error::with(ErrorKind::Unavailable, self.silence(&since)))
+    }
+
+    /// As [`Attempts::begin`]; where the disk does not answer, what is refused as still under way says so: its client goes on
+    /// asking, and should know what it waits for.
+    pub fn begin(
+        &self,
+        attempt: Option<Attempt>,
+        whose: Option<Whose>,
+    ) -> Result<Option<Running<'_>>> {
+        self.attempts.begin(attempt, whose).map_err(|refused| match self.check_disk() {
+            Err(silent) if refused.kind == ErrorKind::NotCurrent => {
+                Error::with(refused.kind, format!("{}: {}", refused.detail, silent.detail))
+            }
+            _ => refused,
+        })
     }
 
     fn silence(&self, more: &str) -> String {

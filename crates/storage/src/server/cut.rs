@@ -21,7 +21,7 @@ impl StorageServer {
         order: &Order,
         mut cut: msg::Truncate,
     ) -> Result<(msg::Truncate, Option<Held>)> {
-        let Some(running) = target.attempts.begin(order.attempt, order.whose)? else {
+        let Some(running) = target.begin(order.attempt, order.whose)? else {
             return Ok((cut, None));
         };
         let area = Area::checked(&StorageOp::Truncate(cut), 0)?;

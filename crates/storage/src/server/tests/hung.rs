@@ -141,6 +141,25 @@ async fn a_write_that_has_begun_on_a_disk_that_hangs_is_answered_and_goes_on() {
     assert_eq!(read(&server, 1).await.unwrap(), bytes(2, 4_096));
 }
 
+/// The first answer said so, which may have come too late, and all later ones that it is under way.
+#[tokio::test]
+async fn who_asks_again_for_a_write_that_a_hanging_disk_has_begun_hears_of_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    hold(&server, &disk);
+    let begun = tokio::spawn(write_once(server.clone(), 1));
+    until_waited_for(&disk).await;
+    watch(&server, true).await;
+    begun.await.unwrap().unwrap_err();
+    for _ in 0..2 {
+        let again = write_once(server.clone(), 1).await.unwrap_err();
+        assert_eq!(again.kind, ErrorKind::NotCurrent, "it is under way: {again}");
+        assert!(again.detail.contains("its disk does not answer"), "{again}");
+    }
+    go_on(&server, &disk).await;
+}
+
 /// What such writes hold in memory had no bound but the turns of all targets: 256 MiB for each disk that hung.
 #[tokio::test]
 async fn a_write_that_has_begun_on_a_disk_that_hangs_keeps_its_room_while_others_have_too_much() {

@@ -4,6 +4,7 @@
 pub mod check;
 pub mod counted;
 mod damage;
+pub mod disturbed;
 mod gone;
 mod lost;
 mod model;

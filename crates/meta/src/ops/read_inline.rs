@@ -1,22 +1,53 @@
 //! The contents of an inline file, without opening it.
 
 use super::open_file::{check_reader, view};
+use crate::borrow::lock_here;
+use crate::core::backoff;
 use crate::ctx::Ctx;
 use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result};
-use strake_wire::message::meta::{Inode, MetaAnswer, OpenMode};
+use strake_wire::message::meta::{Inode, MetaAnswer, OpenMode, Opened};
+
+/// How often a file is looked at anew that was changed meanwhile, before nobody may change it.
+const TRIES_MAX: u32 = 4;
 
 /// Answers as an open for reading would, but registers nothing.
 pub(crate) async fn read_inline(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
-    let leased = ctx.lease(Ino(op.ino));
+    let ino = Ino(op.ino);
+    for turn in 0..TRIES_MAX {
+        if let Some(opened) = look(ctx, ino).await? {
+            return Ok(MetaAnswer::Opened(opened));
+        }
+        backoff(turn).await;
+    }
+    let _held = lock_here(ctx, &[ino]).await?;
+    match Box::pin(look(ctx, ino)).await? {
+        Some(opened) => Ok(MetaAnswer::Opened(opened)),
+        None => Err(Error::new(ErrorKind::Conflict)),
+    }
+}
+
+/// `None`: it was changed meanwhile. The inode may have come from a cache, and its contents from a snapshot of later: of a
+/// file that was cut or moved out in between they would be zeros.
+async fn look(ctx: &Ctx, ino: Ino) -> Result<Option<Opened>> {
+    // Before it is read, as any lease.
+    let leased = ctx.lease(ino);
     let mut tx = Tx::reader(ctx);
-    let inode = tx.inode(Ino(op.ino)).await?;
+    let inode = tx.inode(ino).await?;
     if !inode.is_file() {
         return Err(Error::with(ErrorKind::Invalid, "only regular files have contents"));
     }
     check_reader(ctx, &inode)?;
     let read = OpenMode { read: true, ..OpenMode::default() };
     let mut opened = view(&mut tx, &inode, &read).await?;
+    // Whoever holds a snapshot asks for no other one.
+    drop(tx);
+    if opened.inline.is_some() && Tx::reader(ctx).inode(ino).await?.version != inode.version {
+        return Ok(None);
+    }
     opened.attr = ctx.leased(opened.attr, leased);
-    Ok(MetaAnswer::Opened(opened))
+    Ok(Some(opened))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! A name in a directory.
 
+use crate::borrow::lock_here;
 use crate::core::backoff;
 use crate::ctx::Ctx;
 use crate::records::Inode;
@@ -10,39 +11,50 @@ use strake_types::{Error, ErrorKind, Ino, Result, name};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, Name, Nothing};
 
-/// How often a name is looked at anew that was given to another inode meanwhile.
+/// How often a name is looked at anew that was given to another inode meanwhile, before nobody may do that.
 const TRIES_MAX: u32 = 8;
 
 /// Answers with the attributes of what the name leads to; `.` and `..` work.
 pub(crate) async fn lookup(ctx: &Ctx, op: &Name) -> Result<MetaAnswer> {
     name::check(&op.name)?;
     for turn in 0..TRIES_MAX {
-        // Before the directory is read, as any lease.
-        let dir_leased = ctx.lease(Ino(op.parent));
-        let mut tx = Tx::reader(ctx);
-        let Some(dir) = tx.find_inode(Ino(op.parent)).await? else {
-            ctx.give_back(Ino(op.parent));
-            return Err(Error::new(ErrorKind::NotFound));
-        };
-        let dir = match &op.name[..] {
-            // A kernel that exports its mount asks so for whatever it has forgotten.
-            b"." => dir,
-            _ => as_directory(dir)?,
-        };
-        if dir.is_dir() {
-            ctx.check(&dir, EXECUTE)?;
-        }
-        match find(tx, &dir, &op.name).await? {
-            Found::Inode(attr) => {
-                return Ok(MetaAnswer::Entry(Attributes { name_leased: dir_leased, ..attr }));
-            }
-            Found::Nothing if dir_leased => return Ok(MetaAnswer::Missing(Nothing {})),
-            Found::Nothing => return Err(Error::new(ErrorKind::NotFound)),
-            Found::Change => {}
+        if let Some(answer) = look(ctx, op).await? {
+            return Ok(answer);
         }
         backoff(turn).await;
     }
-    Err(Error::new(ErrorKind::NotFound))
+    // Whoever gives it to others again and again waits once.
+    let _held = lock_here(ctx, &[Ino(op.parent)]).await?;
+    let answer = Box::pin(look(ctx, op)).await?;
+    answer.ok_or(Error::new(ErrorKind::NotFound))
+}
+
+/// `None`: what was read does not fit together.
+async fn look(ctx: &Ctx, op: &Name) -> Result<Option<MetaAnswer>> {
+    // Before the directory is read, as any lease.
+    let dir_leased = ctx.lease(Ino(op.parent));
+    let mut tx = Tx::reader(ctx);
+    let Some(dir) = tx.find_inode(Ino(op.parent)).await? else {
+        ctx.give_back(Ino(op.parent));
+        return Err(Error::new(ErrorKind::NotFound));
+    };
+    let dir = match &op.name[..] {
+        // A kernel that exports its mount asks so for whatever it has forgotten.
+        b"." => dir,
+        _ => as_directory(dir)?,
+    };
+    if dir.is_dir() {
+        ctx.check(&dir, EXECUTE)?;
+    }
+    match find(tx, &dir, &op.name).await? {
+        Found::Inode(attr) => {
+            let attr = Attributes { name_leased: dir_leased, ..attr };
+            Ok(Some(MetaAnswer::Entry(attr)))
+        }
+        Found::Nothing if dir_leased => Ok(Some(MetaAnswer::Missing(Nothing {}))),
+        Found::Nothing => Err(Error::new(ErrorKind::NotFound)),
+        Found::Change => Ok(None),
+    }
 }
 
 /// What a name leads to.

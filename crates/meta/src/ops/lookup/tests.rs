@@ -1,3 +1,7 @@
+use super::TRIES_MAX;
+use crate::cache::Commit;
+use crate::core::Core;
+use crate::tests::disturbed::Disturbed;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -6,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_engine::kv::{Kv, KvError, Outcome, Pair, Result as KvResult, Snapshot, Writes};
-use strake_types::ErrorKind;
+use strake_types::{ErrorKind, Ino, VolumeId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A store that gives one snapshot at a time.
@@ -146,4 +150,24 @@ async fn a_name_that_others_are_renamed_over_is_always_there() {
         world.root().lookup(1, "name").await.unwrap();
     }
     renames.await.unwrap();
+}
+
+/// It was said that there was none: each time it was looked at it had just been given to another file.
+#[tokio::test]
+async fn a_name_that_is_given_to_others_whenever_it_is_looked_at_is_there() {
+    let kv = Disturbed::new();
+    let world = World::on(kv.clone()).await;
+    let (root, core) = (world.root(), world.server.core());
+    let opening = core.volume(VolumeId(1)).await.unwrap().opening;
+    // So that it is read in the store.
+    let forget = |ino| core.inodes.forget(Core::inode_key(opening, Ino(ino)), Commit::Ended);
+    forget(root.file(1, "name").await.unwrap());
+    let mut last = 0;
+    let replace = async || {
+        last = root.file(1, "draft").await.unwrap();
+        root.rename((1, "draft"), (1, "name")).await.unwrap();
+        forget(last);
+    };
+    let found = kv.disturb(root.lookup(1, "name"), TRIES_MAX as usize, replace).await;
+    assert_eq!(found.unwrap().ino, last);
 }

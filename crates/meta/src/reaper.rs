@@ -38,6 +38,8 @@ const PARALLEL: usize = 16;
 const PAGES_AGAIN: usize = 16;
 /// An entry may come so much later than the time that it is of: until then others behind it are looked at as new ones are.
 const NEW_MS: u64 = 10_000;
+/// The server that made an entry may have another clock, ahead by so much: who replaces a file of another share does it there.
+const CLOCKS_APART_MS: u64 = 10_000;
 /// After so many turns all volumes are looked at, whether there is something to do or not as far as is known.
 const LOOK_TURNS: u64 = 60;
 
@@ -188,7 +190,7 @@ async fn attempt_all(
 
 /// True if the time of an entry has come. The wall clock may have been set back since it was made.
 fn is_due(queued_ms: u64, now_ms: u64) -> bool {
-    queued_ms <= now_ms || queued_ms > now_ms + REPLACED_STAYS_MS
+    queued_ms <= now_ms || queued_ms > now_ms + REPLACED_STAYS_MS + CLOCKS_APART_MS
 }
 
 /// An entry of the queue.

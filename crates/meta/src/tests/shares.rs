@@ -4,6 +4,7 @@ use crate::borrow::dealt;
 use crate::kept::OnLoan;
 use crate::keys;
 use crate::loans::{CHILDREN_MAX, SLOTS};
+use crate::ops::orphan::REPLACED_STAYS_MS;
 use crate::records::{LoanRecord, Stat};
 use crate::stored::get;
 use crate::tests::check::check_shares;
@@ -166,6 +167,8 @@ struct Two {
     manager: Arc<FakeManager>,
     maps: Vec<Arc<MapView>>,
     servers: Vec<Arc<MetaServer>>,
+    /// Of the servers.
+    clocks: [Arc<TestClock>; 2],
     sessions: [u64; 2],
 }
 
@@ -190,14 +193,15 @@ impl Two {
         let manager = FakeManager { map: Mutex::new(map), away: AtomicBool::new(false) };
         let manager = Arc::new(manager);
         let (mut maps, mut servers) = (Vec::new(), Vec::new());
-        for id in 1..=2 {
+        let clocks: [Arc<TestClock>; 2] = Default::default();
+        for (id, clock) in (1..).zip(&clocks) {
             let callers = Callers::new(CallerOptions::default());
             let source = ManagerSource::Local(manager.clone());
             let map = MapView::connect(callers, source, 1000).await.unwrap();
-            servers.push(start(&database, &map, id, loan_kept_ms).await);
+            servers.push(start(&database, &map, clock, id, loan_kept_ms).await);
             maps.push(map);
         }
-        let two = Two { database, manager, maps, servers, sessions: [0, 0] };
+        let two = Two { database, manager, maps, servers, clocks, sessions: [0, 0] };
         two.register();
         let sessions = [two.open_session(0, 0).await, two.open_session(1, 0).await];
         Arc::new(Two { sessions, ..two })
@@ -218,7 +222,8 @@ impl Two {
         let mut two = Arc::into_inner(self).unwrap();
         let nth = share as usize;
         two.servers[nth].halt().await;
-        let server = start(&two.database, &two.maps[nth], share + 1, KEPT_MS).await;
+        let (map, clock) = (&two.maps[nth], &two.clocks[nth]);
+        let server = start(&two.database, map, clock, share + 1, KEPT_MS).await;
         two.servers[nth] = server;
         two.register();
         assert_eq!(two.open_session(share, two.sessions[nth]).await, two.sessions[nth]);
@@ -423,13 +428,13 @@ impl Two {
 async fn start(
     database: &Database,
     map: &Arc<MapView>,
+    clock: &Arc<TestClock>,
     id: u32,
     loan_kept_ms: u64,
 ) -> Arc<MetaServer> {
     let options = MetaOptions { server: ServerId(id), loan_kept_ms, ..options() };
-    let (store, clock) = (Arc::new(database.clone()), Arc::new(TestClock::default()));
-    let key = CapabilityKey::new([7; 32]);
-    MetaServer::start(store, map.clone(), key, clock, options).await.unwrap()
+    let (store, key) = (Arc::new(database.clone()), CapabilityKey::new([7; 32]));
+    MetaServer::start(store, map.clone(), key, clock.clone(), options).await.unwrap()
 }
 
 /// A server of a release in which a loan is good for one change.
@@ -939,4 +944,28 @@ async fn what_was_leased_since_a_request_was_given_up_is_recalled_when_that_borr
     given_up.call(op).await.unwrap();
     assert_eq!(recalled.await.unwrap(), [to]);
     two.check().await;
+}
+
+/// It was deleted at once, as if the clock had been set back since: who had just looked it up could not open it.
+#[tokio::test]
+async fn a_replaced_file_of_another_share_stays_for_its_moment_though_the_clock_there_is_behind() {
+    let two = Two::new().await;
+    let (_, to, _, op) = about_to_rename(&two).await;
+    let ino = two.leads(to, "g").await.unwrap();
+    let look = || two.call(0, MetaOp::GetAttr(Look { ino, ..Look::default() }));
+    two.clocks[0].set_ahead_ms(500);
+    two.call(1, op).await.unwrap();
+    two.until_given_back(1).await;
+    // Whoever deletes it has had some turns.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let looked = look().await.unwrap();
+    assert!(matches!(&looked, MetaAnswer::Entry(attr) if attr.nlink == 0), "{looked:?}");
+    two.clocks[1].advance_ms(REPLACED_STAYS_MS + 600);
+    for _ in 0..400 {
+        if look().await.is_err() {
+            return two.check().await;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it stays for ever");
 }

@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::lengths;
 use crate::ops::sessions::end;
+use crate::patience::Patience;
 use crate::recopy;
 use crate::session::Session;
 use crate::volume::Volume;
@@ -54,9 +55,11 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
     if !unfenced.is_empty() {
         in_time("the manager", core.map.fence(volume.id, &unfenced)).await?;
     }
-    // One whose files lie where nobody answers holds up no other.
+    // One whose files lie where nobody answers holds up no other; and who does not answer is waited for once, and not for each
+    // client: meanwhile no session of any volume ends.
+    let patience = &lengths::patience();
     let given_back = stream::iter(lost).for_each_concurrent(PARALLEL, |session| async move {
-        if let Err(error) = give_back(core, volume, &session).await {
+        if let Err(error) = give_back(core, volume, &session, patience).await {
             tracing::warn!(
                 "volume {}: what {} held, which is lost: {error}; trying again",
                 volume.id,
@@ -68,8 +71,14 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
     Ok(())
 }
 
-async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
-    if let Err(error) = in_time("the storage servers", settle(core, volume, session)).await {
+async fn give_back(
+    core: &Arc<Core>,
+    volume: &Arc<Volume>,
+    session: &Session,
+    patience: &Patience,
+) -> Result<()> {
+    let settled = settle(core, volume, session, patience);
+    if let Err(error) = in_time("the storage servers", settled).await {
         let since_ms = session.settling.lock().since_ms.unwrap_or_default();
         let waited_ms = core.monotonic_ms().saturating_sub(since_ms);
         if waited_ms < SETTLE_MS_MAX {
@@ -97,8 +106,13 @@ async fn give_back(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) ->
 
 /// What a lost client had written counts, as far as it has arrived: its files are as long as that. Goes on where
 /// the last call has ended.
-async fn settle(core: &Arc<Core>, volume: &Arc<Volume>, session: &Session) -> Result<()> {
-    let (ctx, patience) = (&Ctx::own(core, volume), &lengths::patience());
+async fn settle(
+    core: &Arc<Core>,
+    volume: &Arc<Volume>,
+    session: &Session,
+    patience: &Patience,
+) -> Result<()> {
+    let ctx = &Ctx::own(core, volume);
     session.settling.lock().since_ms.get_or_insert(core.monotonic_ms());
     let settled = stream::iter(unsettled(volume, session)).map(|(ino, may_write)| async move {
         let about = |e: Error| Error::with(e.kind, format!("inode {ino}: {e}"));

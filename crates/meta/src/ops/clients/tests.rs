@@ -395,6 +395,34 @@ async fn what_a_lost_client_had_written_counts_at_once_though_another_group_says
     }
 }
 
+/// It was waited for anew with every sixteen of them, and meanwhile no session of any volume ended.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_says_nothing_is_waited_for_once_however_many_clients_are_lost() {
+    let world = World::new().await;
+    let root = world.root();
+    let mut lost = Vec::new();
+    for number in 0..100 {
+        let session = world.open_session(0, &[]).await.session;
+        let template = Some(Template { width: Some(3), ..Template::default() });
+        let name = format!("f{number}");
+        let make = Create { template, ..new(1, &name, FileKind::File, 0o644) };
+        let ino = root.make(make).await.unwrap().attr.ino;
+        world.write_untold(&root.clone().at(session), ino).await;
+        lost.push(session);
+    }
+    world.storage.target_silent.store(11, Ordering::SeqCst);
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    for session in lost.iter().copied() {
+        root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    }
+    let is_asked =
+        |session: &u64| volume.sessions.get(*session).is_some_and(|session| is_settling(&session));
+    // It is waited for 4 s, and as long again by who has asked just before that was over.
+    let most = tokio::time::Instant::now() + Duration::from_secs(9);
+    world.until(async || lost.iter().all(is_asked)).await;
+    assert!(tokio::time::Instant::now() < most);
+}
+
 /// A group that had no member for a moment was passed over, and what it had was behind the end of the file for good.
 #[tokio::test]
 async fn what_a_lost_client_had_written_is_waited_for_where_a_group_has_no_member() {

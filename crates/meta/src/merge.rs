@@ -24,6 +24,9 @@ use tokio::sync::oneshot;
 const CHANGES_MAX: usize = 256;
 /// Most bytes of their names and of what links among them lead to: stores have bounds, too.
 const BYTES_MAX: usize = 256 << 10;
+/// When a transaction writes so many bytes, with the replies, the others go into the next one: what a directory hands down (an
+/// ACL, a list of targets) may be thousands for each, and etcd takes 1.5 MiB unless told otherwise.
+const WRITTEN_MAX: usize = 512 << 10;
 
 impl Change {
     /// The names in the directory that it is about.
@@ -139,7 +142,7 @@ async fn carry_out_all(like: Ctx, place: Place) {
     loop {
         let later = batch.split_off(together(&batch));
         match locked {
-            Ok(held) => carry_out(&like, batch, held).await,
+            Ok(held) => carry_out(&like, place.dir, batch, held).await,
             Err(error) => {
                 for one in batch {
                     let _ = one.answer.send(Err(error.clone()));
@@ -164,8 +167,8 @@ fn together(batch: &[Waiting]) -> usize {
     batch.iter().take(CHANGES_MAX).take_while(fits).count().max(1).min(batch.len())
 }
 
-/// Carries out changes in one directory; `like`: the request of one of them.
-async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
+/// Carries out changes in one directory, whose lock is held at first; `like`: the request of one of them.
+async fn carry_out(like: &Ctx, dir: Ino, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
         let Waiting { session, incarnation, keeper, cred, seq, answered, op, answer } = one;
         let leases = keeper.as_ref().map_or(0, |keeper| keeper.number);
@@ -174,12 +177,21 @@ async fn carry_out(like: &Ctx, batch: Vec<Waiting>, held: Held) {
         ((ctx, op), answer)
     };
     let (asked, senders): (Vec<_>, Vec<_>) = batch.into_iter().map(request).unzip();
-    let Some(answers) = carried_out(&asked, held).await else { return };
-    for (sender, answer) in senders.into_iter().zip(answers.list) {
-        if let Some(answer) = answer {
-            // Who has gone away asks again, and finds it in the ledger.
-            let _ = sender.send(answer);
+    let (mut left, mut senders, mut held) = (&asked[..], senders.into_iter(), held);
+    while let Some(Answers { list, held: locked }) = carried_out(left, held).await {
+        left = &left[list.len()..];
+        for (answer, sender) in list.into_iter().zip(senders.by_ref()) {
+            if let Some(answer) = answer {
+                // Who has gone away asks again, and finds it in the ledger.
+                let _ = sender.send(answer);
+            }
         }
+        drop(locked);
+        if left.is_empty() {
+            return;
+        }
+        let Ok(again) = lock_here(like, &[dir]).await else { return };
+        held = again;
     }
 }
 
@@ -228,10 +240,11 @@ async fn has_to_itself(tx: &mut Tx<'_>, op: &Change) -> bool {
     touched.iter().all(|ino| tx.need_lock(*ino).is_ok() && !tx.has_changed(*ino))
 }
 
-/// One for each that asked. After a commit the directory stays locked until this is dropped.
+/// One for each that asked, but for the last ones where those did not fit. After a commit the directory stays locked until
+/// this is dropped.
 struct Answers {
     list: Vec<Option<Answer>>,
-    _held: Held,
+    held: Held,
 }
 
 /// `None`: nothing was done.
@@ -245,7 +258,11 @@ async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
     look_ahead(&mut tx, asked).await.ok()?;
     let has_room = first.volume.kv.check_room().is_ok();
     let mut list = Vec::with_capacity(asked.len());
+    let mut replied = 0;
     for (ctx, op) in asked {
+        if tx.bytes() + replied >= WRITTEN_MAX {
+            break;
+        }
         tx.ctx = ctx;
         let can = is_to_be_carried_out(ctx) && (has_room || !op.takes_room());
         if !can || opens_what_is_there(&mut tx, op).await || !has_to_itself(&mut tx, op).await {
@@ -256,7 +273,10 @@ async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
         list.push(match op.run(&mut tx).await {
             Err(_) if tx.mark() != before => return None,
             Err(error) if error.kind == ErrorKind::Conflict => None,
-            answer => Some(answer),
+            answer => {
+                replied += answer.as_ref().map_or(0, MetaAnswer::encoded_len);
+                Some(answer)
+            }
         });
     }
     let made = asked.iter().zip(&mut list);
@@ -273,13 +293,13 @@ async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
                 // It may have been carried out. What was refused is looked at again.
                 *answer = answer.take().filter(Result::is_ok).map(|_| Err(error.clone()));
             }
-            return Some(Answers { list, _held: Held::default() });
+            return Some(Answers { list, held: Held::default() });
         }
     };
     if count > 1 {
         first.core.metrics.merged.increment(count);
     }
-    Some(Answers { list, _held: held })
+    Some(Answers { list, held })
 }
 
 #[cfg(test)]

@@ -146,13 +146,16 @@ pub trait Snapshot: Send + Sync + std::any::Any {
 pub struct Transaction {
     snapshot: Arc<dyn Snapshot>,
     writes: Writes,
+    /// Of keys and values in them.
+    bytes: usize,
     contended: Vec<Vec<u8>>,
 }
 
 impl Transaction {
     /// Begins on the present state.
     pub async fn begin(kv: &dyn Kv) -> Result<Self> {
-        Ok(Self { snapshot: kv.snapshot().await?, writes: Writes::new(), contended: Vec::new() })
+        let (snapshot, contended) = (kv.snapshot().await?, Vec::new());
+        Ok(Self { snapshot, writes: Writes::new(), bytes: 0, contended })
     }
 
     /// The value of a key.
@@ -202,7 +205,7 @@ impl Transaction {
 
     /// Sets a key.
     pub fn put(&mut self, key: Vec<u8>, value: impl Into<Bytes>) {
-        self.writes.insert(key, Some(value.into()));
+        self.set(key, Some(value.into()));
     }
 
     /// Sets a key that the writers of several parts write: [`Kv::commit_contended`].
@@ -213,24 +216,36 @@ impl Transaction {
 
     /// Removes a key.
     pub fn delete(&mut self, key: Vec<u8>) {
-        self.writes.insert(key, None);
+        self.set(key, None);
     }
 
     /// Sets a key, or removes it.
     pub fn set(&mut self, key: Vec<u8>, value: Option<Bytes>) {
-        self.writes.insert(key, value);
+        let key_bytes = key.len();
+        self.bytes += value.as_ref().map_or(0, Bytes::len);
+        match self.writes.insert(key, value) {
+            Some(before) => self.bytes -= before.map_or(0, |before| before.len()),
+            None => self.bytes += key_bytes,
+        }
     }
 
     /// Reads a key and makes the commit conflict if another writes it: the value is written back.
     pub async fn guard(&mut self, key: &[u8]) -> Result<Option<Bytes>> {
         let value = self.get(key).await?;
-        self.writes.entry(key.to_vec()).or_insert_with(|| value.clone());
+        if !self.writes.contains_key(key) {
+            self.set(key.to_vec(), value.clone());
+        }
         Ok(value)
     }
 
     /// How many keys it writes.
     pub fn written(&self) -> usize {
         self.writes.len()
+    }
+
+    /// How many bytes these and their values have.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// True if nothing is to be written.

@@ -1,12 +1,14 @@
 use crate::tests::check::check;
 use crate::tests::world::*;
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::join_all;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
+use strake_types::acl::Acl;
 use strake_types::{ErrorKind, FileKind, Ino, Result, VolumeId};
 use strake_wire::message::meta::{
     ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Recalled,
@@ -18,6 +20,8 @@ struct Counting {
     inner: MemoryKv,
     commits: AtomicU64,
     conflicts: AtomicU64,
+    /// Bytes that the largest one wrote.
+    largest: AtomicUsize,
 }
 
 #[async_trait]
@@ -32,6 +36,10 @@ impl Kv for Counting {
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> kv::Result<Outcome> {
         self.commits.fetch_add(1, Ordering::SeqCst);
+        let bytes = |(key, value): (&Vec<u8>, &Option<Bytes>)| {
+            key.len() + value.as_ref().map_or(0, Bytes::len)
+        };
+        self.largest.fetch_max(writes.iter().map(bytes).sum(), Ordering::SeqCst);
         let less = |left: u64| left.checked_sub(1);
         match self.conflicts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
             Ok(_) => Ok(Outcome::Conflict),
@@ -45,8 +53,8 @@ impl Kv for Counting {
 }
 
 async fn counting() -> (Arc<Counting>, World) {
-    let (commits, conflicts) = Default::default();
-    let kv = Arc::new(Counting { inner: MemoryKv::new(), commits, conflicts });
+    let (commits, conflicts, largest) = Default::default();
+    let kv = Arc::new(Counting { inner: MemoryKv::new(), commits, conflicts, largest });
     (kv.clone(), World::on(kv).await)
 }
 
@@ -576,4 +584,23 @@ async fn however_many_wait_all_are_carried_out() {
     assert_eq!(root.names(1).await.len(), 601);
     assert!(kv.commits.load(Ordering::SeqCst) <= before + 10, "three, and those of new numbers");
     assert!(world.server.core().merge_queue.is_empty());
+}
+
+/// etcd refused what they wrote together for its size, and so again when all of them were asked for again.
+#[tokio::test]
+async fn changes_that_write_much_are_several_commits_and_none_is_too_large() {
+    let (kv, world) = counting().await;
+    let root = world.root();
+    let users = (0..400).map(|uid| (uid, 7)).collect();
+    let acl = Acl { users, mask: Some(7), ..Acl::from_mode(0o755) };
+    root.setxattr(1, "system.posix_acl_default", &acl.encode()).await.unwrap();
+    let before = kv.commits.load(Ordering::SeqCst);
+    kv.largest.store(0, Ordering::SeqCst);
+    let directory = |nth| new(1, &format!("d{nth}"), FileKind::Directory, 0o755);
+    let made = at_once(&world, &root, &(0..250).map(directory).collect::<Vec<_>>()).await;
+    assert!(made.iter().all(Result::is_ok), "{made:?}");
+    assert_eq!(root.names(1).await.len(), 250);
+    let (commits, largest) = (&kv.commits, kv.largest.load(Ordering::SeqCst));
+    assert!((256 << 10..1 << 20).contains(&largest), "{largest} bytes");
+    assert!(commits.load(Ordering::SeqCst) <= before + 10, "four, and those of new numbers");
 }

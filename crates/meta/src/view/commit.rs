@@ -28,6 +28,11 @@ impl<'a> Tx<'a> {
         (written, self.seen.len(), opened, self.inodes_delta)
     }
 
+    /// How many bytes it writes, without the replies.
+    pub fn bytes(&self) -> usize {
+        self.kv.as_ref().map_or(0, Transaction::bytes)
+    }
+
     /// True if it has something to write.
     pub fn writes(&self) -> bool {
         self.kv.as_ref().is_some_and(|kv| !kv.is_read_only())

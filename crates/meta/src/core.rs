@@ -425,10 +425,11 @@ impl Core {
         };
         // Whatever ends this process from here on, the counts stored are not to be believed; and what was emptied is in use again.
         let stat = stored.unwrap_or_default();
-        let dirty = Stat { clean: false, emptied: false, ..stat };
+        let dirty = Stat { inodes: stat.inodes, bytes: stat.bytes, ..Stat::default() };
         volume.put(key, records::encode(&dirty)).await?;
         volume.counts.add(stat.inodes as i64, stat.bytes as i64);
         if stat.clean {
+            stat.uncounted.iter().for_each(|ino| volume.uncounted.note(Ino(*ino)));
             volume.counts.set_exact();
             return Ok(());
         }

@@ -71,7 +71,7 @@ impl Recounts {
 
 async fn recount(volume: &Volume) -> Result<()> {
     let (told, snapshot) = moment(volume).await?;
-    // What waited to be counted on its targets is not known any more.
+    // What waits to be counted on its targets only an orderly end leaves to be known.
     let note = |inode: &Inode| {
         if inode.is_sparse() {
             volume.uncounted.note(inode.id());

@@ -23,11 +23,7 @@ pub const FORMS: &[Form] = &[
     value("topology", || vec![encoded(&Topology { moves: 3 })], check::<Topology>),
     value("loan", loans, check::<LoanRecord>),
     value("session", sessions, check::<SessionRecord>),
-    value(
-        "stat",
-        || vec![encoded(&Stat { inodes: 5, bytes: 1 << 50, clean: true, emptied: false })],
-        check::<Stat>,
-    ),
+    value("stat", stats, check::<Stat>),
     value("locks", locks, check::<Locks>),
     value("raw", || vec![encoded(&Raw { bytes: "bytes as they are".into() })], check::<Raw>),
     value("mark", || vec![encoded(&Mark {})], check::<Mark>),
@@ -62,6 +58,11 @@ fn encoded(record: &impl Message) -> Vec<u8> {
 fn boots() -> Vec<Vec<u8>> {
     let boot = "c4ba2a9e-5c0c-4d2b-9d0e-2f1f8c1f6a51".into();
     vec![encoded(&BootRecord { boot, losses: 3, clean: true })]
+}
+
+fn stats() -> Vec<Vec<u8>> {
+    let (inodes, bytes, uncounted) = (5, 1 << 50, vec![2, 1 << 41]);
+    vec![encoded(&Stat { inodes, bytes, clean: true, emptied: false, uncounted })]
 }
 
 fn loans() -> Vec<Vec<u8>> {

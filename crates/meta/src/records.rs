@@ -305,7 +305,7 @@ pub(crate) struct SessionRecord {
 }
 
 /// `V`: statistics of the volume.
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub(crate) struct Stat {
     /// Inodes in use.
     #[prost(uint64, tag = "1")]
@@ -319,6 +319,9 @@ pub(crate) struct Stat {
     /// The volume was deleted, and there is nothing else of it any more, here or on targets.
     #[prost(bool, tag = "4")]
     pub emptied: bool,
+    /// With `clean`: files of which it is still to be counted how much they occupy.
+    #[prost(uint64, repeated, tag = "5")]
+    pub uncounted: Vec<u64>,
 }
 
 /// One lock of a session.

@@ -4,8 +4,10 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use strake_types::Ino;
 
-/// Files that wait, at most. What is wrong of others `strake fsck` finds.
+/// Files that wait, at most. Of others only those that say that they occupy nothing are found, by `strake fsck`.
 const FILES_MAX: usize = 65_536;
+/// Files that an orderly stop leaves to the next start by their numbers, at most: they are in one value of the store.
+const LEFT_MAX: usize = 16_384;
 /// After how long one that could not be counted is tried again: the first time, and at most.
 const PAUSE_MS: u64 = 1_000;
 const PAUSE_MS_MAX: u64 = 128_000;
@@ -57,6 +59,13 @@ impl Uncounted {
         self.0.lock().files.contains_key(&ino)
     }
 
+    /// All that wait, for the next start; `None`: there are too many.
+    pub fn all(&self) -> Option<Vec<u64>> {
+        let waiting = self.0.lock();
+        let numbers = || waiting.files.keys().map(|ino| ino.0).collect();
+        (waiting.files.len() <= LEFT_MAX).then(numbers)
+    }
+
     /// The next ones whose time has come, so many at most.
     pub fn due(&self, now_ms: u64, files_max: usize) -> Vec<Ino> {
         let mut waiting = self.0.lock();
@@ -96,5 +105,15 @@ mod tests {
         assert_eq!(due(3 * PAUSE_MS, 9), [2, 4, 5, 1]);
         (0..60).for_each(|_| waiting.failed(Ino(2), 0));
         assert!(waiting.has(Ino(2)) && due(PAUSE_MS_MAX, 9).contains(&2), "and never gives up");
+    }
+
+    #[test]
+    fn more_than_fit_a_value_are_not_named() {
+        let waiting = Uncounted::default();
+        let numbers: Vec<u64> = (1..=LEFT_MAX as u64).collect();
+        numbers.iter().for_each(|ino| waiting.note(Ino(*ino)));
+        assert_eq!(waiting.all(), Some(numbers));
+        waiting.note(Ino(u64::MAX));
+        assert_eq!(waiting.all(), None);
     }
 }

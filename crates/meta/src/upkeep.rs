@@ -70,9 +70,12 @@ async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) {
     }
 }
 
-/// Stores the counts; `clean` says that nothing changes any more.
+/// Stores the counts; `clean` says that nothing changes any more. Where too much waits to be counted on targets all inodes are
+/// looked through for that at the next start, as after an unclean end.
 pub(crate) async fn store_counts(volume: &Volume, clean: bool) -> Result<()> {
     let (inodes, bytes) = volume.counts.get();
-    let stat = Stat { inodes, bytes, clean, ..Stat::default() };
+    let uncounted = clean.then(|| volume.uncounted.all()).flatten();
+    let (clean, uncounted) = (uncounted.is_some(), uncounted.unwrap_or_default());
+    let stat = Stat { inodes, bytes, clean, uncounted, ..Stat::default() };
     volume.put(keys::volume_stat(volume.id), records::encode(&stat)).await
 }

@@ -2,7 +2,7 @@
 //! takes it for a hole.
 //!
 //! Only files that say so are looked at. What others say may be less than the truth, too: what was written into holes is
-//! counted in the background, and a restart forgets what waits for that. Nothing comes of that but a wrong `du`.
+//! counted in the background, and where very many files wait for that some are not. Nothing comes of that but a wrong `du`.
 //!
 //! Targets may take long to answer: they are asked with no lock held and no snapshot kept, and what they hold counts if
 //! the file is then as it was before.

@@ -1,7 +1,7 @@
 use super::bytes_between;
 use crate::tests::world::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strake_types::{Layout, Timestamp};
+use strake_types::{Layout, Timestamp, VolumeId};
 use strake_wire::message::meta::{ClientRef, MetaOp, Publish};
 use strake_wire::message::storage::{ChunkList, StorageOp};
 
@@ -64,6 +64,31 @@ async fn what_a_lost_client_has_written_into_a_hole_shows_a_block_also_after_a_r
     world.until(async || occupied(&world).await > 0).await;
     let world = world.restarted().await;
     assert!(occupied(&world).await > 0, "no program takes it for a hole");
+}
+
+/// It was known only while the server lived: a file that stayed open over an orderly restart had one block for ever, and so much
+/// less counted the volume.
+#[tokio::test]
+async fn what_waits_to_be_counted_is_counted_also_after_an_orderly_stop() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = long_file(&root, "f").await;
+    world.put_chunk(ino, 3, 50_000).await;
+    let mtime = Some(Timestamp { seconds: 99, nanos: 9 }.into());
+    root.publish(Publish { ino, mtime, ..Publish::default() }).await.unwrap();
+    let is_exact = async |world: &World| {
+        let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+        volume.counts.is_exact()
+    };
+    world.until(async || is_exact(&world).await).await;
+    let world = world.restarted().await;
+    assert!(is_exact(&world).await, "nothing else is counted for that");
+    assert!(world.open_session(world.session, &[ino]).await.resumed);
+    let root = world.root();
+    assert!(root.getattr(ino).await.unwrap().occupied < 50_000, "somebody may still write to it");
+    root.close(ino).await.unwrap();
+    world.until(async || root.getattr(ino).await.unwrap().occupied == 50_000).await;
+    assert_eq!(root.stat().await.bytes, 50_000);
 }
 
 /// What was given back was taken off what had not been counted: nothing was left, and `tar -S` stored zeros.

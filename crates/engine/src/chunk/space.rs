@@ -53,6 +53,8 @@ pub(super) struct Space {
     free: Vec<u64>,
     /// Set bits per granule.
     free_in: Vec<u16>,
+    /// Granules of which all is free.
+    whole_granules: u64,
     granules: Vec<Granule>,
     ready_granules: u64,
     free_blocks: u64,
@@ -194,14 +196,12 @@ impl Space {
     /// have gone.
     pub(super) fn leaving(&mut self, disk_bytes: u64) -> Vec<(u64, u64)> {
         let keep = (disk_bytes / KEEP_PART / GRANULE_BLOCKS / BLOCK_BYTES).min(KEEP_GRANULES_MAX);
-        let whole = |free: &u16| u64::from(*free) == GRANULE_BLOCKS;
-        let idle = self.free_in.iter().filter(|free| whole(free)).count() as u64;
-        let (mut surplus, mut runs) = (idle.saturating_sub(keep), Vec::new());
+        let (mut surplus, mut runs) = (self.whole_granules.saturating_sub(keep), Vec::new());
         for granule in (0..self.free_in.len() as u64).rev() {
             if surplus == 0 {
                 break;
             }
-            if whole(&self.free_in[granule as usize]) {
+            if self.is_whole(granule) {
                 surplus -= 1;
                 self.mark_taken(granule * GRANULE_BLOCKS, GRANULE_BLOCKS);
                 self.granules[granule as usize] = Granule::Leaving;
@@ -284,6 +284,13 @@ impl Space {
         self.granules.get(granule as usize) == Some(&Granule::Absent)
     }
 
+    /// True if all of a granule is free.
+    fn is_whole(&self, granule: u64) -> bool {
+        #[cfg(test)]
+        tests::note_look();
+        is_whole(self.free_in[granule as usize])
+    }
+
     fn make_ready(&mut self, granule: u64) {
         self.granules[granule as usize] = Granule::Ready;
         self.ready_granules += 1;
@@ -361,13 +368,19 @@ impl Space {
     fn mark_taken(&mut self, at: u64, count: u64) {
         clear_bits(&mut self.free, at, count);
         self.free_blocks -= count;
-        for_granules(at, count, |granule, n| self.free_in[granule] -= n);
+        for_granules(at, count, |granule, n| {
+            self.whole_granules -= u64::from(is_whole(self.free_in[granule]));
+            self.free_in[granule] -= n;
+        });
     }
 
     fn mark_free(&mut self, at: u64, count: u64) {
         set_bits(&mut self.free, at, count);
         self.free_blocks += count;
-        for_granules(at, count, |granule, n| self.free_in[granule] += n);
+        for_granules(at, count, |granule, n| {
+            self.free_in[granule] += n;
+            self.whole_granules += u64::from(is_whole(self.free_in[granule]));
+        });
     }
 }
 
@@ -404,6 +417,11 @@ fn push_granule(runs: &mut Vec<(u64, u64)>, granule: u64) {
         }
         _ => runs.push((granule, 1)),
     }
+}
+
+/// True if so many free blocks are all of a granule.
+fn is_whole(free: u16) -> bool {
+    u64::from(free) == GRANULE_BLOCKS
 }
 
 fn for_granules(at: u64, count: u64, mut each: impl FnMut(usize, u16)) {

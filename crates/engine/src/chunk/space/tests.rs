@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeSet;
 
 thread_local! {
-    /// Granules that were looked at for one that is absent.
+    /// Granules that were looked at: for one that is absent, for free places, for one that is free as a whole.
     static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -130,6 +130,8 @@ fn random_takes_and_give_ups_never_give_a_place_twice_nor_lose_one() {
         }
         let before = &space.granules[..space.absent_from as usize];
         assert!(!before.contains(&Granule::Absent));
+        let whole = space.free_in.iter().filter(|free| is_whole(**free)).count() as u64;
+        assert_eq!(space.whole_granules, whole);
         let bytes = space.bytes();
         assert_eq!(bytes.used, used.len() as u64 * BLOCK_BYTES);
         assert_eq!(bytes.free + bytes.growable + bytes.used, bytes.total);
@@ -165,6 +167,20 @@ fn of_granules_that_have_left_the_lowest_is_got_again() {
     }
     let again = space.take(GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
     assert_eq!(again, [(0, GRANULE_BLOCKS as u32)]);
+}
+
+/// After each checkpoint all granules were looked through for those that could go back to the disk.
+#[test]
+fn a_target_that_has_nothing_to_give_back_is_not_looked_through() {
+    let granules = 10_000;
+    let mut space = Space::new(1 << 40);
+    space.take(granules * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    let before = LOOKED_AT.get();
+    assert_eq!(space.leaving(1 << 40), []);
+    assert_eq!(LOOKED_AT.get(), before);
+    let taken = space.take(100 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    places(&taken).for_each(|at| space.give_up(at));
+    assert!(!space.leaving(1 << 40).is_empty(), "what is surplus leaves");
 }
 
 /// For each fragment a row was looked for through all of a target that has none.

@@ -11,7 +11,7 @@ use super::resident::Resident;
 use super::space::{GRANULE_BLOCKS, Ground, Space};
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
-use super::{ChunkError, ChunkOptions, Result};
+use super::{ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
 use crate::reserve::{self, is_full};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
@@ -170,7 +170,7 @@ impl Store {
         for edit in &found.edits {
             self.carry_out_one(&mut commit, edit)?;
         }
-        self.bring_back(&found).map_err(|error| self.not_brought_back(&error))?;
+        self.bring_back(&mut commit, &found).map_err(|error| self.not_brought_back(&error))?;
         // Even if nothing was found: the next log is to be the one that continues the durable map.
         if commit.log.generation > self.flushes.lock().durable {
             let snapshot = self.snapshot(&mut commit);
@@ -202,10 +202,10 @@ impl Store {
         Ok(())
     }
 
-    /// Brings back what a power loss may have taken although marks vouch for it: disk space that had
-    /// been set aside, and the contents of blocks.
-    fn bring_back(&self, found: &Found) -> io::Result<()> {
-        if found.marks.is_empty() {
+    /// Brings back what the edits found name: disk space that a power loss may have taken, or that went
+    /// back to the disk when they were made and undone; and the contents of blocks that marks vouch for.
+    fn bring_back(&self, commit: &mut Commit, found: &Found) -> io::Result<()> {
+        if found.edits.is_empty() && found.marks.is_empty() {
             return Ok(());
         }
         // First what nothing names: there may be no other room.
@@ -213,8 +213,13 @@ impl Store {
         let places = found.edits.iter().flat_map(|edit| &edit.runs).flat_map(Run::places);
         let granules: BTreeSet<u64> = places.map(|at| at / GRANULE_BLOCKS).collect();
         for granule in granules {
-            if let Err(error) = self.data.provision(granule, 1) {
-                tracing::warn!(target_dir = %self.target, %error, "space set aside is lost");
+            match self.data.provision(granule, 1) {
+                Ok(()) => {
+                    commit.segments.insert(granule * GRANULE_BLOCKS / SEGMENT_BLOCKS);
+                }
+                Err(error) => {
+                    tracing::warn!(target_dir = %self.target, %error, "space set aside is lost");
+                }
             }
         }
         let mut marks = found.marks.iter();

@@ -5,7 +5,7 @@ use super::buffer::Buffers;
 use super::data::{Data, is_out_of_files};
 use super::log::{Log, Position};
 use super::map::{Chunk, Map};
-use super::record::{Edit, LOG_HEAD_BYTES, MARK_BLOCKS_MAX};
+use super::record::{Edit, Kind, LOG_HEAD_BYTES, MARK_BLOCKS_MAX};
 use super::resident::Resident;
 use super::space::{Amounts, Places, Space, push_places};
 use super::table::Table;
@@ -61,7 +61,7 @@ pub(super) struct Commit {
     pub(super) log: Log,
     /// Chunks that have changed since the last checkpoint began.
     pub(super) queue: Vec<Arc<Chunk>>,
-    /// Segments written to since the last checkpoint began.
+    /// Segments written to, or in which room was reserved, since the last checkpoint began.
     pub(super) segments: BTreeSet<u64>,
     pub(super) unsynced_bytes: u64,
     pub(super) unmarked: Unmarked,
@@ -158,9 +158,10 @@ impl Store {
             }
             given_up
         };
-        for run in &edit.runs {
-            if run.kind == super::record::Kind::Data {
-                commit.segments.extend(run.segments());
+        for run in edit.runs.iter().filter(|run| run.kind != Kind::Hole) {
+            // Also of what is only reserved: the room that was set aside is not on disk before.
+            commit.segments.extend(run.segments());
+            if run.kind == Kind::Data {
                 commit.unmarked.add(run.at, u32::from(run.count));
             }
         }

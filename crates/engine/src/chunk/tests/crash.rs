@@ -283,6 +283,45 @@ fn room_that_a_mark_vouches_for_comes_back_with_it() {
     }
 }
 
+/// A checkpoint made the map durable that says what is reserved, and not the room itself.
+#[test]
+fn room_that_a_checkpoint_made_durable_is_there_after_a_power_loss() {
+    for seed in 0..20 {
+        let disk = formatted(seed, 64 << 20);
+        let store = open(&disk);
+        store.allocate(chunk(1, 0), 0, 1 << 20).unwrap();
+        store.store.checkpoint().unwrap();
+        disk.power_loss();
+        drop(store);
+        let store = open(&disk);
+        let (total, left) = disk.process().space().unwrap();
+        disk.set_capacity(total - left);
+        put(&store, chunk(1, 0), 0, vec![2; 1 << 20]).unwrap();
+        assert_eq!(contents(&store, chunk(1, 0)), vec![2; 1 << 20], "seed {seed}");
+    }
+}
+
+/// What had been named, given up and given back to the disk was named again after a kill, and counted as there.
+#[test]
+fn room_that_went_back_to_the_disk_before_a_kill_is_there_when_it_is_reserved_again() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    store.allocate(chunk(1, 0), 0, 1 << 20).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
+    let (total, left) = disk.process().space().unwrap();
+    disk.set_capacity(total - left);
+    store.store.give_space_back();
+    assert_eq!(disk.occupied("data-00000"), 0);
+    disk.kill();
+    drop(store);
+    let store = open(&disk);
+    store.allocate(chunk(2, 0), 0, 1 << 20).unwrap();
+    let (total, left) = disk.process().space().unwrap();
+    disk.set_capacity(total - left);
+    put(&store, chunk(2, 0), 0, vec![2; 1 << 20]).unwrap();
+    assert_eq!(contents(&store, chunk(2, 0)), vec![2; 1 << 20]);
+}
+
 /// What is written between the sync of a log and the note of it may be lost with the power, which is no damage.
 #[test]
 fn a_note_vouches_for_no_more_than_was_synced_before_it() {

@@ -7,7 +7,8 @@ use strake_types::{ChunkId, ChunkIndex};
 pub struct ChunkOptions {
     /// Bytes of data it may hold; `None`: as much as its disk has room for.
     pub capacity_bytes: Option<u64>,
-    /// Bytes of the disk kept back for the store's own map, so that a full target can still delete.
+    /// Bytes of the disk kept back for the store's own map, so that a full target can still delete: at least, while
+    /// much has changed more.
     pub reserve_bytes: u64,
     /// The cluster that the target must belong to, if the caller knows.
     pub cluster: Option<String>,

@@ -154,10 +154,18 @@ impl Store {
         let flush = || catch_unwind(AssertUnwindSafe(|| self.flush(&snapshot)));
         let broken = |_told| Err(self.poisoned_by("a flush broke off".to_owned()));
         let flushed = begun.and_then(|()| flush().unwrap_or_else(broken));
-        if flushed.is_err() {
-            self.keep_in_memory(snapshot.chunks);
+        match flushed {
+            Ok(_) => self.settle_room(),
+            Err(_) => self.keep_in_memory(snapshot.chunks),
         }
         flushed.map(Flushed::Checkpoint)
+    }
+
+    /// A checkpoint has ended: of the room kept back for the map it needs nothing more.
+    fn settle_room(&self) {
+        let mut commit = self.commit.lock();
+        commit.flushing_bytes = 0;
+        self.table.room.settle(commit.map_bytes);
     }
 
     /// What could not be written is nowhere else: it is read as it is for as long as the target is open.
@@ -199,6 +207,7 @@ impl Store {
         }
         commit.unsynced_bytes = 0;
         commit.unmarked = Unmarked::default();
+        commit.flushing_bytes = std::mem::take(&mut commit.map_bytes);
         Snapshot {
             generation: commit.log.generation,
             segments: std::mem::take(&mut commit.segments),

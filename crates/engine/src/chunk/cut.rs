@@ -4,6 +4,7 @@
 use super::leaf::Block;
 use super::map::Chunk;
 use super::record::Edit;
+use super::room::FOR_PROMISED;
 use super::space::Places;
 use super::store::Store;
 use super::write::check_range;
@@ -53,7 +54,10 @@ impl Store {
         match exists {
             true if len == old_len => Ok(()),
             true if len < old_len => self.cut(&chunk, len..old_len.max(end), len, damage),
-            _ => self.commit(&chunk, &Edit::new(id, len), &[]),
+            _ => {
+                self.check_map_room(FOR_PROMISED)?;
+                self.commit(&chunk, &Edit::new(id, len), &[])
+            }
         }
     }
 

@@ -76,6 +76,12 @@ impl Map {
         256 + leaves
     }
 
+    /// How many leaves an edit changes, at most, that have not changed since the last checkpoint began.
+    pub(super) fn newly_dirty(&self, edit: &Edit) -> u64 {
+        let leaves = if edit.remove { self.stored } else { edit.leaves() };
+        u64::from((leaves & !self.dirty).count_ones())
+    }
+
     /// Carries out an edit; says which places it takes and which it gives up.
     pub(super) fn apply(&mut self, edit: &Edit, taken: &mut Vec<u64>, given_up: &mut Vec<u64>) {
         if edit.remove {

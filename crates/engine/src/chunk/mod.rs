@@ -8,7 +8,7 @@
 //! | `data-00000`.. | the bytes: sparse segments of 1 GiB, cut into blocks of 4 KiB |
 //! | `map.redb` | the extent map: which block of which chunk lies where, and its CRC32C |
 //! | `log-0`, `log-1` | the intent log: edits that are acknowledged and not yet in the map |
-//! | `reserve` | room kept back for the map |
+//! | `reserve` | room kept back for the map, while much has changed more of it |
 //! | `boot` | a number that changes when what was acknowledged may be lost |
 //! | `probe` | nothing: it is read to learn whether the disk answers |
 //!
@@ -56,6 +56,7 @@ mod read;
 mod record;
 mod replay;
 mod resident;
+mod room;
 mod scrub;
 mod share;
 mod space;

@@ -88,6 +88,8 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
         segments: BTreeSet::new(),
         unsynced_bytes: 0,
         unmarked: Unmarked::default(),
+        map_bytes: 0,
+        flushing_bytes: 0,
     };
     let mut store = Store {
         target: target.clone(),
@@ -176,6 +178,7 @@ impl Store {
             let snapshot = self.snapshot(&mut commit);
             self.flushes.lock().durable = self.flush(&snapshot)?;
         }
+        self.table.room.settle(0);
         commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))
     }
 

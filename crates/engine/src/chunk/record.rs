@@ -112,6 +112,15 @@ impl Edit {
         Self { remove: true, ..Self::new(chunk, 0) }
     }
 
+    /// The leaves that it changes, at most, a bit each: leaf 0 carries the length.
+    pub(super) fn leaves(&self) -> u64 {
+        self.runs.iter().fold(1, |leaves, run| {
+            let (first, count) = (u64::from(run.first), u64::from(run.count));
+            let (first, last) = (first / LEAF_BLOCKS, (first + count - 1) / LEAF_BLOCKS);
+            leaves | (u64::MAX >> (63 - (last - first))) << first
+        })
+    }
+
     /// The block becomes this. Blocks come in ascending order.
     pub(super) fn push(&mut self, block: u64, new: Block) {
         push_run(&mut self.runs, &mut self.crcs, block, new);

@@ -4,6 +4,7 @@ use super::leaf::Block;
 use super::map::Chunk;
 use super::read::Wait;
 use super::record::Edit;
+use super::room::FOR_GROWTH;
 use super::store::Store;
 use super::write::check_range;
 use super::{BLOCK_BYTES, Result};
@@ -93,7 +94,8 @@ impl Store {
                 Block::Hole | Block::Reserved(_) => edit.push(nth, Block::Hole),
             }
         }
-        {
+        if !places.is_empty() {
+            self.check_map_room(FOR_GROWTH)?;
             let mut space = self.space.lock();
             places.iter().for_each(|at| space.share(*at));
         }

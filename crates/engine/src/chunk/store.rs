@@ -7,6 +7,7 @@ use super::log::{Log, Position};
 use super::map::{Chunk, Map};
 use super::record::{Edit, Kind, LOG_HEAD_BYTES, MARK_BLOCKS_MAX};
 use super::resident::Resident;
+use super::room;
 use super::space::{Amounts, Places, Space, push_places};
 use super::table::Table;
 use super::{ChunkError, ChunkOptions, Identity, Result, StoreStat};
@@ -65,6 +66,10 @@ pub(super) struct Commit {
     pub(super) segments: BTreeSet<u64>,
     pub(super) unsynced_bytes: u64,
     pub(super) unmarked: Unmarked,
+    /// What the next checkpoint writes to the map, at most,
+    pub(super) map_bytes: u64,
+    /// and what the one does that is under way.
+    pub(super) flushing_bytes: u64,
 }
 
 /// Places that edits of the log name as data, since it began or since its last mark.
@@ -132,16 +137,21 @@ impl Store {
     }
 
     fn try_commit(&self, chunk: &Arc<Chunk>, edit: &Edit, taken: &[Places]) -> Result<()> {
-        let mut commit = loop {
+        let (mut commit, map_bytes) = loop {
             let commit = self.commit.lock();
             self.check_poison()?;
-            if !commit.log.is_full() {
-                break commit;
+            let map_bytes = room::bytes_of(&chunk.map.read(), edit);
+            let waiting = commit.map_bytes + commit.flushing_bytes;
+            // One alone is always tried: nothing that a checkpoint frees is in its way.
+            let has_room = waiting == 0 || self.table.room.keep(waiting + map_bytes);
+            if has_room && !commit.log.is_full() {
+                break (commit, map_bytes);
             }
             drop(commit);
             self.checkpoint()?;
         };
         commit.log.append(edit).map_err(|error| self.write_failed(&error))?;
+        commit.map_bytes += map_bytes;
         let given_up = {
             let map = &mut *chunk.map.write();
             let existed = map.exists;
@@ -195,13 +205,29 @@ impl Store {
         for last in [false, true] {
             let mut space = self.space.lock();
             let taken = space.take(count, cutting, &self.data);
-            let waiting = space.is_waiting();
+            let waiting = space.is_waiting() || self.table.room.keeps_more();
             drop(space);
             match taken.map_err(|error| self.take_failed(&error))? {
                 Some(taken) => return Ok(taken),
                 None if waiting && !last => self.checkpoint()?,
                 None => break,
             }
+        }
+        Err(ChunkError::Full { target: self.target.clone() })
+    }
+
+    /// Refuses what makes the map larger while fewer eighths of what is kept back for it are left, after a
+    /// checkpoint if need be.
+    pub(super) fn check_map_room(&self, eighths: u64) -> Result<()> {
+        for last in [false, true] {
+            if self.table.room.may_grow(eighths) {
+                return Ok(());
+            }
+            if last || !self.space.lock().is_waiting() {
+                break;
+            }
+            self.checkpoint()?;
+            self.give_space_back();
         }
         Err(ChunkError::Full { target: self.target.clone() })
     }
@@ -283,7 +309,11 @@ impl Store {
     pub(super) fn stat(&self) -> StoreStat {
         let (unsynced_bytes, bytes) = self.amounts();
         let on_disk = self.disk.space().map_or(0, |(_, free)| free);
-        let free_bytes = bytes.free + bytes.growable.min(on_disk);
+        let free_bytes = match self.table.room.has_left(room::OFFERED) {
+            true => bytes.free + bytes.growable.min(on_disk),
+            // Soon nothing new is taken, wherever there may be free places.
+            false => 0,
+        };
         StoreStat {
             total_bytes: bytes.total.min(bytes.used + free_bytes),
             free_bytes,

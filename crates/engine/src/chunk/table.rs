@@ -6,8 +6,9 @@
 use super::leaf::Leaf;
 use super::map::Map;
 use super::record::{KEY_BYTES, RecordError, decode_key, decode_leaf, encode_key};
+use super::room::Room;
 use super::{ChunkError, Result};
-use crate::reserve::{Reserve, is_full};
+use crate::reserve::is_full;
 use parking_lot::RwLock;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTableMetadata, TableDefinition};
 use std::fmt::Display;
@@ -24,9 +25,6 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Key in META: number of the last log whose edits the table contains.
 const GENERATION: &str = "generation";
 
-/// What is given up of the reserve at once.
-const RELEASE_BYTES: u64 = 1 << 20;
-
 type Leaves = ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Pairs = redb::Range<'static, &'static [u8], &'static [u8]>;
 /// Keys to write: `None` deletes.
@@ -36,7 +34,8 @@ pub(super) type Writes = Vec<([u8; KEY_BYTES], Option<Vec<u8>>)>;
 pub(super) struct Table {
     target: String,
     database: Database,
-    reserve: Arc<Reserve>,
+    /// On the disk, for what is written to it.
+    pub(super) room: Arc<Room>,
     /// As of the last commit.
     leaves: RwLock<Arc<Leaves>>,
 }
@@ -73,9 +72,9 @@ impl Table {
         reserve_bytes: u64,
     ) -> Result<Self> {
         let target = disk.path();
-        let reserve = Reserve::open(disk, reserve_bytes);
-        let reserve = Arc::new(reserve.map_err(|error| ChunkError::io(&target, &error))?);
-        let backend = Backend { file, reserve: reserve.clone() };
+        let room = Room::open(disk, reserve_bytes);
+        let room = Arc::new(room.map_err(|error| ChunkError::io(&target, &error))?);
+        let backend = Backend { file, room: room.clone() };
         let database = redb::Builder::new()
             .set_cache_size(cache_bytes as usize)
             .create_with_backend(backend)
@@ -85,12 +84,12 @@ impl Table {
         transaction.open_table(META).map_err(|error| failure(&target, error))?;
         transaction.commit().map_err(|error| failure(&target, error))?;
         let leaves = read_leaves(&database).map_err(|error| failure(&target, error))?;
-        Ok(Self { target, database, reserve, leaves: RwLock::new(Arc::new(leaves)) })
+        Ok(Self { target, database, room, leaves: RwLock::new(Arc::new(leaves)) })
     }
 
     /// Keeps room back again that was used up, if there is some by now.
     pub(super) fn refill_reserve(&self) {
-        if !self.reserve.refill() {
+        if !self.room.refill() {
             tracing::debug!(target_dir = %self.target, "no room to keep back for the extent map");
         }
     }
@@ -236,7 +235,7 @@ fn failure(target: &str, error: impl Into<redb::Error>) -> ChunkError {
 /// once: on a full disk only what is written takes room, if need be that of the reserve.
 struct Backend {
     file: Arc<dyn DiskFile>,
-    reserve: Arc<Reserve>,
+    room: Arc<Room>,
 }
 
 impl std::fmt::Debug for Backend {
@@ -274,7 +273,7 @@ impl redb::StorageBackend for Backend {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         loop {
             match self.file.write_all_at(data, offset) {
-                Err(error) if is_full(&error) && self.reserve.release(RELEASE_BYTES) => {}
+                Err(error) if is_full(&error) && self.room.release() => {}
                 written => return written,
             }
         }

@@ -6,6 +6,7 @@
 use super::leaf::Block;
 use super::map::Chunk;
 use super::record::Edit;
+use super::room::{FOR_GROWTH, FOR_PROMISED};
 use super::space::{Places, push_places};
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, Result, crc};
@@ -141,6 +142,10 @@ impl Store {
         cutting: bool,
     ) -> Result<Vec<Places>> {
         let reserved = old.iter().filter(|block| matches!(block, Block::Reserved(_))).count();
+        if !cutting {
+            let eighths = if reserved == old.len() { FOR_PROMISED } else { FOR_GROWTH };
+            self.check_map_room(eighths)?;
+        }
         let taken = self.take((old.len() - reserved) as u64, cutting)?;
         let places = if reserved == 0 { taken.clone() } else { merge(old, &taken) };
         if let Err(error) = self.write_parts(&places, parts) {
@@ -214,6 +219,7 @@ impl Store {
         if chunk.map.read().exists {
             return Ok(());
         }
+        self.check_map_room(FOR_PROMISED)?;
         self.commit(&chunk, &Edit::new(id, 0), &[])
     }
 
@@ -235,6 +241,7 @@ impl Store {
         if holes.is_empty() {
             return Ok(());
         }
+        self.check_map_room(FOR_GROWTH)?;
         let taken = self.take(holes.len() as u64, false)?;
         let places = taken.iter().flat_map(|(at, count)| *at..*at + u64::from(*count));
         for (block, at) in holes.into_iter().zip(places) {

@@ -146,3 +146,14 @@ fn the_head_of_a_log_is_read_back() {
         assert!(decode_log_head(&head).is_err(), "byte {at}");
     }
 }
+
+#[test]
+fn an_edit_names_the_leaves_that_it_changes_and_the_first() {
+    let mut edit = Edit::new(id(), 1);
+    assert_eq!(edit.leaves(), 1);
+    edit.push(2 * LEAF_BLOCKS - 1, Block::Data(10, 0));
+    edit.push(2 * LEAF_BLOCKS, Block::Data(11, 0));
+    assert_eq!((edit.runs.len(), edit.leaves()), (1, 0b111));
+    edit.push(CHUNK_BLOCKS_MAX - 1, Block::Hole);
+    assert_eq!(edit.leaves(), 0b111 | 1 << 63);
+}

@@ -96,6 +96,81 @@ fn the_map_of_a_full_disk_takes_only_what_it_needs() {
     assert_eq!(disk.occupied("reserve"), reserve_bytes, "room is kept back again");
 }
 
+/// Clones take no places: the map grew by them until nothing was left for it, and the target took no more writes or deletes,
+/// nor could it be opened again.
+#[test]
+fn clones_on_a_full_disk_are_refused_before_the_map_has_no_room() {
+    let disk = formatted(1, 40 << 20);
+    let mut store = open(&disk);
+    fill(&store);
+    for ino in 2..4 {
+        let clone = |index| store.clone_range(chunk(1, 0), 0, chunk(ino, index), 0, MIB);
+        let refused = (0..20_000).find_map(|index| clone(index).err());
+        assert!(matches!(refused, Some(ChunkError::Full { .. })), "{refused:?}");
+        let refused = put(&store, chunk(1, 1), 0, vec![9; 4096]).unwrap_err();
+        assert!(matches!(refused, ChunkError::Full { .. }), "{refused}");
+        assert_eq!(store.stat().free_bytes, 0);
+        store.sync().unwrap();
+        drop(store);
+        store = open(&disk);
+        assert_eq!(contents(&store, chunk(2, 0)), vec![1; MIB as usize]);
+    }
+    store.delete_range(VolumeId(1), Ino(2), from(0)).unwrap();
+    store.delete_range(VolumeId(1), Ino(3), from(0)).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(10)).unwrap();
+    store.store.checkpoint().unwrap();
+    store.store.give_space_back();
+    store.store.table.refill_reserve();
+    assert_eq!(disk.occupied("reserve"), MIB);
+    put(&store, chunk(1, 1), 0, vec![9; 4096]).unwrap();
+    assert!(store.stat().free_bytes > 10 * MIB);
+    assert_eq!(store.stat().poisoned, None);
+}
+
+/// What changed between two checkpoints was bounded by the log alone, and what one writes to the map by nothing.
+#[test]
+fn on_a_full_disk_a_checkpoint_comes_before_more_has_changed_than_is_kept_back() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    let generation = || store.store.commit.lock().log.generation;
+    let before = generation();
+    for index in 0..200 {
+        store.set_len(chunk(1, index), 1).unwrap();
+    }
+    assert_eq!(generation(), before, "there is room for all of it");
+    assert!(disk.occupied("reserve") > 3 * MIB, "and it is kept back");
+    store.store.checkpoint().unwrap();
+    assert_eq!(disk.occupied("reserve"), MIB, "until the checkpoint");
+    let (total, left) = disk.process().space().unwrap();
+    disk.set_capacity(total - left);
+    let before = generation();
+    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
+    assert!(generation() > before + 4, "{} checkpoints", generation() - before);
+    store.sync().unwrap();
+    assert_eq!(store.stat().chunks, 0);
+    disk.set_capacity(total);
+    for index in 0..200 {
+        store.set_len(chunk(1, index), 1).unwrap();
+    }
+    assert_eq!(store.stat().poisoned, None);
+}
+
+/// A write into room that was reserved is refused later than others, but before nothing is left for deletes.
+#[test]
+fn a_write_into_reserved_room_is_made_where_others_are_refused_for_the_map() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    store.allocate(chunk(9, 0), 0, MIB).unwrap();
+    fill(&store);
+    let clone = |index| store.clone_range(chunk(1, 0), 0, chunk(2, index), 0, MIB);
+    let refused = (0..20_000).find_map(|index| clone(index).err());
+    assert!(matches!(refused, Some(ChunkError::Full { .. })), "{refused:?}");
+    put(&store, chunk(9, 0), 0, vec![7; MIB as usize]).unwrap();
+    assert_eq!(contents(&store, chunk(9, 0)), vec![7; MIB as usize]);
+    let refused = put(&store, chunk(9, 0), 0, vec![8; 4096]).unwrap_err();
+    assert!(matches!(refused, ChunkError::Full { .. }), "{refused}");
+}
+
 #[test]
 fn reserved_space_takes_a_write_when_the_target_is_full() {
     let disk = formatted(1, 256 << 20);

@@ -1,0 +1,106 @@
+//! Room on the disk for the extent map: data takes all else.
+//!
+//! What the next checkpoint may write to the map is counted with each edit, as the most that it can be, and so much is
+//! kept back on the disk, more while more has changed. Where the disk has no more, a checkpoint comes before the edit.
+//! The map of a full disk may still become larger, by clones, or by writes that leave its runs in pieces, and takes what is kept back;
+//! so writes are refused when half of that is gone, and the rest is for what frees room.
+
+use super::map::Map;
+use super::record::Edit;
+use crate::reserve::Reserve;
+use std::io;
+use strake_base::disk::Disk;
+
+/// Eighths of what is always kept back that must be left: for the target to say that it has room. Others then have time
+/// to hear of it before what they have under way is refused.
+pub(super) const OFFERED: u64 = 6;
+/// For an edit that makes the map larger,
+pub(super) const FOR_GROWTH: u64 = 4;
+/// and for one that does so little, or for which room was reserved.
+pub(super) const FOR_PROMISED: u64 = 2;
+
+/// Bytes that a checkpoint writes to the map at most for a chunk that has changed: the pages above its leaves,
+const CHUNK_BYTES: u64 = 12 << 10;
+/// and for each of its leaves: the page that it is in, which it may divide.
+const LEAF_BYTES: u64 = 8 << 10;
+
+/// Given up at once, as one part in so many of what is always kept back,
+const RELEASE_PART: u64 = 32;
+/// and at least so much.
+const RELEASE_BYTES_MIN: u64 = 64 << 10;
+
+/// Bytes that an edit adds, at most, to what the next checkpoint writes to the map.
+pub(super) fn bytes_of(map: &Map, edit: &Edit) -> u64 {
+    let chunk = if map.queued { 0 } else { CHUNK_BYTES };
+    chunk + map.newly_dirty(edit) * LEAF_BYTES
+}
+
+/// Room kept back for the extent map.
+pub(super) struct Room {
+    reserve: Reserve,
+    /// Bytes that are always kept back.
+    wanted: u64,
+}
+
+impl Room {
+    /// Keeps so many bytes back, as far as the disk has them.
+    pub(super) fn open(disk: &dyn Disk, wanted: u64) -> io::Result<Self> {
+        Ok(Self { reserve: Reserve::open(disk, wanted)?, wanted })
+    }
+
+    /// Keeps back what a checkpoint needs that writes so many bytes; false if the disk has not so much.
+    pub(super) fn keep(&self, map_bytes: u64) -> bool {
+        let kept = self.reserve.bytes();
+        // The other half is for the next checkpoint: what this one writes may stay.
+        let usable = kept - kept.min(self.wanted) / 2;
+        map_bytes <= usable || self.reserve.fill(self.needed(map_bytes))
+    }
+
+    /// Gives back what no checkpoint needs that writes so many bytes, or gets what is missing. Nobody relies on more.
+    pub(super) fn settle(&self, map_bytes: u64) {
+        self.reserve.shrink(self.needed(map_bytes));
+        if self.reserve.is_marked_short() {
+            self.refill();
+        }
+    }
+
+    /// Bytes kept back for a checkpoint that writes so many.
+    fn needed(&self, map_bytes: u64) -> u64 {
+        let piece = self.wanted.max(1);
+        (map_bytes + self.wanted / 2).next_multiple_of(piece).max(self.wanted)
+    }
+
+    /// True if more is kept back than always is: a checkpoint gives it to the disk.
+    pub(super) fn keeps_more(&self) -> bool {
+        self.reserve.bytes() > self.wanted
+    }
+
+    /// True if so many eighths of what is always kept back are left. Waits for no disk.
+    pub(super) fn has_left(&self, eighths: u64) -> bool {
+        !self.reserve.is_marked_short() || self.reserve.bytes() >= self.wanted * eighths / 8
+    }
+
+    /// As [`Room::has_left`], after a try to get them.
+    pub(super) fn may_grow(&self, eighths: u64) -> bool {
+        self.has_left(eighths) || self.reserve.fill(self.wanted * eighths / 8)
+    }
+
+    /// Keeps room back again that was used up, as far as the disk has it; false if that is not all.
+    pub(super) fn refill(&self) -> bool {
+        let piece = |_| {
+            let upto = self.reserve.bytes() + self.piece();
+            self.reserve.fill(upto.min(self.wanted))
+        };
+        // Pieces, too: what comes back a little at a time would go to others.
+        self.reserve.refill() || (0..RELEASE_PART).all(piece)
+    }
+
+    /// Gives a piece up to what is written now; false if nothing is left.
+    pub(super) fn release(&self) -> bool {
+        self.reserve.release(self.piece())
+    }
+
+    fn piece(&self) -> u64 {
+        (self.wanted / RELEASE_PART).max(RELEASE_BYTES_MIN)
+    }
+}

@@ -125,6 +125,6 @@ pub struct ScrubReport {
     pub bytes: u64,
     /// Chunks verified.
     pub chunks: u64,
-    /// Chunks with a mismatch.
+    /// Chunks with a mismatch, or whose map is damaged.
     pub corrupt: Vec<ChunkId>,
 }

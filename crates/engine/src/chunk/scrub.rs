@@ -41,7 +41,19 @@ impl Store {
     }
 
     fn scrub_chunk(&self, id: ChunkId, report: &mut ScrubReport) -> Result<()> {
-        let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
+        let chunk = match self.chunk(id, false) {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => return Ok(()),
+            // Its map is damaged, which says nothing of the chunks behind it.
+            Err(error @ ChunkError::Damaged { .. }) => {
+                tracing::error!(chunk = %id, %error, "the map of a chunk cannot be read");
+                report.chunks += 1;
+                report.bytes += BLOCK_BYTES;
+                report.corrupt.push(id);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         let (exists, len, occupied) = {
             let map = chunk.map.read();
             (map.exists, map.len, map.occupied())

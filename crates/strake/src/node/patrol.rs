@@ -34,6 +34,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// Pause after an error.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(60);
+/// Of so many errors in a row one is told.
+const TROUBLE_TOLD_EVERY: u32 = 10;
 
 /// How far the rounds have come, by target.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -225,6 +227,7 @@ struct Walk {
 
 impl Walk {
     async fn rounds(self) {
+        let mut failed = 0u32;
         loop {
             let id = self.target.id.0;
             let mut round = self.book.round(id);
@@ -232,10 +235,17 @@ impl Walk {
                 round.began_unix_s = now_unix_s();
             }
             if let Err(error) = self.round(&mut round).await {
-                tracing::debug!("target {id} is not verified now: {error}");
+                failed = failed.wrapping_add(1);
+                match failed.is_multiple_of(TROUBLE_TOLD_EVERY) {
+                    true => {
+                        tracing::warn!("target {id} is not verified, tried {failed} times: {error}")
+                    }
+                    false => tracing::debug!("target {id} is not verified now: {error}"),
+                }
                 tokio::time::sleep(TROUBLE_PAUSE.min(self.every)).await;
                 continue;
             }
+            failed = 0;
             tokio::time::sleep(left(round.began_unix_s, now_unix_s(), self.every)).await;
             round.began_unix_s = now_unix_s();
             self.book.keep(id, &round);
@@ -285,17 +295,28 @@ impl Walk {
         }
     }
 
+    /// What cannot be compared, and not just now, holds up no other group: it is told, and tried again in the next round.
     async fn compare(&self, round: &mut Round) -> Result<()> {
         let id = self.target.id.0;
         let groups = self.map.current().groups.clone();
         let leads =
             groups.iter().filter(|g| g.members.len() > 1 && g.in_sync().first() == Some(&id));
         for group in leads {
-            let mut comparison = Comparison::of(group.id, true);
-            while let Some((_, found)) = comparison.next(&self.map).await? {
-                self.see_to(round, found, false).await;
-                tokio::time::sleep(PAUSE_MIN).await;
+            match self.compare_group(round, group.id).await {
+                Err(error) if !error.is_passing() => {
+                    tracing::warn!("the copies of group {} are not compared: {error}", group.id);
+                }
+                compared => compared?,
             }
+        }
+        Ok(())
+    }
+
+    async fn compare_group(&self, round: &mut Round, group: u32) -> Result<()> {
+        let mut comparison = Comparison::of(group, true);
+        while let Some((_, found)) = comparison.next(&self.map).await? {
+            self.see_to(round, found, false).await;
+            tokio::time::sleep(PAUSE_MIN).await;
         }
         Ok(())
     }

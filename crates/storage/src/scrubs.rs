@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::disk::Disk;
 use strake_base::task;
-use strake_types::{GroupId, Result, TargetId};
+use strake_types::{Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::map::MapView;
 use strake_wire::message::scrubs::{ScrubFate, ScrubOrder, ScrubProgress, ScrubTally};
 use strake_wire::message::storage::Chunk;
@@ -41,6 +41,8 @@ const TOLD_MAX: usize = 2_000;
 const SKIPPED_TOLD_MAX: usize = 20;
 /// How often a step is tried.
 const TRIES_MAX: u32 = 10;
+/// What may be there again is waited for as long as the manager waits for a target.
+const AWAY_MAX: Duration = Duration::from_secs(3600);
 /// Pause after one that failed.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -337,6 +339,39 @@ impl Scrubs {
     }
 }
 
+/// Steps that have failed one after the other.
+#[derive(Default)]
+struct Failed {
+    tries: u32,
+    /// How long what may be there again was waited for. The groups that are compared share it, one after the other.
+    waited: Duration,
+}
+
+impl Failed {
+    /// One more has, which took so long. True: what it was to look at is passed over.
+    fn is_enough(&mut self, error: &Error, took: Duration) -> bool {
+        self.tries += 1;
+        // A group that the map does not have may never come.
+        let may_pass = error.is_passing() && error.kind != ErrorKind::StaleMap;
+        if may_pass {
+            self.waited += took + TROUBLE_PAUSE;
+        }
+        let enough = self.tries >= TRIES_MAX && (!may_pass || self.waited >= AWAY_MAX);
+        if enough {
+            self.tries = 0;
+        }
+        enough
+    }
+
+    /// One has not.
+    fn ends(&mut self, compares: bool) {
+        self.tries = 0;
+        if !compares {
+            self.waited = Duration::ZERO;
+        }
+    }
+}
+
 /// The scrub of one target.
 struct Walk {
     server: Arc<dyn Scrubbed>,
@@ -348,21 +383,21 @@ struct Walk {
 
 impl Walk {
     async fn run(mut self) {
-        let mut tries = 0;
+        let mut failed = Failed::default();
         while !self.entry.ended {
+            self.pay(0).await;
+            let (began, compares) = (Instant::now(), self.entry.verified);
             match self.step().await {
                 Ok(bytes) => {
-                    tries = 0;
+                    failed.ends(compares);
                     self.entry.trouble.clear();
                     self.book.keep(&self.entry).await;
                     self.pay(bytes).await;
                 }
                 Err(error) => {
-                    tries += 1;
                     tracing::debug!("target {}: {error}", self.entry.target);
                     self.entry.trouble = error.to_string();
-                    if tries >= TRIES_MAX {
-                        tries = 0;
+                    if failed.is_enough(&error, began.elapsed()) {
                         self.pass_over();
                     }
                     self.book.show(&self.entry);
@@ -374,7 +409,6 @@ impl Walk {
 
     /// One step of what is next; how many bytes it has read.
     async fn step(&mut self) -> Result<u64> {
-        self.pay(0).await;
         if !self.entry.verified {
             return self.verify().await;
         }

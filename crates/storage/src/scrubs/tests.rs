@@ -1,6 +1,12 @@
 use super::*;
+use async_trait::async_trait;
+use bytes::Bytes;
 use strake_base::disk::sim::SimDisk;
-use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+use strake_types::{ChunkId, ChunkIndex, Ino, ServerId, VolumeId};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::message::manager::{ClusterMap, Server, Target};
+use strake_wire::message::storage::{ScrubReport, StorageAnswer, StorageReply, StorageRequest};
+use strake_wire::service::{Services, StorageService};
 
 fn finding(index: u64, fate: ScrubFate) -> Finding {
     let chunk = ChunkId { volume: VolumeId(1), ino: Ino(2), index: ChunkIndex(index) };
@@ -93,4 +99,69 @@ fn the_slower_it_goes_the_smaller_are_the_steps() {
     assert_eq!(step_bytes(1), STEP_BYTES_MIN);
     assert_eq!(step_bytes(40 << 20), 10 << 20);
     assert_eq!(step_bytes(u64::MAX), STEP_BYTES_MAX);
+}
+
+/// A server whose only target cannot be looked at for a while; then all of it is sound.
+struct Away {
+    until: Instant,
+    why: ErrorKind,
+}
+
+#[async_trait]
+impl StorageService for Away {
+    async fn call(&self, _: StorageRequest, _: Bytes) -> Result<(StorageReply, Bytes)> {
+        if Instant::now() < self.until {
+            return Err(self.why.into());
+        }
+        let answer = Some(StorageAnswer::Scrub(ScrubReport::default()));
+        Ok((StorageReply { answer }, Bytes::new()))
+    }
+}
+
+impl Scrubbed for Away {
+    fn has(&self, _: TargetId) -> bool {
+        true
+    }
+
+    fn note_verified(&self, _: TargetId, _: ScrubTally) {}
+}
+
+/// What a scrub of that target tells in the end, and after how long.
+async fn scrub_of_one_away(away_s: u64, why: ErrorKind) -> (Vec<String>, u64) {
+    let began = Instant::now();
+    let server = Arc::new(Away { until: began + Duration::from_secs(away_s), why });
+    let callers = Callers::new(CallerOptions::default());
+    let services = Services { storage: Some(server.clone()), ..Services::default() };
+    callers.register_local(ServerId(1), services);
+    let map = ClusterMap {
+        cluster: "c".into(),
+        epoch: 1,
+        servers: vec![Server { id: 1, up: true, ..Server::default() }],
+        targets: vec![Target { id: 3, server: 1, up: true, ..Target::default() }],
+        ..ClusterMap::default()
+    };
+    let map = MapView::fixed(callers, map);
+    let scrubs = Scrubs::new(home().process(), server, &map);
+    scrubs.obey(&[ScrubOrder { job: 7, target: 3, ..ScrubOrder::default() }]);
+    loop {
+        let told = scrubs.progress().swap_remove(0);
+        if told.ended {
+            return (told.skipped, began.elapsed().as_secs());
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// After 40 s the rest of a target whose disk hung was passed over.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_does_not_answer_for_a_while_is_verified_after_it() {
+    let (skipped, took_s) = scrub_of_one_away(1_800, ErrorKind::Unavailable).await;
+    assert!(skipped.is_empty(), "{skipped:?}");
+    assert!((1_800..1_810).contains(&took_s), "{took_s}");
+    let (skipped, took_s) = scrub_of_one_away(10_000, ErrorKind::Unavailable).await;
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert!((3_590..3_620).contains(&took_s), "{took_s}");
+    let (skipped, took_s) = scrub_of_one_away(10_000, ErrorKind::Io).await;
+    assert_eq!(skipped.len(), 1, "what does not pass: {skipped:?}");
+    assert!(took_s < 60, "{took_s}");
 }

@@ -19,6 +19,7 @@ use super::leaf::Leaf;
 use super::log::Position;
 use super::map::Chunk;
 use super::record::{KEY_BYTES, Mark, encode_key, encode_leaf};
+use super::space::Places;
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::Writes;
 use std::collections::BTreeSet;
@@ -46,7 +47,7 @@ pub(super) struct Snapshot {
     segments: BTreeSet<u64>,
     leaves: Vec<([u8; KEY_BYTES], NewLeaf)>,
     /// Places that become free.
-    given_up: Vec<u64>,
+    given_up: Vec<Places>,
     /// They stay in memory: until the commit the table is older than they are.
     chunks: Vec<Arc<Chunk>>,
 }
@@ -205,7 +206,7 @@ impl Store {
             }
             (map.dirty, map.queued) = (0, false);
         }
-        commit.unsynced_bytes = 0;
+        (commit.unsynced_bytes, commit.queued_weight) = (0, 0);
         commit.unmarked = Unmarked::default();
         commit.flushing_bytes = std::mem::take(&mut commit.map_bytes);
         Snapshot {

@@ -85,6 +85,7 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
     let commit = Commit {
         log,
         queue: Vec::new(),
+        queued_weight: 0,
         segments: BTreeSet::new(),
         unsynced_bytes: 0,
         unmarked: Unmarked::default(),

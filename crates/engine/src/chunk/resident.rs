@@ -9,14 +9,14 @@ use super::map::{Chunk, Map};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strake_types::ChunkId;
 
 const SHARDS: u64 = 16;
-/// Memory of the map of a full chunk of 1 MiB.
-const TYPICAL_BYTES: u64 = 3584;
-/// Chunks that may come in before a shard is looked through again.
-const INSERTS_MIN: usize = 32;
+/// A shard is looked through again when it has grown by this part of what it keeps,
+const SLACK_PART: u64 = 8;
+/// and by so much: a full chunk of 1 MiB, or some small ones.
+const SLACK_BYTES_MIN: u64 = 4096;
 
 /// The chunks whose maps are in memory.
 pub(super) struct Resident {
@@ -31,13 +31,15 @@ struct Part {
     loading: Mutex<()>,
     /// Held for moments only, never while waiting for a disk.
     shard: RwLock<Shard>,
+    /// Bytes of its maps, about: what they were when they were looked through, and what has come since.
+    bytes: AtomicU64,
 }
 
 #[derive(Default)]
 struct Shard {
     chunks: BTreeMap<ChunkId, Arc<Chunk>>,
-    /// Look for something to drop at so many chunks.
-    sweep_at: usize,
+    /// Look for something to drop at so many bytes.
+    sweep_at: u64,
 }
 
 impl Resident {
@@ -78,13 +80,22 @@ impl Resident {
             None if create => Map::default(),
             None => return Ok(None),
         };
+        let weight = map.weight();
         let mut shard = part.shard.write();
-        if shard.chunks.len() >= shard.sweep_at.max(INSERTS_MIN) {
-            shard.sweep(self.shard_bytes_max);
+        if part.bytes.fetch_add(weight, Ordering::Relaxed) + weight > shard.sweep_at {
+            let kept = shard.sweep(self.shard_bytes_max);
+            part.bytes.store(kept + weight, Ordering::Relaxed);
         }
         let chunk = Chunk::new(id, map);
         shard.chunks.insert(id, chunk.clone());
         Ok(Some(chunk))
+    }
+
+    /// The map of a chunk has grown by so many bytes. What has become smaller is found when the shard is looked through.
+    pub(super) fn note_growth(&self, id: ChunkId, bytes: u64) {
+        if bytes > 0 {
+            self.part(id).bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// At most `limit` chunks of each shard between `first` and `last` that are here, unordered.
@@ -106,8 +117,8 @@ impl Resident {
 }
 
 impl Shard {
-    /// Drops clean maps until the rest is within the bound: first those not used since last time.
-    fn sweep(&mut self, bytes_max: u64) {
+    /// Drops clean maps until the rest is within the bound: first those not used since last time. Returns the bytes of the rest.
+    fn sweep(&mut self, bytes_max: u64) -> u64 {
         let mut bytes: u64 = self.chunks.values().map(|chunk| chunk.map.read().weight()).sum();
         for spare_touched in [true, false] {
             self.chunks.retain(|_, chunk| {
@@ -123,13 +134,16 @@ impl Shard {
                 false
             });
         }
-        let more = bytes_max.saturating_sub(bytes) / TYPICAL_BYTES;
-        self.sweep_at = self.chunks.len() + INSERTS_MIN + more as usize;
+        let kept = bytes.max(bytes_max);
+        self.sweep_at = kept + (kept / SLACK_PART).max(SLACK_BYTES_MIN);
+        bytes
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::LEAF_BLOCKS;
+    use super::super::leaf::Block;
     use super::*;
     use std::sync::mpsc;
     use std::time::Duration;
@@ -182,5 +196,34 @@ mod tests {
         let found: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
         assert!(found.iter().all(|one| Arc::ptr_eq(one, &found[0])));
         assert_eq!(loads.load(Ordering::Relaxed), 1);
+    }
+
+    /// As many stayed as of maps of 1 MiB would have fitted, and at least 32 in each shard: 220 MB where 32 were to be kept.
+    #[test]
+    fn maps_of_large_chunks_count_by_what_they_are_also_if_they_came_in_small() {
+        const BYTES_MAX: u64 = 4 << 20;
+        const COUNT: u64 = 400;
+        let mut large = Map { exists: true, ..Map::default() };
+        for block in 0..64 * LEAF_BLOCKS {
+            large.replace(block, Block::Data(block, 0));
+        }
+        assert!(large.weight() > 64 * 3_000);
+        let kept = |resident: &Resident| {
+            resident.between(chunk(0), chunk(u64::MAX), usize::MAX).len() as u64 * large.weight()
+        };
+        let resident = Resident::new(BYTES_MAX);
+        for index in 0..COUNT {
+            resident.get_or_load(chunk(index), false, || Ok(Some(large.clone()))).unwrap();
+        }
+        // One more than fits is in each shard.
+        let most = 2 * BYTES_MAX + SHARDS * large.weight();
+        assert!(kept(&resident) <= most, "{}", kept(&resident));
+        let resident = Resident::new(BYTES_MAX);
+        for index in 0..COUNT {
+            let small = resident.get_or_load(chunk(index), true, || Ok(None)).unwrap().unwrap();
+            *small.map.write() = large.clone();
+            resident.note_growth(small.id, large.weight());
+        }
+        assert!(kept(&resident) <= most, "{}", kept(&resident));
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Space {
     /// Uses beyond the first of a place that has several.
     shared: HashMap<u64, u32>,
     /// Given up since the last checkpoint began.
-    given_up: Vec<u64>,
+    given_up: Vec<Places>,
     /// Given up, and not free before a checkpoint is durable.
     waiting_blocks: u64,
     /// Where the last place was taken.
@@ -171,12 +171,12 @@ impl Space {
             self.mark_free(at, 1);
         } else {
             self.waiting_blocks += 1;
-            self.given_up.push(at);
+            push_places(&mut self.given_up, at, 1);
         }
     }
 
     /// A checkpoint begins: what is taken is fresh no more. Returns what it will set free.
-    pub(super) fn begin_checkpoint(&mut self) -> Vec<u64> {
+    pub(super) fn begin_checkpoint(&mut self) -> Vec<Places> {
         for (at, count) in std::mem::take(&mut self.fresh_places) {
             clear_bits(&mut self.fresh, at, u64::from(count));
         }
@@ -184,11 +184,16 @@ impl Space {
     }
 
     /// The checkpoint is durable.
-    pub(super) fn end_checkpoint(&mut self, given_up: &[u64]) {
-        self.waiting_blocks -= given_up.len() as u64;
-        for at in given_up {
-            self.mark_free(*at, 1);
+    pub(super) fn end_checkpoint(&mut self, given_up: &[Places]) {
+        for &(at, count) in given_up {
+            self.waiting_blocks -= u64::from(count);
+            self.mark_free(at, u64::from(count));
         }
+    }
+
+    /// Bytes of memory that what was given up since the last checkpoint began takes.
+    pub(super) fn given_up_weight(&self) -> u64 {
+        (self.given_up.len() * size_of::<Places>()) as u64
     }
 
     /// Free granules that should go back to the disk, which has so many bytes of room, as (first,

@@ -21,8 +21,11 @@ use std::time::Duration;
 use strake_base::disk::Disk;
 use strake_types::ChunkId;
 
-/// Dirty chunk maps at which a checkpoint begins in the background: their memory is bounded by it.
+/// Dirty chunk maps at which a checkpoint begins in the background.
 const QUEUED_CHUNKS_MAX: usize = 16 << 10;
+/// Bytes of memory for them, and for what was given up, at which edits wait for one; at half of them it begins. The map of a
+/// chunk of 64 MiB takes 200 KB. Those that a checkpoint is writing do not count.
+pub(super) const QUEUED_BYTES_MAX: u64 = 256 << 20;
 
 /// How long the state of a target is waited for: who asks tells others that this server lives.
 const STAT_WAIT: Duration = Duration::from_millis(2);
@@ -62,6 +65,8 @@ pub(super) struct Commit {
     pub(super) log: Log,
     /// Chunks that have changed since the last checkpoint began.
     pub(super) queue: Vec<Arc<Chunk>>,
+    /// Bytes of memory, about, that go with it.
+    pub(super) queued_weight: u64,
     /// Segments written to, or in which room was reserved, since the last checkpoint began.
     pub(super) segments: BTreeSet<u64>,
     pub(super) unsynced_bytes: u64,
@@ -70,6 +75,13 @@ pub(super) struct Commit {
     pub(super) map_bytes: u64,
     /// and what the one does that is under way.
     pub(super) flushing_bytes: u64,
+}
+
+impl Commit {
+    /// Edits wait for a checkpoint.
+    fn is_full(&self) -> bool {
+        self.log.is_full() || self.queued_weight >= QUEUED_BYTES_MAX
+    }
 }
 
 /// Places that edits of the log name as data, since it began or since its last mark.
@@ -144,7 +156,7 @@ impl Store {
             let waiting = commit.map_bytes + commit.flushing_bytes;
             // One alone is always tried: nothing that a checkpoint frees is in its way.
             let has_room = waiting == 0 || self.table.room.keep(waiting + map_bytes);
-            if has_room && !commit.log.is_full() {
+            if has_room && !commit.is_full() {
                 break (commit, map_bytes);
             }
             drop(commit);
@@ -154,7 +166,7 @@ impl Store {
         commit.map_bytes += map_bytes;
         let given_up = {
             let map = &mut *chunk.map.write();
-            let existed = map.exists;
+            let (existed, before) = (map.exists, map.weight());
             let mut given_up = Vec::new();
             map.apply(edit, &mut Vec::new(), &mut given_up);
             match (existed, map.exists) {
@@ -162,10 +174,14 @@ impl Store {
                 (true, false) => self.chunks.fetch_sub(1, Ordering::Relaxed),
                 _ => 0,
             };
+            let weight = map.weight();
+            let counted = if map.queued { before } else { 0 };
+            commit.queued_weight = (commit.queued_weight + weight).saturating_sub(counted);
             if !map.queued {
                 map.queued = true;
                 commit.queue.push(chunk.clone());
             }
+            self.resident.note_growth(chunk.id, weight.saturating_sub(before));
             given_up
         };
         for run in edit.runs.iter().filter(|run| run.kind != Kind::Hole) {
@@ -178,7 +194,9 @@ impl Store {
         commit.unsynced_bytes += blocks_of(taken) * super::BLOCK_BYTES;
         if !given_up.is_empty() {
             let mut space = self.space.lock();
+            let before = space.given_up_weight();
             given_up.into_iter().for_each(|at| space.give_up(at));
+            commit.queued_weight += space.given_up_weight() - before;
         }
         self.ask_for_checkpoint(&commit);
         Ok(())
@@ -187,7 +205,8 @@ impl Store {
     fn ask_for_checkpoint(&self, commit: &Commit) {
         let due = commit.log.percent() >= 50
             || commit.unsynced_bytes >= self.options.unsynced_bytes_max
-            || commit.queue.len() >= QUEUED_CHUNKS_MAX;
+            || commit.queue.len() >= QUEUED_CHUNKS_MAX
+            || commit.queued_weight >= QUEUED_BYTES_MAX / 2;
         if due {
             let mut asked = self.signal.state.lock();
             if !asked.checkpoint {

@@ -98,7 +98,7 @@ fn random_takes_and_give_ups_never_give_a_place_twice_nor_lose_one() {
         (random >> 33) % bound
     };
     let mut space = Space::new(64 << 20);
-    let (mut used, mut waiting) = (BTreeSet::new(), Vec::new());
+    let (mut used, mut waiting) = (BTreeSet::new(), Vec::<Places>::new());
     for _ in 0..20_000 {
         match below(10) {
             0..=4 => {
@@ -201,4 +201,20 @@ fn where_there_is_no_row_fragments_are_taken_without_looking_for_another_one() {
     assert!(taken.len() > 900, "{}", taken.len());
     let looked_at = LOOKED_AT.get() - before;
     assert!(looked_at < 3 * fragments, "{looked_at}");
+}
+
+/// Each block took 8 bytes of memory until the next checkpoint: 2 GB for some thousands of large chunks that are deleted.
+#[test]
+fn what_is_given_up_in_rows_takes_the_memory_of_rows() {
+    let mut space = Space::new(1 << 40);
+    let taken = space.take(4 * SEGMENT_BLOCKS, false, &Boundless).unwrap().unwrap();
+    let old = space.begin_checkpoint();
+    space.end_checkpoint(&old);
+    let used = space.bytes().used;
+    places(&taken).for_each(|at| space.give_up(at));
+    assert!(space.given_up_weight() < 1_000, "{}", space.given_up_weight());
+    let given_up = space.begin_checkpoint();
+    space.end_checkpoint(&given_up);
+    assert_eq!((space.given_up_weight(), space.is_waiting()), (0, false));
+    assert_eq!(space.bytes().used, used - 4 * SEGMENT_BLOCKS * BLOCK_BYTES);
 }

@@ -1,5 +1,6 @@
 //! What a store does while nothing crashes, and what it refuses.
 
+use super::super::store::QUEUED_BYTES_MAX;
 use super::*;
 use strake_types::limits::CHUNK_BYTES_MAX;
 
@@ -446,4 +447,21 @@ fn the_maps_of_a_large_file_use_the_whole_cache() {
     let (first, last) = (chunk(1, 0), chunk(1, u64::MAX));
     let loaded = store.store.resident.between(first, last, usize::MAX).len();
     assert_eq!(loaded, 1000, "of 1000 maps that fit into 1 MiB");
+}
+
+/// Only a full log stopped writers: 150,000 edits, each of a map that may take 200 KiB of memory.
+#[test]
+fn edits_wait_for_a_checkpoint_when_the_maps_that_it_is_to_write_take_much_memory() {
+    let store = open(&formatted(1, 64 << 20));
+    let weight = || store.store.commit.lock().queued_weight;
+    put(&store, chunk(1, 0), 0, vec![1; 100]).unwrap();
+    let before = weight();
+    assert!(before > 0);
+    put(&store, chunk(1, 0), CHUNK_BYTES_MAX - 1, vec![1]).unwrap();
+    assert!(weight() > before + 5_000, "it has 64 leaves now, one of them full: {}", weight());
+    store.store.commit.lock().queued_weight = QUEUED_BYTES_MAX;
+    let durable = store.store.flushes.lock().durable;
+    put(&store, chunk(1, 1), 0, vec![1; 100]).unwrap();
+    assert!(store.store.flushes.lock().durable > durable);
+    assert!(weight() < 5_000, "{}", weight());
 }

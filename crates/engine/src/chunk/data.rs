@@ -1,4 +1,7 @@
 //! The data files: segments of 1 GiB, sparse, named `data-00000` and so on.
+//!
+//! They stay open as long as the process may have so many files open. Beyond that those are closed that have not been used for
+//! a while, but none that was written to and not synced: what goes wrong until then is told to an open file only.
 
 use super::space::{GRANULE_BLOCKS, Ground, Places};
 use super::{BLOCK_BYTES, SEGMENT_BLOCKS};
@@ -7,7 +10,8 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use strake_base::descriptor;
 use strake_base::disk::{Disk, DiskFile};
 
 /// What names of data files begin with.
@@ -19,14 +23,92 @@ const GATHERED_BYTES_MIN: u64 = 64 << 10;
 /// Bytes of a segment.
 const SEGMENT_BYTES: u64 = SEGMENT_BLOCKS * BLOCK_BYTES;
 
+/// Of so many open files that the process may have, the segments of all its targets take three: a segment has a second one for
+/// large reads.
+const FILES_PER_THREE_SEGMENTS: u64 = 8;
+/// Segments that a target may have open in any case.
+const SEGMENTS_MIN: u64 = 16;
+
+/// Targets that this process has open: they share the files that it may have open.
+static TARGETS: AtomicU64 = AtomicU64::new(0);
+
 /// The data files of a target.
 pub(super) struct Data {
     disk: Arc<dyn Disk>,
-    segments: RwLock<Vec<Option<Arc<dyn DiskFile>>>>,
+    segments: RwLock<Segments>,
+    /// Files that the process may have open.
+    files_max: u64,
     /// Written in parts and not yet handed to the disk.
     gathered: Mutex<Gathered>,
     /// A file was made whose name is not durable yet.
     names_changed: AtomicBool,
+}
+
+/// A segment whose file is open.
+struct Segment {
+    file: Arc<dyn DiskFile>,
+    /// Used since others were looked for to be closed.
+    used: AtomicBool,
+    /// Written to since it was last synced.
+    unsynced: AtomicBool,
+}
+
+impl Segment {
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let written = self.file.write_all_at(data, offset);
+        // Whoever closes it waits until nobody holds it, so it is not closed before this.
+        self.unsynced.store(true, Ordering::Release);
+        written
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // In this order: of a write that ends meanwhile it is not known whether it is on disk.
+        self.unsynced.store(false, Ordering::Release);
+        self.file.sync()
+    }
+}
+
+/// The segments whose files are open.
+#[derive(Default)]
+struct Segments {
+    open: Vec<Option<Arc<Segment>>>,
+    count: usize,
+}
+
+impl Segments {
+    /// A segment whose file somebody has opened; of two the first counts.
+    fn insert(&mut self, nth: usize, file: Arc<dyn DiskFile>) -> Arc<Segment> {
+        if nth >= self.open.len() {
+            self.open.resize(nth + 1, None);
+        }
+        let count = &mut self.count;
+        let segment = self.open[nth].get_or_insert_with(|| {
+            *count += 1;
+            let (used, unsynced) = (AtomicBool::new(true), AtomicBool::new(false));
+            Arc::new(Segment { file, used, unsynced })
+        });
+        segment.clone()
+    }
+
+    /// Takes out what nobody uses and is synced, until no more than `keep` are left: first those not used since last time.
+    /// What is returned is closed with it.
+    fn take_idle(&mut self, keep: usize) -> Vec<Arc<Segment>> {
+        let mut taken = Vec::new();
+        for spare_used in [true, false] {
+            for slot in &mut self.open {
+                if self.count <= keep {
+                    return taken;
+                }
+                let Some(segment) = slot.as_mut().and_then(Arc::get_mut) else { continue };
+                let used = std::mem::take(segment.used.get_mut());
+                if !*segment.unsynced.get_mut() && !(used && spare_used) {
+                    taken.extend(slot.take());
+                    self.count -= 1;
+                }
+            }
+        }
+        taken
+    }
 }
 
 /// Bytes in a row: where in all segments they begin, and how many.
@@ -55,10 +137,17 @@ impl Gathered {
 
 impl Data {
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
+        Self::within(disk, descriptor::limit())
+    }
+
+    /// In a process that may have so many files open.
+    fn within(disk: Arc<dyn Disk>, files_max: u64) -> Self {
+        TARGETS.fetch_add(1, Ordering::Relaxed);
         // An earlier process may have died before it made the names it had given durable.
         Self {
             disk,
             segments: RwLock::default(),
+            files_max,
             gathered: Mutex::default(),
             names_changed: AtomicBool::new(true),
         }
@@ -71,7 +160,8 @@ impl Data {
             let Some(nth) = name.strip_prefix(PREFIX).and_then(|n| n.parse::<u64>().ok()) else {
                 continue;
             };
-            let len = self.segment(nth * SEGMENT_BLOCKS, false)?.len()?;
+            // It need not stay open.
+            let len = self.open_segment(nth as usize, false)?.len()?;
             let granule_bytes = GRANULE_BLOCKS * BLOCK_BYTES;
             let per_segment = SEGMENT_BLOCKS / GRANULE_BLOCKS;
             found.push((nth * per_segment, len.div_ceil(granule_bytes).min(per_segment)));
@@ -81,13 +171,13 @@ impl Data {
 
     /// Fills `buf` (whole blocks) from a place; all of it lies in one segment.
     pub(super) fn read(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
-        self.segment(at, false)?.read_exact_at(buf, offset_of(at))
+        self.segment(at, false)?.file.read_exact_at(buf, offset_of(at))
     }
 
     /// As [`Data::read`], but false if a disk would have to be waited for.
     pub(super) fn read_cached(&self, buf: &mut [u8], at: u64) -> io::Result<bool> {
         match self.opened((at / SEGMENT_BLOCKS) as usize) {
-            Some(file) => file.read_cached_at(buf, offset_of(at)),
+            Some(segment) => segment.file.read_cached_at(buf, offset_of(at)),
             None => Ok(false),
         }
     }
@@ -115,12 +205,11 @@ impl Data {
 
     /// Writes at `skip` bytes after a place; all of it lies in one segment.
     pub(super) fn write(&self, data: &[u8], at: u64, skip: u64) -> io::Result<()> {
-        let (file, offset) = (self.segment(at, true)?, offset_of(at) + skip);
-        file.write_all_at(data, offset)?;
+        self.segment(at, true)?.write(data, offset_of(at) + skip)?;
         let row = self.gathered.lock().add(at * BLOCK_BYTES + skip, data.len() as u64);
         if let Some((start, len)) = row {
-            let file = self.segment(start / BLOCK_BYTES, false)?;
-            file.start_writeback(start % SEGMENT_BYTES, len);
+            let segment = self.segment(start / BLOCK_BYTES, false)?;
+            segment.file.start_writeback(start % SEGMENT_BYTES, len);
         }
         Ok(())
     }
@@ -140,29 +229,53 @@ impl Data {
     pub(super) fn punch(&self, first_granule: u64, count: u64) -> io::Result<()> {
         let at = first_granule * GRANULE_BLOCKS;
         match self.segment(at, false) {
-            Ok(file) => file.punch(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES),
+            Ok(segment) => segment.file.punch(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// A segment's file, if it is open. Waits for no disk.
-    fn opened(&self, nth: usize) -> Option<Arc<dyn DiskFile>> {
-        self.segments.read().get(nth).cloned().flatten()
+    /// A segment, if its file is open. Waits for no disk.
+    fn opened(&self, nth: usize) -> Option<Arc<Segment>> {
+        let segments = self.segments.read();
+        let segment = segments.open.get(nth)?.as_ref()?;
+        if !segment.used.load(Ordering::Relaxed) {
+            segment.used.store(true, Ordering::Relaxed);
+        }
+        Some(segment.clone())
     }
 
-    fn segment(&self, at: u64, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+    fn segment(&self, at: u64, create: bool) -> io::Result<Arc<Segment>> {
         let nth = (at / SEGMENT_BLOCKS) as usize;
-        if let Some(file) = self.opened(nth) {
-            return Ok(file);
+        if let Some(segment) = self.opened(nth) {
+            return Ok(segment);
         }
         // Before the lock, which those take who must not wait for a disk. Of two who open it the first counts.
-        let file = self.open_segment(nth, create)?;
-        let mut segments = self.segments.write();
-        if nth >= segments.len() {
-            segments.resize(nth + 1, None);
+        let file = match self.open_segment(nth, create) {
+            // Another target, or connections, may have more than their part.
+            Err(error) if is_out_of_files(&error) && self.close_idle(0) => {
+                self.open_segment(nth, create)?
+            }
+            opened => opened?,
+        };
+        let max = self.segments_max();
+        let is_full = self.segments.read().count >= max;
+        if is_full {
+            self.close_idle(max - max / 4);
         }
-        Ok(segments[nth].get_or_insert(file).clone())
+        Ok(self.segments.write().insert(nth, file))
+    }
+
+    /// So many of its segments may be open.
+    fn segments_max(&self) -> usize {
+        let all = self.files_max / FILES_PER_THREE_SEGMENTS * 3;
+        (all / TARGETS.load(Ordering::Relaxed).max(1)).max(SEGMENTS_MIN) as usize
+    }
+
+    /// Closes what nobody needs open, but for so many; false if there is nothing. None is closed under the lock.
+    fn close_idle(&self, keep: usize) -> bool {
+        let idle = self.segments.write().take_idle(keep);
+        !idle.is_empty()
     }
 
     fn open_segment(&self, nth: usize, create: bool) -> io::Result<Arc<dyn DiskFile>> {
@@ -178,11 +291,17 @@ impl Data {
     }
 }
 
+impl Drop for Data {
+    fn drop(&mut self) {
+        TARGETS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Ground for Data {
     fn provision(&self, first_granule: u64, count: u64) -> io::Result<()> {
         let at = first_granule * GRANULE_BLOCKS;
-        let file = self.segment(at, true)?;
-        file.allocate(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES)
+        let segment = self.segment(at, true)?;
+        segment.file.allocate(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES)
     }
 }
 
@@ -259,5 +378,36 @@ mod tests {
         disk.go_on();
         waits.join().unwrap().unwrap();
         assert!(data.read_cached(&mut read, 0).unwrap() && read == block);
+    }
+
+    /// All stayed open: where a target had more segments than the process may have files open, reads failed with EIO, and it was
+    /// not opened any more.
+    #[test]
+    fn no_more_data_files_are_open_than_there_may_be_and_all_can_be_read() {
+        let disk: Arc<dyn Disk> = SimDisk::new(1, 64 << 20).process();
+        let data = Data::within(disk, 0);
+        let place = |nth: u64| nth * SEGMENT_BLOCKS;
+        let block = |nth: u64| [nth as u8; BLOCK_BYTES as usize];
+        let is_open = |nth: u64| data.opened(nth as usize).is_some();
+        let count = || data.segments.read().count as u64;
+        let all = 3 * SEGMENTS_MIN;
+        (0..all).for_each(|nth| data.write(&block(nth), place(nth), 0).unwrap());
+        assert_eq!(count(), all, "what is not synced stays open");
+        assert_eq!(data.granules().unwrap().len() as u64, all);
+        data.sync(&(0..all).collect()).unwrap();
+        data.write(&block(1), place(1), 0).unwrap();
+        for _ in 0..2 {
+            for nth in 0..all {
+                let mut read = [0; BLOCK_BYTES as usize];
+                data.read(&mut read, place(nth)).unwrap();
+                assert_eq!(read, block(nth));
+                assert!(is_open(1), "it was written to");
+            }
+            data.close_idle(SEGMENTS_MIN as usize);
+            assert!((1..=SEGMENTS_MIN).contains(&count()), "{}", count());
+        }
+        assert!(data.close_idle(0));
+        assert_eq!((count(), is_open(1)), (1, true));
+        assert!(!data.close_idle(0), "the rest is not synced");
     }
 }

@@ -21,6 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use strake_base::disk::Disk;
 
+/// Leaves of the map after which it is told how far it was read: 1 TiB of data in chunks of 1 MiB.
+const LEAVES_TOLD: u64 = 1 << 20;
+
 /// Makes a target on an empty disk. The identity comes last: without it there is no target.
 pub(super) fn format(disk: &dyn Disk, identity: &Identity, options: &ChunkOptions) -> Result<()> {
     let target = disk.path();
@@ -145,16 +148,20 @@ impl Store {
     /// Learns from the durable map which places are used, and how often.
     fn load_space(&self) -> Result<()> {
         let mut space = self.space.lock();
-        let (mut chunks, mut leaves) = (0, 0);
+        let (mut chunks, mut leaves, all) = (0, 0u64, self.table.leaf_count()?);
         self.table.scan([0; KEY_BYTES]..=[u8::MAX; KEY_BYTES], |_, map| {
             chunks += 1;
+            let before = leaves;
             leaves += u64::from(map.stored.count_ones());
+            if leaves / LEAVES_TOLD > before / LEAVES_TOLD {
+                tracing::info!(target_dir = %self.target, leaves, all, "reading the extent map");
+            }
             map.iter().filter_map(Block::place).for_each(|at| space.name(at));
             true
         })?;
         self.chunks.store(chunks, Ordering::Relaxed);
         // Whatever is not seen here would be taken for free.
-        match self.table.leaf_count()? {
+        match all {
             count if count == leaves => Ok(()),
             count => Err(ChunkError::Damaged {
                 target: self.target.clone(),

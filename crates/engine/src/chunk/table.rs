@@ -16,6 +16,7 @@ use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 use strake_base::disk::{Disk, DiskFile};
+use strake_base::process::machine_memory_bytes;
 use strake_types::ChunkId;
 
 /// The file's name.
@@ -24,6 +25,11 @@ const LEAVES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("leaves")
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Key in META: number of the last log whose edits the table contains.
 const GENERATION: &str = "generation";
+
+/// A map from this size on is read in one go before it is walked through, and what takes long is told.
+const LARGE_BYTES: u64 = 64 << 20;
+/// Bytes read at a time then.
+const PIECE_BYTES: u64 = 1 << 20;
 
 type Leaves = ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Pairs = redb::Range<'static, &'static [u8], &'static [u8]>;
@@ -74,11 +80,15 @@ impl Table {
         let target = disk.path();
         let room = Room::open(disk, reserve_bytes);
         let room = Arc::new(room.map_err(|error| ChunkError::io(&target, &error))?);
+        let mut builder = redb::Builder::new();
+        builder.set_cache_size(cache_bytes as usize);
+        if file.len().is_ok_and(|len| len >= LARGE_BYTES) {
+            read_ahead(&*file);
+            tell_repair(&mut builder, target.clone());
+        }
         let backend = Backend { file, room: room.clone() };
-        let database = redb::Builder::new()
-            .set_cache_size(cache_bytes as usize)
-            .create_with_backend(backend)
-            .map_err(|error| failure(&target, error))?;
+        let database =
+            builder.create_with_backend(backend).map_err(|error| failure(&target, error))?;
         let transaction = database.begin_write().map_err(|error| failure(&target, error))?;
         transaction.open_table(LEAVES).map_err(|error| failure(&target, error))?;
         transaction.open_table(META).map_err(|error| failure(&target, error))?;
@@ -217,6 +227,29 @@ impl Table {
     fn damaged(&self, error: &RecordError) -> ChunkError {
         ChunkError::Damaged { target: self.target.clone(), cause: error.to_string() }
     }
+}
+
+/// Has the kernel read a map from its beginning to its end, if it fits into memory: after a crash it is walked through three times in
+/// the order of its tree, which moves the arm of a disk for each page. What cannot be read is met by these walks.
+fn read_ahead(file: &dyn DiskFile) {
+    let Ok(len) = file.len() else { return };
+    if len > machine_memory_bytes() / 2 {
+        return;
+    }
+    let mut piece = vec![0; PIECE_BYTES as usize];
+    for at in (0..len).step_by(PIECE_BYTES as usize) {
+        let part = &mut piece[..PIECE_BYTES.min(len - at) as usize];
+        if file.read_exact_at(part, at).is_err() {
+            return;
+        }
+    }
+}
+
+fn tell_repair(builder: &mut redb::Builder, target: String) {
+    builder.set_repair_callback(move |repair| {
+        let percent = (repair.progress() * 100.0) as u64;
+        tracing::info!(target_dir = %target, percent, "{FILE} was not closed and is gone through");
+    });
 }
 
 fn read_leaves(database: &Database) -> Result<Leaves, redb::Error> {

@@ -7,7 +7,7 @@
 use super::identity::{Node, TargetRecord};
 use super::stores::{self, Target};
 use super::{NodeOptions, open_targets};
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use std::path::{Path, PathBuf};
 use strake_base::disk::RealDisk;
 use strake_engine::chunk::Identity;
@@ -47,17 +47,14 @@ impl Looked {
     /// Opens them; one that cannot be opened may have left because of that.
     pub async fn open(self, disk_rate: Option<u64>) -> Outcome<Self> {
         let Self { targets, mut missing } = self;
-        let open = move || {
-            let mut opened = Vec::new();
-            for mut target in targets {
-                match target.open(disk_rate) {
-                    Ok(()) => opened.push(target),
-                    Err(failure) => missing.push((target.record(), failure)),
-                }
+        let mut opened = Vec::new();
+        for (target, outcome) in stores::open_all(targets, disk_rate).await? {
+            match outcome {
+                Ok(()) => opened.push(target),
+                Err(failure) => missing.push((target.record(), failure)),
             }
-            Self { targets: opened, missing }
-        };
-        tokio::task::spawn_blocking(open).await.context(|| "opening the targets".into())
+        }
+        Ok(Self { targets: opened, missing })
     }
 
     /// What to say where the manager cannot be asked: rather what is wrong here, if something is.

@@ -443,12 +443,9 @@ fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
     })
 }
 
-async fn open_targets(mut targets: Vec<Target>, disk_rate: Option<u64>) -> Outcome<Vec<Target>> {
-    let open = move || {
-        targets.iter_mut().try_for_each(|target| target.open(disk_rate))?;
-        Ok(targets)
-    };
-    tokio::task::spawn_blocking(open).await.context(|| "opening the targets".into())?
+async fn open_targets(targets: Vec<Target>, disk_rate: Option<u64>) -> Outcome<Vec<Target>> {
+    let opened = stores::open_all(targets, disk_rate).await?;
+    opened.into_iter().map(|(target, opened)| opened.map(|()| target)).collect()
 }
 
 fn check_newcomer(options: &NodeOptions, targets: &[Target], map: &ClusterMap) -> Outcome {

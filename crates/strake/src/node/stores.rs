@@ -4,6 +4,7 @@ use super::generation;
 use super::identity::{Node, TargetRecord};
 use crate::failure::{Context, Failure, Outcome, Plain};
 use crate::{output, private, size};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ use strake_wire::message::manager::{ScrubWord, TargetSpec};
 
 /// Least room on the disk of a new target: what it takes before it holds anything, and some more.
 pub const ROOM_BYTES_MIN: u64 = 64 << 20;
+/// Targets that are opened at a time.
+const OPENING_MAX: usize = 64;
 
 /// A target of this server.
 pub struct Target {
@@ -184,6 +187,21 @@ impl Target {
         let (path, uuid) = (self.path.clone(), self.uuid.clone());
         TargetRecord { path, uuid, target: self.id.0, added: self.added }
     }
+}
+
+/// Opens targets side by side, for each may have to read much: with what came of it, in their order.
+pub async fn open_all(
+    targets: Vec<Target>,
+    disk_rate: Option<u64>,
+) -> Outcome<Vec<(Target, Outcome)>> {
+    let open = move |mut target: Target| async move {
+        let open = move || {
+            let opened = target.open(disk_rate);
+            (target, opened)
+        };
+        tokio::task::spawn_blocking(open).await.context(|| "opening the targets".into())
+    };
+    stream::iter(targets).map(open).buffered(OPENING_MAX).try_collect().await
 }
 
 /// The disk of a target; one that lets no more than `disk_rate` bytes per second through, if given.
@@ -383,5 +401,27 @@ mod tests {
         assert!(failure.next.is_some_and(|next| next.contains("rm -r ")));
         let failure = Target::look(&path, &Node::default(), false).err().unwrap();
         assert!(failure.cause.contains("holds other files"), "{failure}");
+    }
+
+    /// One was opened after the other: hours for each after a crash, while none of the server's served.
+    #[tokio::test]
+    async fn targets_are_opened_side_by_side() {
+        let top = tempfile::tempdir().unwrap();
+        let (mut locks, mut targets) = (Vec::new(), Vec::new());
+        for target in 1..=3 {
+            let path = top.path().join(target.to_string());
+            std::fs::create_dir(&path).unwrap();
+            let disk = RealDisk::new(&path).unwrap();
+            let (cluster, uuid) = ("ab".repeat(16), format!("{target:032x}"));
+            Identity { cluster, uuid, target }.write(&disk).unwrap();
+            // It is waited for for two seconds.
+            locks.push(disk.lock().unwrap());
+            targets.push(Target::look(&path, &Node::default(), false).unwrap());
+        }
+        let began = std::time::Instant::now();
+        let opened = open_all(targets, None).await.unwrap();
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+        assert!(opened.iter().all(|(_, opened)| opened.is_err()), "they are in use");
+        assert!(opened.iter().map(|(target, _)| target.id.0).eq(1..=3));
     }
 }

@@ -82,6 +82,7 @@ pub const RULES: &[Rule] = &[
         "the manager takes out whoever others wait for, whether its lease lasts or not",
     ),
     rule("sync-always-is-heeded", "a change of a sync_always volume is answered as in any other"),
+    rule("syncs-cover-others", "a client syncs what it has written itself and nothing else"),
     rule("syncs-go-to-all", "a primary syncs its own disk and no other"),
     rule("syncs-reach-disks", "a lone target answers a sync without one"),
     rule(

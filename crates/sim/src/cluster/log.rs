@@ -287,12 +287,15 @@ impl Log {
         }
         let from = self.pending.take().unwrap_or(self.bytes.len());
         match (synced, self.lossy) {
-            (true, _) if self.durable >= from => {
+            // Also what others have written, which the holder has learned by its open (S-002). What was lost before is unknown.
+            (true, _) => {
+                if self.durable >= from {
+                    self.regrows_to = 0;
+                }
                 self.durable = self.bytes.len();
-                self.regrows_to = 0;
             }
             (false, true) => self.unknown.push(from..self.bytes.len()),
-            _ => {}
+            (false, false) => {}
         }
         self.stable = self.bytes.len();
     }

@@ -109,6 +109,36 @@ fn a_loss_of_power_leaves_what_was_synced() {
     assert_eq!((log.opened(16), log.opened(17).is_err()), (Ok(()), true));
 }
 
+/// Only where all that was appended before had been synced by whoever had appended it did a sync count.
+#[test]
+fn a_sync_covers_what_others_have_appended_before() {
+    let mut log = held();
+    let (_, first) = log.append(8);
+    log.acknowledged(1, false);
+    log.let_go(1);
+    log.granted(2, NOW).unwrap();
+    log.opened(8).unwrap();
+    let (_, second) = log.append(8);
+    log.acknowledged(2, true);
+    log.power_lost();
+    assert_eq!(log.check_own(0, &[first, second].concat()), Ok(()));
+    assert!(log.check_own(0, &[0; 8]).is_err() && log.check_own(8, &[0; 8]).is_err());
+}
+
+/// What is lost by then no later sync brings back.
+#[test]
+fn a_sync_does_not_cover_what_was_lost_before_it() {
+    let mut log = held();
+    log.append(8);
+    log.acknowledged(1, false);
+    log.power_lost();
+    let (_, second) = log.append(8);
+    log.acknowledged(1, true);
+    assert_eq!(log.check_own(0, &[&[0; 8][..], &second].concat()), Ok(()));
+    log.power_lost();
+    assert!(log.check_own(8, &[0; 8]).is_err());
+}
+
 /// One change that failed excused whatever was read behind it for the rest of a run.
 #[test]
 fn of_the_file_that_takes_the_place_of_a_spoilt_one_all_is_known() {

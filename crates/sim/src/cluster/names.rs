@@ -1,6 +1,7 @@
 //! The workload on names: all clients change the same few directories, and move names between them. What
 //! they were told must be the history of plain directories (see [`strake_model::history`]).
 
+use super::files::consider;
 use super::mount::Mount;
 use super::world::World;
 use bytes::Bytes;
@@ -87,7 +88,10 @@ impl Names {
             history.len() - 1
         };
         let what = format!("{ask:?}");
-        let told = told_of(mount.call(&what, self.call(mount, ask)).await);
+        let answer = mount.call(&what, self.call(mount, ask)).await;
+        let failed = answer.as_ref().err().map(|error| error.kind);
+        consider(&self.world, failed.filter(|kind| refusal(*kind).is_none()));
+        let told = told_of(answer);
         if told != Told::Unknown {
             let ended = self.event();
             let mut history = self.history.lock();
@@ -228,12 +232,35 @@ fn shown(attr: &Attr) -> Told {
 
 /// What an answer says of what has happened.
 fn told_of(answer: Result<Told>) -> Told {
-    use ErrorKind::{Exists, IsDirectory, NotDirectory, NotFound, Stale};
-    match answer.map_err(|error| error.kind) {
+    match answer {
         Ok(told) => told,
+        Err(error) => refusal(error.kind).map_or(Told::Unknown, Told::Refused),
+    }
+}
+
+/// What an error says of the names that there are; nothing: trouble has to explain it.
+fn refusal(kind: ErrorKind) -> Option<ErrorKind> {
+    use ErrorKind::{Exists, IsDirectory, NotDirectory, NotFound, Stale};
+    match kind {
         // An inode without a name is one that is not there.
-        Err(Stale) => Told::Refused(NotFound),
-        Err(kind @ (Exists | IsDirectory | NotDirectory | NotFound)) => Told::Refused(kind),
-        Err(_) => Told::Unknown,
+        Stale => Some(NotFound),
+        Exists | IsDirectory | NotDirectory | NotFound => Some(kind),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error of any kind was taken for one of which nobody knows what was done.
+    #[test]
+    fn an_error_that_says_nothing_of_names_has_to_be_explained() {
+        use ErrorKind::{Corrupt, Exists, Invalid, NotEmpty, NotFound, Stale, Unavailable};
+        assert_eq!((refusal(Exists), refusal(Stale)), (Some(Exists), Some(NotFound)));
+        for kind in [Corrupt, Invalid, NotEmpty, Unavailable] {
+            assert_eq!(refusal(kind), None);
+            assert_eq!(told_of(Err(strake_types::Error::new(kind))), Told::Unknown);
+        }
     }
 }

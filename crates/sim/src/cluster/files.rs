@@ -462,13 +462,35 @@ impl Files {
 
 /// Trouble explains that something cannot be done now, but nothing else.
 pub fn consider(world: &World, failed: Option<ErrorKind>) {
-    use ErrorKind::{Io, NoSpace, NotCurrent, Poisoned, StaleMap, TimedOut, Unavailable};
-    match failed {
-        None | Some(Io | NoSpace | NotCurrent | Poisoned | StaleMap | TimedOut | Unavailable) => {}
-        Some(kind) => world.fail(format!("a client was told {kind:?}")),
+    let disks_fill = world.disks_fill.load(Ordering::Relaxed);
+    if let Some(kind) = failed.filter(|kind| !is_explained(*kind, disks_fill)) {
+        world.fail(format!("a client was told {kind:?}"));
+    }
+}
+
+/// True if trouble explains such an error; `disks_fill`: some are full at times.
+fn is_explained(kind: ErrorKind, disks_fill: bool) -> bool {
+    use ErrorKind::{Io, NoSpace, NotCurrent, StaleMap, TimedOut, Unavailable};
+    match kind {
+        Io | NotCurrent | StaleMap | TimedOut | Unavailable => true,
+        NoSpace => disks_fill,
+        _ => false,
     }
 }
 
 fn name_of(file: u32) -> Bytes {
     format!("file-{file}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one kind of trouble explains was explained in every run, and a target that takes no writes any more, too.
+    #[test]
+    fn no_room_is_explained_by_full_disks_only_and_a_stopped_target_by_nothing() {
+        assert!(is_explained(ErrorKind::NoSpace, true) && !is_explained(ErrorKind::NoSpace, false));
+        assert!(is_explained(ErrorKind::Unavailable, false));
+        assert!(!is_explained(ErrorKind::Poisoned, true));
+    }
 }

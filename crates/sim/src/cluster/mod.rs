@@ -58,7 +58,7 @@ use mount::{CLIENTS_FROM, Mount};
 use names::Names;
 use parking_lot::Mutex;
 use places::Directories;
-use plan::{FIRST_VOLUME, Plan};
+use plan::{FIRST_VOLUME, Plan, Trouble};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -180,6 +180,7 @@ impl Cluster {
         let world = World::new(seed, show);
         let plan = Arc::new(Plan::of(&world));
         world.set_weather(plan.fair_weather());
+        world.disks_fill.store(plan.troubles.contains(&Trouble::Full), Ordering::Relaxed);
         let database = || {
             let knows_all = world.stream(0x9003).below(2) == 0;
             Database::new(world.stream(0x9001), plan.conflicts, knows_all)

@@ -4,6 +4,7 @@ use super::trace::Trace;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::random::{SplitMix64, mixed};
@@ -74,6 +75,8 @@ pub struct World {
     failure: Mutex<Option<String>>,
     /// Told when something went wrong.
     pub failed: tokio::sync::Notify,
+    /// Disks are full at times: clients may be told that there is no room.
+    pub disks_fill: AtomicBool,
     start: Instant,
     network: Mutex<Network>,
 }
@@ -110,8 +113,9 @@ impl World {
         };
         let start = Instant::now();
         let trace = Mutex::new(Trace::new(show));
-        let (failure, failed) = Default::default();
-        Arc::new(Self { seed, trace, failure, failed, start, network: Mutex::new(network) })
+        let (failure, failed, disks_fill) = Default::default();
+        let network = Mutex::new(network);
+        Arc::new(Self { seed, trace, failure, failed, disks_fill, start, network })
     }
 
     /// Numbers for one part of the simulation, which others do not disturb.

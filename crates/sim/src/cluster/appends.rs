@@ -8,7 +8,7 @@
 //! asks him before others append (S-014), and what he sends when he is back may lie where theirs does. So what is acknowledged
 //! until then counts for nothing.
 
-use super::files::consider;
+use super::files::consider_change;
 use super::mount::Mount;
 use super::places::Directories;
 use super::plan::Plan;
@@ -245,7 +245,7 @@ impl Appends {
     pub async fn work_on(&self, mount: &Mount, mut random: SplitMix64, is_over: impl Fn() -> bool) {
         while self.any && !is_over() {
             let outcome = self.use_once(mount, &mut random).await;
-            consider(&self.world, outcome.err().map(|error| error.kind));
+            consider_change(&self.world, outcome.err().map(|error| error.kind));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }

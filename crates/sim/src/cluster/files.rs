@@ -288,13 +288,13 @@ impl Files {
         while !self.ending.load(Ordering::Relaxed) && !own.is_empty() {
             let file = own[random.below(own.len() as u64) as usize];
             let failed = self.write_once(mount, file, &mut random).await.err();
-            consider(&self.world, failed.map(|e| e.kind));
+            consider_change(&self.world, failed.map(|e| e.kind));
             if self.directories.are_several() {
                 let failed = match random.percent(50) {
                     true => self.place(file).relocate(mount, &mut random).await.err(),
                     false => self.use_briefly(mount, &mut random).await.err(),
                 };
-                consider(&self.world, failed.map(|e| e.kind));
+                consider_change(&self.world, failed.map(|e| e.kind));
             }
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
@@ -466,6 +466,12 @@ pub fn consider(world: &World, failed: Option<ErrorKind>) {
     if let Some(kind) = failed.filter(|kind| !is_explained(*kind, disks_fill)) {
         world.fail(format!("a client was told {kind:?}"));
     }
+}
+
+/// As [`consider`], of something that changes contents: what has failed may have been carried out in part.
+pub fn consider_change(world: &World, failed: Option<ErrorKind>) {
+    world.remains.lock().of_failed |= failed.is_some();
+    consider(world, failed);
 }
 
 /// True if trouble explains such an error; `disks_fill`: some are full at times.

@@ -5,9 +5,18 @@
 
 use super::Cluster;
 use super::mount::Mount;
+use super::world::Remains;
+use std::time::Duration;
 use strake_base::count_case;
 use strake_types::{Credentials, Result};
-use strake_wire::message::meta::{Check, CheckPart};
+use strake_wire::message::meta::{Check, CheckPart, Problem};
+
+/// What a check says where nobody can be asked about some chunks, by the map of a moment ago.
+const AWAY: &str = "chunks-away";
+/// How often a part is looked at until all can be asked,
+const LOOKS: usize = 3;
+/// and how long after one another.
+const LOOK_PAUSE: Duration = Duration::from_secs(5);
 
 impl Cluster {
     /// Looks at everything. What cannot be looked at now is passed over, as the verb does: targets that do not answer, and
@@ -38,23 +47,68 @@ impl Cluster {
         part: CheckPart,
         target: u32,
     ) -> Result<()> {
+        let mut problems = Vec::new();
+        for look in 0..LOOKS {
+            if look > 0 {
+                count_case("fsck-looked-again");
+                tokio::time::sleep(LOOK_PAUSE).await;
+            }
+            problems = self.problems(mount, part, target).await?;
+            if problems.iter().all(|problem| problem.what != AWAY) {
+                break;
+            }
+        }
+        let mut remains = *self.world.remains.lock();
+        // What its primary has said of a change goes with the primary (S-099).
+        remains.of_power |= self.plan.acknowledges_alone();
+        for Problem { what, ino, detail, .. } in problems {
+            match is_excused(&what, remains) {
+                true => count_case("fsck-excused"),
+                false => self.world.fail(format!("fsck: {what} of inode {ino}: {detail}")),
+            }
+        }
+        Ok(())
+    }
+
+    async fn problems(&self, mount: &Mount, part: CheckPart, target: u32) -> Result<Vec<Problem>> {
         let mut check = Check { part: part as u32, target, ..Check::default() };
+        let mut problems = Vec::new();
         loop {
             let checked = mount.volume.check(&Credentials::root(), check.clone()).await?;
-            for problem in checked.problems {
-                // What a write that failed has left behind the end; what was away by the map of a moment ago; and files
-                // with holes that a server which has stopped was still to count.
-                if let "chunk-past-end" | "chunks-away" | "wrong-occupied" = problem.what.as_str() {
-                    count_case("fsck-excused");
-                    continue;
-                }
-                let (what, ino, detail) = (problem.what, problem.ino, problem.detail);
-                self.world.fail(format!("fsck: {what} of inode {ino}: {detail}"));
-            }
+            problems.extend(checked.problems);
             if checked.next.is_empty() {
-                return Ok(());
+                return Ok(problems);
             }
             check.after = checked.next;
         }
+    }
+}
+
+/// True of what may be left of something that went wrong, and is promised to be nothing worse.
+fn is_excused(what: &str, remains: Remains) -> bool {
+    match what {
+        // It takes room, and is no part of the file (S-053).
+        "chunk-past-end" => remains.of_failed || remains.of_dead || remains.of_power,
+        // What nobody was told of, or went before it was on disk, need not be counted; what a dead client had written is (S-063).
+        "wrong-occupied" => remains.of_failed || remains.of_power,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of it was excused in every run.
+    #[test]
+    fn what_is_left_is_excused_only_where_something_went_wrong_that_leaves_it() {
+        let nothing = Remains::default();
+        let dead = Remains { of_dead: true, ..nothing };
+        let failed = Remains { of_failed: true, ..nothing };
+        let power = Remains { of_power: true, ..nothing };
+        let excused = |what| [nothing, dead, failed, power].map(|left| is_excused(what, left));
+        assert_eq!(excused("chunk-past-end"), [false, true, true, true]);
+        assert_eq!(excused("wrong-occupied"), [false, false, true, true]);
+        assert_eq!(excused(AWAY), [false; 4]);
     }
 }

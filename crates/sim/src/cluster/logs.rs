@@ -1,7 +1,7 @@
 //! The workload on files that all clients append to, cut and read: who changes one holds its lock, and
 //! opens it after that. [`super::log`] knows what there has to be.
 
-use super::files::consider;
+use super::files::consider_change;
 use super::log::Log;
 use super::mount::Mount;
 use super::places::Directories;
@@ -123,7 +123,7 @@ impl Logs {
                 true => self.change(mount, nth, &mut random).await,
                 false => self.read_unlocked(mount, nth, &mut random).await,
             };
-            consider(&self.world, outcome.err().map(|error| error.kind));
+            consider_change(&self.world, outcome.err().map(|error| error.kind));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }

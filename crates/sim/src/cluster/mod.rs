@@ -410,6 +410,7 @@ impl Cluster {
         ];
         let died = mount.process.is_dead() || ended.iter().any(std::result::Result::is_err);
         if died || mount.close().await.is_err() {
+            self.world.remains.lock().of_dead = true;
             self.files.forget(mount);
             self.appends.forget(mount);
             self.logs.forget(mount);

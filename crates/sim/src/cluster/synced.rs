@@ -6,7 +6,7 @@
 //! once, so nothing that is done later hides a loss. An `fsync` says nothing of what was done before a loss of
 //! power that came before it (S-008).
 
-use super::files::consider;
+use super::files::consider_change;
 use super::mount::Mount;
 use super::places::cred;
 use super::plan::{Plan, Trouble};
@@ -224,7 +224,7 @@ impl Synced {
             let failed = self.use_once(mount, &mut own, &mut random).await.err();
             // What was not synced may have gone.
             let kind = failed.map(|error| error.kind);
-            consider(&self.world, kind.filter(|kind| !kind.is_gone()));
+            consider_change(&self.world, kind.filter(|kind| !kind.is_gone()));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }

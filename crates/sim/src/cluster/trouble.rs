@@ -270,6 +270,7 @@ impl Cluster {
 
     fn note_power(&self, loses: bool) {
         if loses {
+            self.world.remains.lock().of_power = true;
             self.files.power_lost();
             self.logs.power_lost();
             self.appends.power_lost();

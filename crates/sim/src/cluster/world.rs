@@ -65,6 +65,17 @@ pub enum Again {
     Late,
 }
 
+/// What explains what `strake fsck` finds when all is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// Of a change of contents that failed.
+    pub of_failed: bool,
+    /// Of a client that died.
+    pub of_dead: bool,
+    /// Of what was not on disk when power was lost.
+    pub of_power: bool,
+}
+
 /// What all share.
 pub struct World {
     /// From what everything follows.
@@ -77,6 +88,8 @@ pub struct World {
     pub failed: tokio::sync::Notify,
     /// Disks are full at times: clients may be told that there is no room.
     pub disks_fill: AtomicBool,
+    /// What may be left of what went wrong.
+    pub remains: Mutex<Remains>,
     start: Instant,
     network: Mutex<Network>,
 }
@@ -113,9 +126,9 @@ impl World {
         };
         let start = Instant::now();
         let trace = Mutex::new(Trace::new(show));
-        let (failure, failed, disks_fill) = Default::default();
+        let (failure, failed, disks_fill, remains) = Default::default();
         let network = Mutex::new(network);
-        Arc::new(Self { seed, trace, failure, failed, disks_fill, start, network })
+        Arc::new(Self { seed, trace, failure, failed, disks_fill, remains, start, network })
     }
 
     /// Numbers for one part of the simulation, which others do not disturb.

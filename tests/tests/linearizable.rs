@@ -211,7 +211,13 @@ fn call_on_names(player: &mut Player) -> (paths::Ask, String) {
     }
 }
 
-fn change_names(player: &mut Player, noted: &mut Vec<paths::Operation>) {
+/// A call on names, and on which mount.
+struct Called {
+    call: paths::Operation,
+    mount: usize,
+}
+
+fn change_names(player: &mut Player, noted: &mut Vec<Called>) {
     use paths::{Ask, Told};
     for _ in 0..6 + player.random.below(5) {
         let (ask, words) = call_on_names(player);
@@ -228,7 +234,7 @@ fn change_names(player: &mut Player, noted: &mut Vec<paths::Operation>) {
                 [ino, links, ..] => Told::Stat(ino, links as u32),
             },
         };
-        noted.push(player.note(ask, told, &answer));
+        noted.push(Called { call: player.note(ask, told, &answer), mount: player.mount });
     }
 }
 
@@ -239,7 +245,7 @@ fn note_listing(
     ask: paths::Ask,
     all: &[u64],
     answer: &Answer,
-    noted: &mut Vec<paths::Operation>,
+    noted: &mut Vec<Called>,
 ) {
     use paths::{Ask, Told};
     let Ask::Find(Name { within, .. }) = ask else { return };
@@ -250,7 +256,8 @@ fn note_listing(
             told.push(Told::Refused(ErrorKind::NotFound));
         }
         let find = Ask::Find(Name { within, name });
-        noted.extend(told.into_iter().map(|told| player.note(find, told, answer)));
+        let called = |told| Called { call: player.note(find, told, answer), mount: player.mount };
+        noted.extend(told.into_iter().map(called));
     }
 }
 
@@ -265,37 +272,73 @@ fn names_in(ask: paths::Ask) -> Vec<Name> {
     }
 }
 
-/// True if a call was refused by a kernel that could not take over what others have moved to a name of it from the
-/// other directory (S-110): nothing was done, and nothing seen.
-fn is_not_taken_over(call: &paths::Operation, history: &[paths::Operation]) -> bool {
-    let moves = |other: &paths::Operation| match other.ask {
+/// True if a call may have come after another one, or have been made meanwhile, that has succeeded.
+fn may_follow(call: &paths::Operation, other: &paths::Operation) -> bool {
+    other.told == paths::Told::Done && other.client != call.client && other.began < call.ended
+}
+
+/// True if a call was refused by a kernel that could not take over a directory which another mount has moved between a
+/// name of it and the other directory (S-110): nothing was done, and nothing seen.
+fn is_not_taken_over(called: &Called, history: &[Called]) -> bool {
+    let call = &called.call;
+    let both = names_in(call.ask);
+    let moves = |other: &Called| match other.call.ask {
         paths::Ask::Rename(from, to, _) if from.within != to.within => {
-            let both = names_in(call.ask);
-            other.told == paths::Told::Done
-                && other.client != call.client
-                && other.began < call.ended
+            other.mount != called.mount
+                && may_follow(call, &other.call)
                 && (both.contains(&from) || both.contains(&to))
         }
         _ => false,
     };
-    call.told == paths::Told::Refused(ErrorKind::Stale) && history.iter().any(moves)
+    let makes = |Called { call: other, .. }: &Called| {
+        let made = other.told == paths::Told::Done && other.began < call.ended;
+        made && matches!(other.ask, paths::Ask::Mkdir(_))
+    };
+    call.told == paths::Told::Refused(ErrorKind::Stale)
+        && history.iter().any(moves)
+        && history.iter().any(makes)
 }
 
 /// True if a link was refused by a kernel that took the file for unlinked (S-110): while it waits for the answer to the
 /// removal of another name it may learn of what that leaves, and counts the name once more when the answer comes.
-fn is_taken_for_unlinked(call: &paths::Operation, history: &[paths::Operation]) -> bool {
-    let removes = |other: &paths::Operation| {
+fn is_taken_for_unlinked(called: &Called, history: &[Called]) -> bool {
+    let call = &called.call;
+    let removes = |other: &Called| {
         let removal =
-            matches!(other.ask, paths::Ask::Unlink(_) | paths::Ask::Rename(_, _, How::Over));
+            matches!(other.call.ask, paths::Ask::Unlink(_) | paths::Ask::Rename(_, _, How::Over));
         removal
-            && other.told == paths::Told::Done
-            && other.client != call.client
-            && other.began < call.ended
-            && call.began < other.ended.saturating_add(BELIEF_NS)
+            && other.mount == called.mount
+            && may_follow(call, &other.call)
+            && call.began < other.call.ended.saturating_add(BELIEF_NS)
     };
     matches!(call.ask, paths::Ask::Link(..))
         && call.told == paths::Told::Refused(ErrorKind::NotFound)
         && history.iter().any(removes)
+}
+
+/// Any move between directories excused ESTALE where there was no directory, and a removal on any mount a link.
+#[test]
+fn a_kernel_is_excused_for_no_more_than_is_promised() {
+    use paths::{Ask, Told};
+    let [from, to] = [0, 1].map(|within| Name { within, name: 0 });
+    let called = |mount: usize, ask: Ask, told: Told| {
+        let call = paths::Operation { client: mount as u32, ask, told, began: 10, ended: 20 };
+        Called { call, mount }
+    };
+    let refused = |ask, kind| called(0, ask, Told::Refused(kind));
+    let stale = || refused(Ask::Rename(to, from, How::Over), ErrorKind::Stale);
+    let moved = |mount| called(mount, Ask::Rename(from, to, How::Over), Told::Done);
+    let made = |told| called(2, Ask::Mkdir(from), told);
+    let exists = Told::Refused(ErrorKind::Exists);
+    assert!(is_not_taken_over(&stale(), &[moved(1), made(Told::Done)]));
+    assert!(!is_not_taken_over(&stale(), &[moved(1)]), "there was no directory");
+    assert!(!is_not_taken_over(&stale(), &[moved(1), made(exists)]));
+    let own = Called { mount: 0, ..moved(1) };
+    assert!(!is_not_taken_over(&stale(), &[own, made(Told::Done)]), "its own kernel moved it");
+    let link = || refused(Ask::Link(from, to), ErrorKind::NotFound);
+    let removed = |mount| Called { mount, ..called(1, Ask::Unlink(to), Told::Done) };
+    assert!(is_taken_for_unlinked(&link(), &[removed(0)]));
+    assert!(!is_taken_for_unlinked(&link(), &[removed(1)]), "another kernel");
 }
 
 #[test]
@@ -346,11 +389,13 @@ fn names_have_one_history(mut stage: Stage) {
             std::fs::create_dir(stage.mounts[1].at(&format!("h{seed}/d{within}"))).unwrap();
         }
         let history = stage.play(seed, change_names);
-        let of_kernel = |call: &&paths::Operation| {
-            is_not_taken_over(call, &history) || is_taken_for_unlinked(call, &history)
+        let of_kernel = |called: &&Called| {
+            is_not_taken_over(called, &history) || is_taken_for_unlinked(called, &history)
         };
-        let judged = history.iter().filter(|call| !of_kernel(call));
-        (paths::judge(&judged.cloned().collect::<Vec<_>>()), lines(&history))
+        let judged = history.iter().filter(|called| !of_kernel(called));
+        let calls = |called: &Called| called.call.clone();
+        let judged: Vec<_> = judged.map(calls).collect();
+        (paths::judge(&judged), lines(&history.iter().map(calls).collect::<Vec<_>>()))
     });
 }
 

@@ -10,6 +10,7 @@ pub const REQUIRED: &[&str] = &[
     "answer-from-memory",
     "answer-from-store",
     "answered-name-judged",
+    "append-dropped",
     "appends-judged",
     "change-made-before",
     "claim-granted",
@@ -56,6 +57,7 @@ pub const REQUIRED: &[&str] = &[
     "session-over-by-silence",
     "synced-name-judged",
     "volume-taken-over",
+    "write-dropped",
 ];
 
 /// How often each case was met.

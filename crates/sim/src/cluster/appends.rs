@@ -8,7 +8,7 @@
 //! asks him before others append (S-014), and what he sends when he is back may lie where theirs does. So what is acknowledged
 //! until then counts for nothing.
 
-use super::files::consider_change;
+use super::files::{DROPPED, DROPPED_AFTER_MS, consider_change};
 use super::mount::Mount;
 use super::places::Directories;
 use super::plan::Plan;
@@ -302,8 +302,21 @@ impl Appends {
             records.begin(mount.number, units, self.world.now())
         };
         let what = format!("append record {number} of {units} units");
-        mount.call(&what, mount.volume.write(open, 0, bytes)).await?;
-        numbers.push(number);
+        let write = mount.volume.write(open, 0, bytes);
+        if !random.percent(DROPPED) {
+            mount.call(&what, write).await?;
+            numbers.push(number);
+            return Ok(());
+        }
+        // Its process is killed: nobody was told anything, unless it had ended by then.
+        let life = Duration::from_millis(random.below(DROPPED_AFTER_MS));
+        match mount.call_for(&what, life, write).await? {
+            Some(_) => numbers.push(number),
+            None => {
+                strake_base::count_case("append-dropped");
+                self.world.remains.lock().of_failed = true;
+            }
+        }
         Ok(())
     }
 

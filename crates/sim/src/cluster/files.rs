@@ -18,6 +18,10 @@ use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 const BRIEF_FROM: u32 = 1 << 24;
 /// A session lasts for longer than this after it was heard of.
 const SESSION: Duration = Duration::from_secs(20);
+/// So many of a hundred writes are dropped where they wait, as those of a process that is killed,
+pub(super) const DROPPED: u64 = 3;
+/// within this time.
+pub(super) const DROPPED_AFTER_MS: u64 = 40;
 /// Permission bits of what is made.
 const MODE: u32 = 0o644;
 
@@ -169,6 +173,33 @@ impl Files {
         written.map(drop)
     }
 
+    /// As [`Files::write`] by a process that is killed after a time: nobody knows what becomes of what it has not done by then.
+    async fn write_and_die(
+        &self,
+        mount: &Mount,
+        file: u32,
+        open: &Arc<OpenFile>,
+        (first, count): (u64, u64),
+        life: Duration,
+    ) -> Result<()> {
+        let (version, data) = self.register(file).lock().begin_write(first, count);
+        let what = format!("write file {file} blocks {first}+{count} version {version}, {life:?}");
+        let write = mount.volume.write(open, first * BLOCK, data);
+        match mount.call_for(&what, life, write).await {
+            Ok(Some(_)) => self.register(file).lock().written(first, count, version),
+            Ok(None) => {
+                strake_base::count_case("write-dropped");
+                self.world.remains.lock().of_failed = true;
+                self.register(file).lock().failed();
+            }
+            Err(error) => {
+                self.register(file).lock().failed();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     async fn punch(
         &self,
         mount: &Mount,
@@ -306,6 +337,10 @@ impl Files {
         for _ in 0..1 + random.below(6) {
             let (first, count) = self.range(file, random);
             outcome = match random.below(11) {
+                0..5 if random.percent(DROPPED) => {
+                    let life = Duration::from_millis(random.below(DROPPED_AFTER_MS));
+                    self.write_and_die(mount, file, &open, (first, count), life).await
+                }
                 0..5 => self.write(mount, file, &open, first, count).await,
                 5..8 => self.read(mount, file, (&open, &opened), (first, count)).await,
                 8 => self.sync(mount, file, &open).await,

@@ -98,6 +98,22 @@ impl Mount {
         }
     }
 
+    /// A call that is dropped where it waits when a time is over; `None`: it was.
+    pub async fn call_for<T>(
+        &self,
+        what: &str,
+        time: Duration,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<Option<T>> {
+        let bounded = async {
+            match tokio::time::timeout(time, call).await {
+                Ok(outcome) => outcome.map(Some),
+                Err(_) => Ok(None),
+            }
+        };
+        self.call(what, bounded).await
+    }
+
     /// Evicts a client by its number.
     pub async fn evict(&self, client: u32) -> Result<()> {
         let root = Credentials::root();

@@ -38,6 +38,7 @@ pub const REQUIRED: &[&str] = &[
     "fault-restart",
     "fault-roll",
     "fault-scrub",
+    "fault-silence",
     "fault-slow",
     "fault-split",
     "fault-storm",

@@ -143,6 +143,22 @@ impl Log {
         self.evictions.insert(client, now);
     }
 
+    /// A client stands still, perhaps for so long that its session ends.
+    pub fn silence(&mut self, client: u32) {
+        if let Some(holder) = self.holder.as_mut().filter(|holder| holder.client == client) {
+            holder.evicted = true;
+        }
+    }
+
+    /// It goes on. Nobody knows whether its session is over: what it had begun may be lost, or come later, and a lock that it
+    /// was granted before is one of which nobody knows whose it is.
+    pub fn comes_back(&mut self, client: u32, now: Duration) {
+        if self.holder.take_if(|holder| holder.client == client).is_some() {
+            self.give_up();
+        }
+        self.evictions.insert(client, now);
+    }
+
     /// The holder has had an answer of the metadata server to what it asked for at this time.
     pub fn heard(&mut self, client: u32, asked: Duration) {
         if let Some(holder) = self.holder.as_mut().filter(|holder| holder.client == client) {

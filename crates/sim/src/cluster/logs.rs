@@ -144,6 +144,17 @@ impl Logs {
         self.logs.iter().for_each(|kept| kept.log.lock().evicted(client, now));
     }
 
+    /// A client stands still for long.
+    pub fn silence(&self, client: u32) {
+        self.logs.iter().for_each(|kept| kept.log.lock().silence(client));
+    }
+
+    /// It goes on, and nobody knows whether its session is over.
+    pub fn comes_back(&self, client: u32) {
+        let now = self.world.now();
+        self.logs.iter().for_each(|kept| kept.log.lock().comes_back(client, now));
+    }
+
     /// Locks a file, which may be another one by then; `None`: that is so, or it was given up.
     async fn lock(
         &self,

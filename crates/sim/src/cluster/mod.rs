@@ -17,7 +17,7 @@
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`appends`] is that without a lock; [`locks`] is that on locks,
 //! with [`owners`], who ask for them; [`synced`] is that on what a loss of power may not take; and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
-//! servers one after the other. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, `quiet` at how long one lost server is waited for, and `parts` at a file to which several write at once.
+//! servers one after the other; `silence` has a client stand still. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, `quiet` at how long one lost server is waited for, and `parts` at a file to which several write at once.
 
 pub mod appends;
 mod contest;
@@ -42,6 +42,7 @@ mod quiet;
 pub mod register;
 mod rolling;
 mod scrubs;
+mod silence;
 pub mod store;
 pub mod synced;
 pub mod trace;
@@ -134,6 +135,8 @@ pub(crate) struct Cluster {
     evicting: AtomicBool,
     /// Servers are restarted one after the other.
     rolling: AtomicBool,
+    /// A client has stood still for long.
+    silenced: AtomicBool,
     /// What ends trouble later.
     later: Mutex<VecDeque<JoinHandle<()>>>,
 }
@@ -196,7 +199,7 @@ impl Cluster {
         let appends = Appends::new(&world, &plan, &directories);
         let locks = Locks::new(&world, &plan, &directories);
         let synced = Synced::new(&world, &plan);
-        let (weak, lost, rot, going, evicting, rolling, later) = Default::default();
+        let (weak, lost, rot, going, evicting, rolling, silenced, later) = Default::default();
         Arc::new(Self {
             world,
             plan,
@@ -215,6 +218,7 @@ impl Cluster {
             going,
             evicting,
             rolling,
+            silenced,
             later,
         })
     }

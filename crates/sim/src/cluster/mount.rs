@@ -2,7 +2,7 @@
 
 use super::host::SERVERS_MAX;
 use super::link::Link;
-use super::plan::Plan;
+use super::plan::{Plan, SILENCE_MAX, Trouble};
 use super::world::{MachineClock, World};
 use std::future::Future;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub struct Mount {
     pub process: Arc<Process>,
     /// The volume.
     pub volume: Arc<Volume>,
+    /// Longest time of any call, also one that stands still meanwhile.
+    bound: Duration,
     world: Arc<World>,
 }
 
@@ -54,6 +56,8 @@ impl Mount {
         let clock = Arc::new(MachineClock::new(plan.drift_of(&mut random)));
         let (own, shared, managers) = (process.clone(), world.clone(), plan.managers);
         let name = plan.volume.name.clone();
+        let stands_still = plan.troubles.contains(&Trouble::Silence);
+        let bound = CALL_BOUND + if stands_still { SILENCE_MAX } else { Duration::ZERO };
         let connected = process.spawn(async move {
             let callers =
                 Callers::new(CallerOptions { name: name_of(number), ..CallerOptions::default() });
@@ -70,7 +74,7 @@ impl Mount {
                 ..options
             };
             let volume = Volume::connect(map, &name, options).await?;
-            Ok(Arc::new(Mount { number, process: own, volume, world: shared }))
+            Ok(Arc::new(Mount { number, process: own, volume, bound, world: shared }))
         });
         let gone = |_| Error::with(ErrorKind::Unavailable, "killed while it mounted");
         let mounted: Result<Arc<Mount>> = connected.await.map_err(gone)?;
@@ -82,7 +86,7 @@ impl Mount {
     /// A call, which has to end within its bound.
     pub async fn call<T>(&self, what: &str, call: impl Future<Output = Result<T>>) -> Result<T> {
         let began = self.world.now();
-        let outcome = tokio::time::timeout(CALL_BOUND, call).await;
+        let outcome = tokio::time::timeout(self.bound, call).await;
         let took = (self.world.now() - began).as_millis();
         match outcome {
             Ok(outcome) => {

@@ -27,6 +27,8 @@ pub enum Trouble {
     /// A server is cut off from the others, a client stands still meanwhile, and both hear late what has
     /// become of the groups.
     Doze,
+    /// A client stands still for about as long as its session lasts, or for longer.
+    Silence,
     /// A wall clock jumps.
     Jump,
     /// A client's process is killed.
@@ -91,6 +93,9 @@ const ALL: [Trouble; 21] = [
 
 /// The volume that a cluster has from its beginning.
 pub const FIRST_VOLUME: &str = "main";
+
+/// Longest time for which a client stands still.
+pub const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// In a template: the primary acknowledges.
 const ACK_PRIMARY: u32 = 1;
@@ -215,6 +220,18 @@ fn old_disk(chance: &mut SplitMix64, troubles: &mut Vec<Trouble>) {
     troubles.push(Trouble::OldDisk);
 }
 
+/// Troubles that are drawn one by one.
+fn add_others(world: &World, copies: u32, troubles: &mut Vec<Trouble>) {
+    if copies > 1 {
+        old_disk(&mut world.stream(0x9004), troubles);
+    }
+    roll(&mut world.stream(0x9007), troubles);
+    if world.stream(0x9010).percent(20) {
+        // One of them has an effect: there is little time for it.
+        troubles.extend([Trouble::Silence; 2]);
+    }
+}
+
 impl Plan {
     /// The plan of a seed.
     pub fn of(world: &World) -> Plan {
@@ -244,11 +261,8 @@ impl Plan {
         let managers = 1 + world.stream(0x9002).below(metas.into()) as u32;
         let mut troubles = troubles(random, copies, metas);
         let alone = [Trouble::Flip, Trouble::Doze].iter().any(|kind| troubles.contains(kind));
-        if copies > 1 && !alone {
-            old_disk(&mut world.stream(0x9004), &mut troubles);
-        }
         if !alone {
-            roll(&mut world.stream(0x9007), &mut troubles);
+            add_others(world, copies, &mut troubles);
         }
         let mut plan = Plan {
             servers: servers as u32,

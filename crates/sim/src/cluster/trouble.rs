@@ -96,6 +96,7 @@ impl Cluster {
             Trouble::Partition => self.cut(&host, length, &mut random),
             Trouble::Pause => self.pause(&host, length),
             Trouble::Doze => self.doze(&mut random).await,
+            Trouble::Silence => self.silence(&mut random),
             Trouble::Jump => {
                 let seconds = [-36_000, -5, 5, 36_000][random.below(4) as usize];
                 self.world.note(format_args!("server {}: clock jumps {seconds} s", host.number));
@@ -174,8 +175,8 @@ impl Cluster {
     /// not synced: a group that loses these too is founded anew on whoever comes first, as is promised.
     pub(super) async fn must_wait(&self, kind: Trouble) -> bool {
         use Trouble::{
-            AddDisk, Blackout, ClientKill, Evict, Flip, Full, Join, Jump, Leave, Move, Scrub, Slow,
-            Storm,
+            AddDisk, Blackout, ClientKill, Evict, Flip, Full, Join, Jump, Leave, Move, Scrub,
+            Silence, Slow, Storm,
         };
         let harmless = matches!(
             kind,
@@ -190,6 +191,7 @@ impl Cluster {
                 | Leave
                 | Move
                 | Scrub
+                | Silence
                 | Slow
                 | Storm
         );

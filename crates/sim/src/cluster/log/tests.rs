@@ -67,6 +67,26 @@ fn who_hears_late_of_a_lock_that_was_lost_meanwhile_has_none() {
 }
 
 #[test]
+fn who_stood_still_for_long_may_have_lost_its_lock_or_not() {
+    for other_gets_it in [true, false] {
+        let mut log = held();
+        log.append(10);
+        log.acknowledged(1, false);
+        log.append(8);
+        log.silence(1);
+        if other_gets_it {
+            log.granted(2, NOW).unwrap();
+            log.opened(14).unwrap();
+        }
+        log.comes_back(1, NOW);
+        assert_eq!((log.is_held_by(1), log.is_held_by(2)), (false, other_gets_it));
+        assert_eq!(log.is_spoilt(), !other_gets_it, "what nobody waited for may come later");
+        log.granted(1, NOW).unwrap();
+        assert!(!log.is_held_by(1), "it may be of the session that is over");
+    }
+}
+
+#[test]
 fn nothing_of_a_lost_holder_comes_after_the_next_one_has_opened_the_file() {
     for dies in [true, false] {
         let mut log = held();

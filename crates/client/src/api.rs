@@ -17,13 +17,14 @@ const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
 /// On a small machine it is the machine's memory divided by this.
 const MACHINE_SHARE: u64 = 8;
 
-/// The least memory of a volume: one large chunk in either direction. Less counts as so much.
+/// The least memory that doors give a volume: one large chunk in either direction.
 pub const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
 /// What a volume holds in memory at most where nothing else is said: 256 MiB, or an eighth of the machine's
-/// memory if that is less.
+/// memory if that is less, but [`MEMORY_BYTES_MIN`] at least.
 pub fn default_memory_bytes() -> u64 {
-    MEMORY_BYTES_DEFAULT.min(strake_base::process::machine_memory_bytes() / MACHINE_SHARE)
+    let share = strake_base::process::machine_memory_bytes() / MACHINE_SHARE;
+    share.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)
 }
 
 /// How a volume is opened.

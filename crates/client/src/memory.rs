@@ -6,7 +6,6 @@
 //! A reader that finds its half full reads no further ahead. What neither needs holds [`Listings`],
 //! an eighth of the bound at most, and [`Kept`] bytes. Both give way at once, the bytes first.
 
-use crate::api::MEMORY_BYTES_MIN;
 use crate::kept::{EXTENT_BYTES, Kept};
 use crate::listings::Listings;
 use crate::room::{Reserve, Room};
@@ -16,8 +15,9 @@ use std::time::Duration;
 use strake_types::GroupId;
 use tokio::sync::Semaphore;
 
-/// The least that makes progress possible: one large chunk.
-const HALF_BYTES_MIN: usize = MEMORY_BYTES_MIN as usize / 2;
+/// The least of which some requests can have a part each. Doors give a volume more ([`crate::api::MEMORY_BYTES_MIN`]): there
+/// each part of a write gets all the room that it takes.
+const HALF_BYTES_MIN: usize = 128 << 10;
 /// Listings take at most this part of the bound.
 const LISTINGS_SHARE: usize = 8;
 /// This part of the half for writes is left to groups that hold little.
@@ -234,6 +234,19 @@ mod tests {
         ahead.push(memory.try_ahead(2 * MIB));
         assert_eq!((memory.kept().bytes(), memory.listings().bytes()), (0, 0));
         assert!(written.iter().chain(&ahead).all(Option::is_some));
+    }
+
+    /// Whoever asked for less than 32 MiB got so much, and tests that were to meet the bound did not.
+    #[test]
+    fn a_small_bound_is_kept_and_a_write_that_is_larger_gets_as_much_as_one_may_take() {
+        let memory = Memory::new(512 << 10);
+        let room = memory.try_dirty(8 * MIB).unwrap();
+        assert_eq!(room.bytes(), 128 << 10);
+        assert!(memory.try_dirty(128 << 10).is_none());
+        let rest = memory.try_dirty(96 << 10);
+        assert!(rest.is_some() && memory.try_dirty(1).is_none());
+        drop(room);
+        assert!(memory.try_dirty(128 << 10).is_some());
     }
 
     /// Each write that found no room looked through all files.

@@ -58,6 +58,7 @@ pub const REQUIRED: &[&str] = &[
     "session-over-by-silence",
     "synced-name-judged",
     "volume-taken-over",
+    "waited-for-room",
     "write-dropped",
 ];
 

@@ -245,6 +245,7 @@ impl Volume {
         (at, locked): (At, bool),
         bytes: usize,
     ) -> Result<Option<Room>> {
+        strake_base::count_case("waited-for-room");
         let (memory, groups) = (self.memory(), self.groups_at(file, at, bytes));
         let what = || "room in the mount's memory, which waits for targets".to_owned();
         let mut patience = Patience::new(self).on(Some(file.ino()));

@@ -55,7 +55,7 @@ impl Mount {
         let mut random = world.stream(0x4000 + u64::from(number));
         let clock = Arc::new(MachineClock::new(plan.drift_of(&mut random)));
         let (own, shared, managers) = (process.clone(), world.clone(), plan.managers);
-        let name = plan.volume.name.clone();
+        let (name, memory_bytes) = (plan.volume.name.clone(), plan.memory_bytes);
         let stands_still = plan.troubles.contains(&Trouble::Silence);
         let bound = CALL_BOUND + if stands_still { SILENCE_MAX } else { Duration::ZERO };
         let connected = process.spawn(async move {
@@ -67,12 +67,8 @@ impl Mount {
             }
             let source = ManagerSource::Local(Link::managers(&shared, number, managers));
             let map = MapView::connect(callers, source, 30_000).await?;
-            let options = VolumeOptions {
-                client_name: name_of(number),
-                memory_bytes: 32 << 20,
-                clock,
-                ..options
-            };
+            let options =
+                VolumeOptions { client_name: name_of(number), memory_bytes, clock, ..options };
             let volume = Volume::connect(map, &name, options).await?;
             Ok(Arc::new(Mount { number, process: own, volume, bound, world: shared }))
         });

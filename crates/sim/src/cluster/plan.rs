@@ -115,6 +115,8 @@ pub struct Plan {
     pub drives: u32,
     /// Mounts.
     pub clients: u32,
+    /// What each holds in memory at most.
+    pub memory_bytes: u64,
     /// Files that are written and read.
     pub files: u32,
     /// Blocks of each.
@@ -169,6 +171,11 @@ fn shares(random: &mut SplitMix64, metas: u32) -> u32 {
         1 => 1,
         _ => [1, 2, 3, 4][random.below(4) as usize],
     }
+}
+
+/// Memory of a mount: in every third run so little that writes wait for each other.
+fn memory_bytes(random: &mut SplitMix64) -> u64 {
+    [32 << 20, 32 << 20, 512 << 10][random.below(3) as usize]
 }
 
 fn troubles(random: &mut SplitMix64, copies: u32, metas: u32) -> Vec<Trouble> {
@@ -271,6 +278,7 @@ impl Plan {
             spares: u32::from(troubles.contains(&Trouble::Join)),
             drives: [1, 1, 1, 2][random.below(4) as usize],
             clients: 2 + random.below(2) as u32,
+            memory_bytes: memory_bytes(&mut world.stream(0x9011)),
             files: 1 + random.below(5) as u32,
             blocks: [2, 4, 24, 64][random.below(4) as usize],
             directories: random.below(3) as u32,

@@ -54,6 +54,7 @@ pub const REQUIRED: &[&str] = &[
     "part-server-killed",
     "read-bounded",
     "read-bounded-by-write",
+    "room-reserved",
     "session-fenced",
     "session-over-by-silence",
     "synced-name-judged",

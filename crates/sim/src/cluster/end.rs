@@ -6,6 +6,7 @@ use super::host::{HEAD, SERVERS_MAX};
 use super::mount::{CLIENTS_FROM, Mount};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::chunk::ChunkStore;
 use strake_types::{ChunkIndex, Error, ErrorKind, GroupId, Result};
@@ -43,8 +44,8 @@ const OF_FILES: &[u8] = b"ABFGLPX";
 /// Keys that are shown.
 const SHOWN: usize = 4;
 
-/// What is stored of a chunk: volume, inode, index in the file, length, digest.
-type Stored = (u32, u64, u64, u64, u64);
+/// What is stored of a chunk: volume, inode, index in the file, length, digest of what it holds, and of what is reserved.
+type Stored = (u32, u64, u64, u64, u64, u64);
 
 impl Cluster {
     /// Looks at everything once trouble is over.
@@ -194,12 +195,15 @@ impl Cluster {
         let tag = if native { 0 } else { u64::from(group.id) + 1 };
         let wanted = |index: ChunkIndex| index.0 >> INDEX_BITS == tag;
         let store = self.store_of(target)?;
+        // Of a copy without room the reservations of others are not asked.
+        let disks_fill = self.world.disks_fill.load(Ordering::Relaxed);
         let (mut all, mut after) = (Vec::new(), None);
         loop {
             let page = store.chunks_after(after, wanted, 1_000)?;
             all.extend(page.chunks.iter().map(|chunk| {
                 let index = chunk.id.index.0 & ((1 << INDEX_BITS) - 1);
-                (chunk.id.volume.0, chunk.id.ino.0, index, chunk.len, chunk.digest)
+                let reserved = if disks_fill { 0 } else { chunk.reserved };
+                (chunk.id.volume.0, chunk.id.ino.0, index, chunk.len, chunk.digest, reserved)
             }));
             after = page.next;
             if after.is_none() {

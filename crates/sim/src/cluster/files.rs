@@ -220,6 +220,25 @@ impl Files {
         punched
     }
 
+    /// Reserves room, which changes nothing of what is there.
+    async fn reserve(
+        &self,
+        mount: &Mount,
+        file: u32,
+        open: &Arc<OpenFile>,
+        (first, count): (u64, u64),
+    ) -> Result<()> {
+        let what = format!("reserve file {file} blocks {first}+{count}");
+        let (offset, len) = (first * BLOCK, count * BLOCK);
+        let reserved = mount.volume.fallocate(open, FallocateMode::KeepSize, offset, len);
+        let reserved = mount.call(&what, reserved).await;
+        match &reserved {
+            Ok(()) => strake_base::count_case("room-reserved"),
+            Err(_) => self.register(file).lock().failed(),
+        }
+        reserved
+    }
+
     pub(super) async fn sync(&self, mount: &Mount, file: u32, open: &Arc<OpenFile>) -> Result<()> {
         let what = format!("fsync file {file}");
         let misses = self.register(file).lock().misses();
@@ -336,7 +355,7 @@ impl Files {
         let mut outcome = Ok(());
         for _ in 0..1 + random.below(6) {
             let (first, count) = self.range(file, random);
-            outcome = match random.below(11) {
+            outcome = match random.below(12) {
                 0..5 if random.percent(DROPPED) => {
                     let life = Duration::from_millis(random.below(DROPPED_AFTER_MS));
                     self.write_and_die(mount, file, &open, (first, count), life).await
@@ -345,6 +364,8 @@ impl Files {
                 5..8 => self.read(mount, file, (&open, &opened), (first, count)).await,
                 8 => self.sync(mount, file, &open).await,
                 9 => self.punch(mount, file, &open, (first, count)).await,
+                // What is to stay inside its inode has no room of its own.
+                10 if !self.inline => self.reserve(mount, file, &open, (first, count)).await,
                 _ => {
                     tokio::time::sleep(Duration::from_millis(random.below(2_500))).await;
                     Ok(())

@@ -52,6 +52,7 @@ pub const REQUIRED: &[&str] = &[
     "part-file-moved",
     "part-judged",
     "part-server-killed",
+    "read-after-death",
     "read-bounded",
     "read-bounded-by-write",
     "room-reserved",

@@ -33,6 +33,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const GONE_LOOK: Duration = Duration::from_secs(2);
 /// and records.
 const RECORDS_LOOK: Duration = Duration::from_secs(10);
+/// Nothing of a client arrives any more that has been dead for so long: its lease, and a minute.
+const DEAD_OVER: Duration = Duration::from_secs(90);
 /// Bits of an index in a store that count within the file; above them is the group.
 pub(super) const INDEX_BITS: u32 = 40;
 /// First byte of the keys of inodes.
@@ -68,6 +70,7 @@ impl Cluster {
         }
         self.synced.look_at_all(&mount).await?;
         self.check_volume(&mount).await?;
+        self.outlive_the_dead(&mount).await?;
         self.names.end(&mount).await?;
         self.logs.end(&mount).await?;
         self.appends.end(&mount).await?;
@@ -97,6 +100,21 @@ impl Cluster {
             Ok(cluster.records_left().await?.is_none())
         })
         .await
+    }
+
+    /// What dead clients had sent excuses nothing any more when they are dead for long enough.
+    async fn outlive_the_dead(&self, mount: &Mount) -> Result<()> {
+        let files = self.files.awaiting_the_dead();
+        if files.is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(DEAD_OVER).await;
+        let number = CLIENTS_FROM + self.plan.clients + 1;
+        let reader = Mount::start(&self.world, &self.plan, number).await?;
+        for file in files {
+            self.files.rewrite(mount, file, &reader).await?;
+        }
+        reader.close().await
     }
 
     pub(super) async fn wait(

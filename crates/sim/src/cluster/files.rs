@@ -410,6 +410,25 @@ impl Files {
         mount.call("close", mount.volume.release(&open)).await
     }
 
+    /// Files of which a dead client may have had something under way.
+    pub fn awaiting_the_dead(&self) -> Vec<u32> {
+        self.numbers().filter(|file| self.register(*file).lock().awaits_the_dead()).collect()
+    }
+
+    /// Writes all of a file of which nothing of the dead arrives any more, and reads it on another mount.
+    pub async fn rewrite(&self, mount: &Mount, file: u32, reader: &Mount) -> Result<()> {
+        let (open, _) = self.open(mount, file, OpenFlags::READ_WRITE).await?;
+        // What another mount has written, and seen, is nothing that this one is told of.
+        self.register(file).lock().failed();
+        let blocks = self.register(file).lock().len();
+        self.write(mount, file, &open, 0, blocks).await?;
+        self.sync(mount, file, &open).await?;
+        self.release(mount, file, &open).await?;
+        self.register(file).lock().dead_are_over();
+        strake_base::count_case("read-after-death");
+        self.read_whole(reader, file).await
+    }
+
     /// Removes a file.
     pub async fn remove(&self, mount: &Mount, file: u32) -> Result<()> {
         self.place(file).remove(mount).await

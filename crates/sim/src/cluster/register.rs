@@ -215,6 +215,16 @@ impl Register {
         }
     }
 
+    /// True if something that a dead client had sent may arrive.
+    pub fn awaits_the_dead(&self) -> bool {
+        self.blocks.iter().any(|block| !block.ghosts.is_empty())
+    }
+
+    /// Nothing of the dead arrives any more: it is too long ago.
+    pub fn dead_are_over(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.ghosts.clear());
+    }
+
     /// Machines have lost power, and with it perhaps what was acknowledged and not synced.
     pub fn power_lost(&mut self) {
         self.shaky = true;

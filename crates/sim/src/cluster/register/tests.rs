@@ -210,6 +210,23 @@ fn what_a_dead_client_had_sent_comes_late_and_once_it_was_seen_nothing_older_is(
     assert_eq!(register.acknowledged(true), Ok(()), "it came late");
 }
 
+/// One dead client excused whatever it had sent for the rest of a run.
+#[test]
+fn nothing_of_a_dead_client_comes_when_it_is_long_enough_ago() {
+    let mut register = Register::new(3, 1);
+    assert!(!register.awaits_the_dead());
+    let (_, sent) = write(&mut register, 0, 1);
+    register.died();
+    assert!(register.awaits_the_dead());
+    let (_, new) = write(&mut register, 0, 1);
+    register.acknowledged(true).unwrap();
+    register.check(&register.open(), 0, &sent, false).unwrap();
+    register.dead_are_over();
+    assert!(!register.awaits_the_dead());
+    register.check(&register.open(), 0, &new, false).unwrap();
+    assert!(register.check(&register.open(), 0, &sent, false).is_err());
+}
+
 /// One punch whose client had died excused all zeros of its block that were ever read.
 #[test]
 fn zeros_that_were_answered_do_not_come_late() {

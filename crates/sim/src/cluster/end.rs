@@ -243,6 +243,11 @@ impl Cluster {
                 if let Some(chunk) = page.chunks.first() {
                     return Ok(Some(format!("target {target} has {:?}", chunk.id)));
                 }
+                let stat = store.stat();
+                let used = stat.total_bytes.saturating_sub(stat.free_bytes);
+                if used > 0 {
+                    return Ok(Some(format!("target {target} has no chunk and {used} bytes")));
+                }
             }
         }
         let keys = self.metadata_keys().await?;

@@ -101,10 +101,11 @@ impl Segments {
                 }
                 let Some(segment) = slot.as_mut().and_then(Arc::get_mut) else { continue };
                 let used = std::mem::take(segment.used.get_mut());
-                if !*segment.unsynced.get_mut() && !(used && spare_used) {
-                    taken.extend(slot.take());
-                    self.count -= 1;
+                if *segment.unsynced.get_mut() || used && spare_used {
+                    continue;
                 }
+                taken.extend(slot.take());
+                self.count -= 1;
             }
         }
         taken

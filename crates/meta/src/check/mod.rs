@@ -241,14 +241,18 @@ async fn judge_all<F: Future<Output = Result<Findings>>>(
     judge: impl Fn(Ino) -> F,
 ) -> (Vec<Problem>, Option<Error>) {
     let failed = &OnceLock::new();
-    let begun = files.into_iter().take_while(|_| failed.get().is_none());
-    let judged = stream::iter(begun.map(judge)).map(|judged| async move {
+    let judging = |judged: F| async move {
+        // It has not begun before it is waited for.
+        if failed.get().is_some() {
+            return Findings::default();
+        }
         judged.await.unwrap_or_else(|error| {
             failed.get_or_init(|| error);
             Findings::default()
         })
-    });
-    let judged: Vec<Findings> = judged.buffered(PARALLEL).collect().await;
+    };
+    let judged: Vec<_> = files.into_iter().map(|ino| judging(judge(ino))).collect();
+    let judged: Vec<Findings> = stream::iter(judged).buffered(PARALLEL).collect().await;
     let problems = judged.into_iter().flat_map(|found| found.problems).collect();
     (problems, failed.get().cloned())
 }

@@ -11,7 +11,7 @@
 use crate::advice::{ADD_DISK, ADD_SERVER};
 use crate::records::Group;
 use crate::state::State;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use strake_base::random::mixed;
 use strake_types::layout::GroupTables;
 use strake_types::limits::COPIES_MAX;
@@ -111,24 +111,16 @@ fn extend_class(state: &mut State, copies: u32) {
         return;
     }
     let size = tables(state).size(copies);
-    let staying = state.targets.iter().filter(|(_, target)| !target.drains);
-    let mut loads: BTreeMap<u32, usize> = staying.map(|(&id, _)| (id, 0)).collect();
-    if loads.len() < copies as usize {
+    let mut loads = Loads::of(state);
+    if loads.of.len() < copies as usize {
         return;
-    }
-    for member in state.groups.values().flat_map(|group| &group.members) {
-        if let Some(load) = loads.get_mut(member) {
-            *load += 1;
-        }
     }
     let class = state.groups.iter().filter(|(id, _)| GroupId(**id).copies() == copies);
     let led: HashSet<u32> = class.filter_map(|(_, group)| group.members.first().copied()).collect();
-    let leaders: Vec<u32> = loads.keys().copied().filter(|id| !led.contains(id)).collect();
+    let leaders: Vec<u32> = loads.of.keys().copied().filter(|id| !led.contains(id)).collect();
     for (ordinal, leader) in (size..).zip(leaders) {
-        let members = choose(state, &loads, leader, copies);
-        for member in &members {
-            *loads.entry(*member).or_default() += 1;
-        }
+        let members = loads.choose(leader, copies);
+        members.iter().for_each(|&member| loads.note(member));
         let id = GroupId::of_class(copies, ordinal).0;
         let in_sync = members.clone();
         let group = Group { epoch: 1, members, in_sync, ..Group::default() };
@@ -136,21 +128,63 @@ fn extend_class(state: &mut State, copies: u32) {
     }
 }
 
-/// The members of a new group: on other servers where there are enough, those with the fewest groups
-/// first.
-fn choose(state: &State, loads: &BTreeMap<u32, usize>, leader: u32, copies: u32) -> Vec<u32> {
-    let mut members = vec![leader];
-    while members.len() < copies as usize {
-        let used: HashSet<_> = members.iter().map(|&member| state.server_of(member)).collect();
-        let others = loads.iter().filter(|(target, _)| !members.contains(target));
-        let best = others
-            .min_by_key(|&(&target, load)| (used.contains(&state.server_of(target)), load, target));
-        match best {
-            Some((&target, _)) => members.push(target),
-            None => break,
+/// In how many groups each target is that stays.
+struct Loads {
+    /// The number of groups, and the server.
+    of: BTreeMap<u32, (usize, u32)>,
+    /// Number of groups, target, server: thousands of new groups look at the first few each, under the lock of the manager.
+    fewest_first: BTreeSet<(usize, u32, u32)>,
+}
+
+impl Loads {
+    fn of(state: &State) -> Self {
+        let staying = state.targets.iter().filter(|(_, target)| !target.drains);
+        let mut of: BTreeMap<u32, (usize, u32)> =
+            staying.map(|(&id, target)| (id, (0, target.server))).collect();
+        for member in state.groups.values().flat_map(|group| &group.members) {
+            if let Some((groups, _)) = of.get_mut(member) {
+                *groups += 1;
+            }
         }
+        let fewest_first = of.iter().map(|(&id, &(groups, server))| (groups, id, server)).collect();
+        Self { of, fewest_first }
     }
-    members
+
+    /// A target is in one more.
+    fn note(&mut self, target: u32) {
+        let Some((groups, server)) = self.of.get_mut(&target) else { return };
+        self.fewest_first.remove(&(*groups, target, *server));
+        *groups += 1;
+        self.fewest_first.insert((*groups, target, *server));
+    }
+
+    /// The members of a new group: on other servers where there are enough, those with the fewest groups
+    /// first.
+    fn choose(&self, leader: u32, copies: u32) -> Vec<u32> {
+        let mut members = vec![leader];
+        let mut used: Vec<u32> =
+            self.of.get(&leader).map(|&(_, server)| server).into_iter().collect();
+        while members.len() < copies as usize {
+            let is_other = |(_, target, _): &&(usize, u32, u32)| {
+                #[cfg(test)]
+                LOOKS.with(|looks| looks.set(looks.get() + 1));
+                !members.contains(target)
+            };
+            let mut others = self.fewest_first.iter().filter(is_other);
+            let apart = others.find(|(_, _, server)| !used.contains(server));
+            let best = apart.or_else(|| self.fewest_first.iter().find(is_other));
+            let Some(&(_, target, server)) = best else { break };
+            members.push(target);
+            used.push(server);
+        }
+        members
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often it was looked at a target as a member of a new group.
+    static LOOKS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// Takes out who is gone, lets join who is back, and lead who leads by the list of members. `pauses` says which member of

@@ -99,13 +99,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         return Ok(take_up(state, request, job));
     }
     check_free(state, &targets)?;
-    let wanted = Wanted {
-        leaving: targets.clone(),
-        to: (request.to != 0).then_some(request.to),
-        force: request.force,
-        lose_data: request.lose_data,
-        stays: kind == Some(JobKind::Drain) && !request.remove,
-    };
+    let wanted = wanted(request, &targets);
     let items = match kind {
         Some(JobKind::Drain) => plan::empty(state, facts, &wanted)?,
         Some(JobKind::Replace) => {
@@ -115,12 +109,35 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
         Some(JobKind::Rebalance) => plan::even_out(state, facts),
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
-    plan::check_places(state, facts, &wanted)?;
+    moves(state, facts, request, &wanted, items)
+}
+
+/// What a request wants of the groups of these targets.
+pub(crate) fn wanted(request: &Plan, targets: &BTreeSet<u32>) -> Wanted {
+    Wanted {
+        leaving: targets.clone(),
+        to: (request.to != 0).then_some(request.to),
+        force: request.force,
+        lose_data: request.lose_data,
+        stays: JobKind::of(request.kind) == Some(JobKind::Drain) && !request.remove,
+    }
+}
+
+/// Makes a job of moves, if enough targets stay.
+pub(crate) fn moves(
+    state: &mut State,
+    facts: &Facts,
+    request: &Plan,
+    wanted: &Wanted,
+    items: Vec<Item>,
+) -> Result<(u32, Job)> {
+    plan::check_places(state, facts, wanted)?;
+    let targets = &wanted.leaving;
     let drains = |id: &u32| state.targets.get(id).is_some_and(|target| target.drains);
     let job = Job {
         kind: request.kind,
         state: JobState::Running as u32,
-        about: about(state, request, &targets),
+        about: about(state, request, targets),
         begun_ms: facts.now_ms,
         rate: request.rate,
         items,
@@ -168,7 +185,7 @@ fn enter(state: &mut State, job: Job) -> u32 {
 }
 
 /// The targets that a request is about.
-fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
+pub(crate) fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
     let mut targets: BTreeSet<u32> = request.targets.iter().copied().collect();
     for &id in targets.iter().chain(Some(&request.to).filter(|to| **to != 0)) {
         if !state.targets.contains_key(&id) {
@@ -217,7 +234,7 @@ fn check_removable(state: &State, id: u32, server: &Server) -> Result<()> {
 }
 
 /// Refuses targets of which another job takes the groups, or which it fills by name.
-fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
+pub(crate) fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
     let heals = JobKind::Heal as u32;
     let empties =
         |job: &Job| job.kind != heals && job.targets.iter().any(|id| targets.contains(id));
@@ -234,7 +251,7 @@ fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
     Err(Error::with(ErrorKind::Busy, detail))
 }
 
-fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {
+pub(crate) fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {
     let to = request.to;
     if to == 0 || request.targets.contains(&to) {
         return Err(refuse("name the target to replace, and another one for its place".into()));

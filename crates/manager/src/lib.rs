@@ -16,8 +16,8 @@
 //! so although nobody asks.
 //!
 //! Members move from target to target by [`jobs`], of which each is a list of items, one group's part
-//! each; [`plan`] says which, [`turns`] when, and [`loss`] what becomes of a group of which nobody has
-//! everything any more. A job is a record like others, so it goes on when the manager returns. A
+//! each; [`plan`] says which ([`late`]: by a plan that the cluster has outrun), [`turns`] when, and [`loss`] what becomes
+//! of a group of which nobody has everything any more. A job is a record like others, so it goes on when the manager returns. A
 //! heal is one, too. How far primaries are comes with heartbeats, and their answers say how fast they may
 //! go ([`show::Orders`]). Jobs that verify what targets hold are done by the targets' servers ([`scrubs`]),
 //! those that give files another number of copies by the metadata servers of their volume ([`recopies`]).
@@ -42,6 +42,7 @@ mod forms;
 mod groups;
 mod jobs;
 mod join;
+mod late;
 mod liveness;
 mod loss;
 mod owners;

@@ -299,11 +299,29 @@ fn numbers(list: impl IntoIterator<Item = u32>, between: &str) -> String {
 
 /// Everything that leaves some targets, as items of a job.
 pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec<Item>> {
+    empty_rest(state, facts, wanted, Vec::new())
+}
+
+/// The same, where some of that is planned already.
+pub(crate) fn empty_rest(
+    state: &State,
+    facts: &Facts,
+    wanted: &Wanted,
+    mut items: Vec<Item>,
+) -> Result<Vec<Item>> {
     let mut loads = Loads::of(state, facts);
-    let (mut items, mut losses) = (Vec::new(), Vec::new());
+    items.iter().for_each(|item| loads.moved(item.from, item.to, item.bytes));
+    let known: HashMap<(u32, u32), u32> =
+        items.iter().map(|item| ((item.group, item.from), item.to)).collect();
+    let mut losses = Vec::new();
     for (&id, group) in &state.groups {
         let mut members = group.members.clone();
         for from in group.members.iter().copied().filter(|m| wanted.leaving.contains(m)) {
+            if let Some(&to) = known.get(&(id, from)) {
+                members.retain(|member| *member != from);
+                members.push(to);
+                continue;
+            }
             let lost = facts.loses(group, &wanted.leaving);
             if lost && !wanted.lose_data {
                 losses.push((id, group));

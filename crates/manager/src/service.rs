@@ -33,7 +33,7 @@ use strake_wire::message::manager::{
     ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
 };
 use strake_wire::service::ManagerService;
-use tokio::sync::{MutexGuard, watch};
+use tokio::sync::watch;
 
 pub(crate) use lead::Lead;
 
@@ -181,16 +181,7 @@ impl Manager {
         &self,
         decide: impl Fn(&mut State, &Liveness) -> Result<T> + Send,
     ) -> Result<(T, u64)> {
-        let one = self.changing.lock().await;
-        self.change_alone(&one, decide).await
-    }
-
-    /// The same, for who has kept others from changing anything.
-    async fn change_alone<T>(
-        &self,
-        _one: &MutexGuard<'_, ()>,
-        decide: impl Fn(&mut State, &Liveness) -> Result<T> + Send,
-    ) -> Result<(T, u64)> {
+        let _one = self.changing.lock().await;
         if self.coming.load(Ordering::Acquire) > 0 {
             self.reload().await?;
             self.coming.store(0, Ordering::Release);

@@ -2,6 +2,7 @@
 
 use super::{Inner, Manager};
 use crate::jobs;
+use crate::late;
 use crate::liveness::Liveness;
 use crate::plan::check_heard;
 use crate::records::Job;
@@ -19,8 +20,10 @@ use tokio::time::Instant;
 /// How long a plan waits for what servers hold: for that of one that is dead until its lease is over.
 const WORDS_WAIT: Duration = Duration::from_secs(4);
 const WORDS_PAUSE: Duration = Duration::from_millis(100);
-/// How often a plan is made anew because the cluster has changed meanwhile.
+/// How often a plan is made because the cluster has changed meanwhile,
 const PLANS_MAX: usize = 10;
+/// and for how long that is begun again.
+const PLANS_WAIT: Duration = Duration::from_secs(10);
 
 /// What comes of a request.
 struct Planned {
@@ -47,42 +50,37 @@ impl Manager {
         }
     }
 
-    /// Makes a job of a request. That may take long in a large cluster: it is planned on a copy, while servers are heard, and
-    /// entered if nothing has changed since. At the last try nothing can.
+    /// Makes a job of a request. That may take long in a large cluster: it is planned on a copy, while servers are heard and
+    /// others change the cluster, and entered if nothing has changed since. The last plan is entered also if something has.
     pub(super) async fn plan(&self, request: Plan) -> Result<ManagerAnswer> {
-        for turn in 1..=PLANS_MAX {
+        let until = Instant::now() + PLANS_WAIT;
+        let mut turn = 0;
+        loop {
+            turn += 1;
             self.wait_for_words(&request).await?;
-            let mut alone = None;
-            if turn == PLANS_MAX {
-                let one = self.changing.lock().await;
-                // What is due, or was given up in the middle, comes first.
-                self.change_alone(&one, |_, _| Ok(())).await?;
-                alone = Some(one);
-            }
             let Planned { state, id, job } = self.plan_on_copy(&request).await?;
             if request.dry_run {
                 return Ok(self.shown(id, &job));
             }
-            let enter = |now: &mut State, _: &Liveness| {
-                let is_same = now.cluster.epoch == state.cluster.epoch;
-                if is_same {
+            let is_last = turn >= PLANS_MAX || Instant::now() >= until;
+            let enter = |now: &mut State, live: &Liveness| {
+                if now.cluster.epoch == state.cluster.epoch {
                     now.clone_from(&state);
+                    return Ok(Some((id, job.clone())));
                 }
-                Ok(is_same)
+                if !is_last {
+                    return Ok(None);
+                }
+                let facts = self.facts(now, live);
+                late::enter(now, &facts, &request, &job).map(Some)
             };
-            let (is_entered, _) = match &alone {
-                Some(one) => self.change_alone(one, enter).await?,
-                None => self.change(enter).await?,
-            };
-            if is_entered {
+            if let (Some((id, job)), _) = self.change(enter).await? {
                 if id != 0 {
                     tracing::info!("{:?} of {} begins", JobKind::of(job.kind), job.about);
                 }
                 return Ok(self.shown(id, &job));
             }
         }
-        let detail = "the cluster has changed each time that a plan was ready; try again";
-        Err(Error::with(ErrorKind::Unavailable, detail))
     }
 
     async fn plan_on_copy(&self, request: &Plan) -> Result<Planned> {

@@ -120,6 +120,31 @@ async fn a_plan_is_entered_however_often_the_cluster_changes_meanwhile() {
     assert!(bench.manager.inner.lock().state.jobs.contains_key(&1));
 }
 
+/// The last of these plans was made while nobody could change anything: a dead member stayed, and writers waited, for minutes.
+#[tokio::test]
+async fn others_change_the_cluster_while_a_plan_is_made_the_last_time_too() {
+    let bench = Bench::new().await;
+    bench.join(server("a:1", &["x"])).await.unwrap();
+    let plan = Plan { kind: JobKind::Scrub as u32, ..Plan::default() };
+    let mut planned = std::pin::pin!(bench.ask(ManagerOp::Plan(plan)));
+    for nth in 0_u32.. {
+        tokio::select! {
+            biased;
+            planned = &mut planned => {
+                assert!(matches!(planned.unwrap(), ManagerAnswer::Jobs(_)));
+                break;
+            }
+            () = std::future::ready(()) => {}
+        }
+        let spec = VolumeSpec { sync_always: Some(nth.is_multiple_of(2)), ..named("main") };
+        let change = bench.ask(ManagerOp::SetVolume(spec));
+        let changed = tokio::time::timeout(Duration::from_secs(20), change).await;
+        changed.expect("nobody keeps it from that").unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert!(bench.manager.inner.lock().state.jobs.contains_key(&1));
+}
+
 /// A manager on a store that outlives it.
 struct Bench {
     kv: Arc<dyn Kv>,

@@ -11,9 +11,10 @@
 //!
 //! That no two write is not decided here: whoever opens a part of the database shuts out the one before him.
 
-use crate::records::{Server, Volume};
+use crate::records::{Job, Server, Volume};
 use crate::state::State;
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use strake_base::random::mixed;
 use strake_types::{Shares, VolumeId};
 
@@ -38,42 +39,81 @@ pub(crate) fn settle(
     released: impl Fn(u32, u32, u64) -> bool,
 ) {
     let epoch = state.cluster.epoch + 1;
+    let peers = Peers::of(state, &tenure);
     let ids: Vec<u32> = state.volumes.keys().copied().collect();
     for id in ids {
-        let Some(mut volume) = state.volumes.get(&id).cloned() else { continue };
-        if has_left(id, &volume, &tenure, &released) {
+        let Some(volume) = state.volumes.get(&id) else { continue };
+        let left = has_left(id, volume, &tenure, &released);
+        let leaving = if left { 0 } else { volume.leaving };
+        let next = peers.next(state, id, volume, leaving);
+        let changes = left || next.is_some();
+        let Some(volume) = state.volumes.get_mut(&id).filter(|_| changes) else { continue };
+        volume.leaving = leaving;
+        let Some(server) = next else { continue };
+        // Whoever waits for a third to leave does not serve it yet.
+        if volume.leaving == 0 && tenure(volume.meta_server).lasts {
+            volume.leaving = volume.meta_server;
+        } else if volume.leaving == server {
             volume.leaving = 0;
         }
-        if let Some(server) = next(state, id, &volume, &tenure) {
-            // Whoever waits for a third to leave does not serve it yet.
-            if volume.leaving == 0 && tenure(volume.meta_server).lasts {
-                volume.leaving = volume.meta_server;
-            } else if volume.leaving == server {
-                volume.leaving = 0;
-            }
-            tracing::info!(
-                volume = id,
-                from = volume.meta_server,
-                to = server,
-                "gets another metadata server"
-            );
-            if volume.meta_server != 0 {
-                strake_base::count_case("volume-taken-over");
-            }
-            (volume.meta_server, volume.owned_since) = (server, epoch);
+        tracing::info!(
+            volume = id,
+            from = volume.meta_server,
+            to = server,
+            "gets another metadata server"
+        );
+        if volume.meta_server != 0 {
+            strake_base::count_case("volume-taken-over");
         }
-        state.volumes.insert(id, volume);
+        (volume.meta_server, volume.owned_since) = (server, epoch);
     }
 }
 
+/// Whether there is nothing to do for [`settle`]. That was found of a state and of these tenures: while both are the same
+/// nobody goes through all volumes again. Each state has a new one.
+#[derive(Default)]
+pub(crate) struct Look(Option<BTreeMap<u32, Tenure>>);
+
+impl Look {
+    /// True if there is nothing to do.
+    pub fn is_settled(
+        &mut self,
+        state: &State,
+        tenure: impl Fn(u32) -> Tenure,
+        released: impl Fn(u32, u32, u64) -> bool,
+    ) -> bool {
+        let of_databases = state.servers.iter().filter(|(_, server)| !server.store.is_empty());
+        let tenures: BTreeMap<u32, Tenure> =
+            of_databases.map(|(&id, _)| (id, tenure(id))).collect();
+        if self.0.as_ref() == Some(&tenures) {
+            return true;
+        }
+        #[cfg(test)]
+        LOOKS.with(|looks| looks.set(looks.get() + 1));
+        let settled = is_settled(state, tenure, released);
+        // Who is to let go of a volume may do so at any time.
+        let waits = || state.volumes.values().any(|volume| volume.leaving != 0);
+        self.0 = (settled && !waits()).then_some(tenures);
+        settled
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often all volumes were gone through.
+    pub(crate) static LOOKS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 /// True if there is nothing to do for [`settle`].
-pub(crate) fn is_settled(
+fn is_settled(
     state: &State,
     tenure: impl Fn(u32) -> Tenure,
     released: impl Fn(u32, u32, u64) -> bool,
 ) -> bool {
+    let peers = Peers::of(state, &tenure);
     state.volumes.iter().all(|(&id, volume)| {
-        !has_left(id, volume, &tenure, &released) && next(state, id, volume, &tenure).is_none()
+        let has_left = has_left(id, volume, &tenure, &released);
+        !has_left && peers.next(state, id, volume, volume.leaving).is_none()
     })
 }
 
@@ -88,29 +128,63 @@ fn has_left(
     leaving != 0 && (!tenure(leaving).lasts || released(leaving, id, volume.owned_since))
 }
 
-/// The server that a volume is to have instead of the one that it has.
-fn next(state: &State, id: u32, volume: &Volume, tenure: &impl Fn(u32) -> Tenure) -> Option<u32> {
-    let owner = state.servers.get(&volume.meta_server)?;
-    if owner.store.is_empty() || volume.leaving != 0 && tenure(volume.meta_server).lasts {
-        return None;
+/// A server as it is now.
+#[derive(Clone, Copy)]
+struct Peer {
+    id: u32,
+    tenure: Tenure,
+    /// A job is about to take it out.
+    goes: bool,
+    /// It serves shares of volumes.
+    shares: bool,
+}
+
+/// What is known of all servers, found once for all volumes.
+struct Peers {
+    all: HashMap<u32, Peer>,
+    /// Metadata servers that may serve what is in a database, by number.
+    on_store: HashMap<String, Vec<Peer>>,
+}
+
+impl Peers {
+    fn of(state: &State, tenure: &impl Fn(u32) -> Tenure) -> Self {
+        let going = going(state);
+        let mut peers = Self { all: HashMap::new(), on_store: HashMap::new() };
+        for (&id, server) in state.servers.iter().filter(|(_, server)| !server.store.is_empty()) {
+            let (tenure, goes) = (tenure(id), going.contains(&id));
+            let peer = Peer { id, tenure, goes, shares: server.shares };
+            peers.all.insert(id, peer);
+            if server.meta {
+                peers.on_store.entry(server.store.clone()).or_default().push(peer);
+            }
+        }
+        peers
     }
-    let lasts = tenure(volume.meta_server).lasts && !goes(state, volume.meta_server);
-    let may_stay = lasts && !tenure(volume.meta_server).cut_off;
-    let can = |&(&other, server): &(&u32, &Server)| {
-        let is_well = || {
-            let known = tenure(other);
-            if lasts { known.steady } else { known.well }
+
+    /// The server that a volume is to have instead of the one that it has, while this one, if any, is to let go of it.
+    fn next(&self, state: &State, id: u32, volume: &Volume, leaving: u32) -> Option<u32> {
+        let owner = self.all.get(&volume.meta_server)?;
+        if leaving != 0 && owner.tenure.lasts {
+            return None;
+        }
+        let peers = self.on_store.get(&state.servers.get(&owner.id)?.store)?;
+        let lasts = owner.tenure.lasts && !owner.goes;
+        let may_stay = lasts && !owner.tenure.cut_off;
+        let can = |peer: &&Peer| {
+            let is_fit = match peer.id == owner.id {
+                true => may_stay,
+                false if lasts => peer.tenure.steady,
+                false => peer.tenure.well,
+            };
+            is_fit && !peer.goes && (volume.spec.shares.is_none() || peer.shares)
         };
-        could_serve(volume, owner, server)
-            && !goes(state, other)
-            && (other == volume.meta_server || is_well())
-    };
-    let shares = volume.shares(id);
-    // It settles: each move leaves the shares dealt out more evenly, or as evenly and with more weight.
-    let rank = |other: u32| (others_served(state, shares, id, other), Reverse(weight(id, other)));
-    let best = state.servers.iter().filter(can).map(|(&other, _)| other);
-    let best = best.filter(|&other| may_stay || other != volume.meta_server);
-    best.min_by_key(|&other| rank(other)).filter(|&other| other != volume.meta_server)
+        let served = others_served(state, volume.shares(id), id);
+        let count = |server: u32| served.get(&server).copied().unwrap_or(0);
+        // It settles: each move leaves the shares dealt out more evenly, or as evenly and with more weight.
+        let rank = |peer: &&Peer| (count(peer.id), Reverse(weight(id, peer.id)));
+        let best = peers.iter().filter(can).min_by_key(rank).map(|peer| peer.id);
+        best.filter(|&best| best != owner.id)
+    }
 }
 
 impl Volume {
@@ -120,19 +194,26 @@ impl Volume {
     }
 }
 
-/// How many shares of a volume, this one not counted, the server has.
-fn others_served(state: &State, shares: Shares, share: u32, server: u32) -> usize {
+/// How many shares of a volume, this one not counted, each server has; those that have some.
+fn others_served(state: &State, shares: Shares, share: u32) -> HashMap<u32, usize> {
+    let mut served = HashMap::new();
     let range = shares.first.0..shares.first.0 + shares.count;
-    let others = state.volumes.range(range).filter(|(id, _)| **id != share);
-    others.filter(|(_, other)| other.meta_server == server).count()
+    for (_, other) in state.volumes.range(range).filter(|(id, _)| **id != share) {
+        *served.entry(other.meta_server).or_default() += 1;
+    }
+    served
 }
 
 /// True if another server could serve the volume.
 pub(crate) fn can_move(state: &State, volume: &Volume) -> bool {
     let Some(owner) = state.servers.get(&volume.meta_server) else { return false };
-    let others = state.servers.iter().filter(|(id, _)| **id != volume.meta_server);
-    let mut others = others.filter(|(id, _)| !goes(state, **id));
-    !owner.store.is_empty() && others.any(|(_, other)| could_serve(volume, owner, other))
+    if owner.store.is_empty() {
+        return false;
+    }
+    let going = going(state);
+    let stays = |id: &u32| *id != volume.meta_server && !going.contains(id);
+    let mut others = state.servers.iter().filter(|(id, _)| stays(id));
+    others.any(|(_, other)| could_serve(volume, owner, other))
 }
 
 /// True while servers that are to go serve volumes that others will. Deleted ones, too: nobody else would empty them.
@@ -155,18 +236,25 @@ pub(crate) fn choose(
 ) -> Option<u32> {
     let load =
         |id: u32| state.volumes.values().filter(|v| !v.deleting && v.meta_server == id).count();
+    let (served, going) = (others_served(state, shares, share), going(state));
     let rank = |id: u32, server: &Server| match server.store.is_empty() {
         true => (load(id), Reverse(0)),
-        false => (others_served(state, shares, share, id), Reverse(weight(share, id))),
+        false => (served.get(&id).copied().unwrap_or(0), Reverse(weight(share, id))),
     };
     let metas = state.servers.iter().filter(|(_, s)| s.meta && fit(s));
-    let best = metas.min_by_key(|&(&id, s)| (goes(state, id), !is_up(id), rank(id, s), id));
+    let best = metas.min_by_key(|&(&id, s)| (going.contains(&id), !is_up(id), rank(id, s), id));
     best.map(|(id, _)| *id)
 }
 
 /// True while a job is about to take a server out of the cluster.
 pub(crate) fn goes(state: &State, id: u32) -> bool {
-    state.jobs.values().any(|job| job.lasts() && job.remove && job.servers.contains(&id))
+    going(state).contains(&id)
+}
+
+/// Servers that a job is about to take out of the cluster.
+fn going(state: &State) -> HashSet<u32> {
+    let removes = |job: &&Job| job.lasts() && job.remove;
+    state.jobs.values().filter(removes).flat_map(|job| &job.servers).copied().collect()
 }
 
 /// True of a server that finds the volume in its store, as its owner does. One of a release before shares would serve a

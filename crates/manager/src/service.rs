@@ -9,6 +9,7 @@ use crate::groups::{self, Life};
 use crate::jobs;
 use crate::join;
 use crate::liveness::{Liveness, Word};
+use crate::owners;
 use crate::plan::Facts;
 use crate::recopies;
 use crate::records::Cluster;
@@ -83,12 +84,15 @@ struct Inner {
     sights: u64,
     /// What servers are told by this state; `None`: none was heard yet.
     orders: Option<Orders>,
+    /// What was found of the metadata servers of its volumes.
+    owners: owners::Look,
 }
 
 impl Inner {
     /// Another state is in force: what follows from it has to be looked for.
     fn go_on_with(&mut self, state: State) {
         (self.state, self.ticked, self.orders) = (Arc::new(state), None, None);
+        self.owners = owners::Look::default();
         self.show_anew();
     }
 
@@ -152,7 +156,9 @@ impl Manager {
         epochs.send_replace(state.cluster.epoch);
         let fences = Mutex::new(fences::Known::new(&state.fences, now));
         let state = Arc::new(state);
-        let inner = Mutex::new(Inner { state, live, ticked: None, sights: 0, orders: None });
+        let owners = owners::Look::default();
+        let inner = Inner { state, live, ticked: None, sights: 0, orders: None, owners };
+        let inner = Mutex::new(inner);
         let (changing, coming) = (tokio::sync::Mutex::default(), AtomicU64::new(0));
         let shown = Shown::new(SystemRandom.number().map_err(no_random)?);
         let shown = tokio::sync::Mutex::new(shown);

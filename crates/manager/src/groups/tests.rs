@@ -110,7 +110,7 @@ fn prepared_plainly(state: &mut State, copies: u32) {
 
 #[test]
 fn new_groups_have_the_members_that_a_look_at_all_targets_would_find() {
-    for seed in 0..300 {
+    for seed in 0..300_u64 {
         let mut state = State::default();
         for step in 0..6 {
             let number = |of: u64| strake_base::random::mixed(seed << 16 | step << 8 | of);

@@ -224,3 +224,95 @@ fn a_server_that_is_back_gets_shares_also_of_volumes_with_fewer_shares_than_serv
     settle_all(&mut state, &[STEADY, STEADY, STEADY]);
     assert!(dealt(&state, 3)[0] > 10, "{:?}", dealt(&state, 3));
 }
+
+/// [`Peers::next`], for one volume by itself.
+fn next_plainly(state: &State, id: u32, tenure: impl Fn(u32) -> Tenure) -> Option<u32> {
+    let volume = &state.volumes[&id];
+    let owner = state.servers.get(&volume.meta_server)?;
+    if owner.store.is_empty() || volume.leaving != 0 && tenure(volume.meta_server).lasts {
+        return None;
+    }
+    let goes = |id: u32| {
+        state.jobs.values().any(|job| job.lasts() && job.remove && job.servers.contains(&id))
+    };
+    let lasts = tenure(volume.meta_server).lasts && !goes(volume.meta_server);
+    let may_stay = lasts && !tenure(volume.meta_server).cut_off;
+    let can = |&(&other, server): &(&u32, &Server)| {
+        let is_well = if lasts { tenure(other).steady } else { tenure(other).well };
+        let fits = if other == volume.meta_server { may_stay } else { is_well };
+        fits && could_serve(volume, owner, server) && !goes(other)
+    };
+    let shares = volume.shares(id);
+    let served = |server: u32| {
+        let others = shares.all().filter(|share| share.0 != id);
+        others.filter(|share| state.volumes[&share.0].meta_server == server).count()
+    };
+    let best = state.servers.iter().filter(can).map(|(&other, _)| other);
+    let best = best.min_by_key(|&other| (served(other), Reverse(weight(id, other))))?;
+    (best != volume.meta_server).then_some(best)
+}
+
+#[test]
+fn what_is_found_for_all_volumes_at_once_is_what_each_would_find() {
+    let known = [DEAD, QUIET, WELL, STEADY, STEADY, CUT_OFF];
+    let mut moved = 0;
+    for seed in 0..300_u64 {
+        let number = |of: u64| mixed(seed << 16 | of) as usize;
+        let mut state = cluster(&vec![0; number(0) % 5 + 1]);
+        let servers = state.servers.len() as u32;
+        for (&id, server) in &mut state.servers {
+            let of = u64::from(id) * 8;
+            server.store = ["", "db", "db", "db", "other"][number(of) % 5].into();
+            (server.meta, server.shares) =
+                (!number(of + 1).is_multiple_of(5), !number(of + 2).is_multiple_of(3));
+        }
+        let job = Job {
+            state: strake_wire::message::jobs::JobState::Running as u32,
+            remove: seed.is_multiple_of(3),
+            servers: vec![1],
+            ..Default::default()
+        };
+        state.jobs.insert(1, job);
+        for first in [1, 2, 5] {
+            let count = [1, 3, 2][first as usize / 2];
+            for share in 0..count {
+                let of = u64::from(first + share) * 8 + 64;
+                let mut volume = Volume { share, ..Volume::default() };
+                volume.meta_server = number(of) as u32 % (servers + 1);
+                volume.leaving = (number(of + 1) as u32 % (2 * servers)).saturating_sub(servers);
+                volume.deleting = number(of + 2).is_multiple_of(4);
+                volume.spec.shares = (count > 1).then_some(count);
+                state.volumes.insert(first + share, volume);
+            }
+        }
+        let tenure = |server: u32| known[number(u64::from(server) + 1_000) % known.len()];
+        let peers = Peers::of(&state, &tenure);
+        for (&id, volume) in &state.volumes {
+            let next = peers.next(&state, id, volume, volume.leaving);
+            assert_eq!(next, next_plainly(&state, id, tenure), "seed {seed}, volume {id}");
+            moved += u32::from(next.is_some());
+        }
+    }
+    assert!(moved > 20, "{moved}");
+}
+
+#[test]
+fn who_may_let_go_of_a_volume_is_looked_at_each_time() {
+    let mut state = on_one_database(2, 20);
+    let mut look = Look::default();
+    let mut is_settled = |state: &State, tenures: [Tenure; 2], has_released: bool| {
+        let before = LOOKS.get();
+        let tenure = |server: u32| tenures[server as usize - 1];
+        let settled = look.is_settled(state, tenure, |_, _, _| has_released);
+        (settled, LOOKS.get() - before)
+    };
+    assert_eq!(is_settled(&state, [STEADY, STEADY], false), (true, 1));
+    assert_eq!(is_settled(&state, [STEADY, STEADY], false), (true, 0));
+    assert_eq!(is_settled(&state, [STEADY, QUIET], false), (true, 1));
+    assert_eq!(is_settled(&state, [STEADY, DEAD], false), (false, 1));
+    assert_eq!(is_settled(&state, [STEADY, DEAD], false), (false, 1), "until it is done");
+    let volume = state.volumes.values_mut().next().unwrap();
+    volume.leaving = 3 - volume.meta_server;
+    assert_eq!(is_settled(&state, [STEADY, STEADY], false), (true, 1));
+    assert_eq!(is_settled(&state, [STEADY, STEADY], true), (false, 1));
+}

@@ -73,13 +73,14 @@ impl Manager {
             let Inner { state, live, .. } = &mut *inner;
             live.note_waits(state, now);
             let changed = inner.live.changed(now);
-            let Inner { state, live, .. } = &*inner;
+            let Inner { state, live, owners, .. } = &mut *inner;
+            let (state, live) = (&**state, &*live);
             let life = |target| life_in_groups(state, live, target, now);
             let paused = |group, member| live.is_paused(group, member, now);
             let yields = |id: u32, group: &Group| live.yields(id, group);
             let tenure = |server| live.tenure(server, now);
             let released = |server, volume, epoch| live.has_released(server, volume, epoch);
-            let owned = owners::is_settled(state, tenure, released);
+            let owned = owners.is_settled(state, tenure, released);
             // A change that was given up in the middle is settled by the next.
             let due = self.coming.load(Ordering::Acquire) > 0 || jobs::are_due(state);
             (changed, !groups::is_settled(state, life, paused, yields) || !owned || due)

@@ -2,6 +2,7 @@
 
 use super::copies::follows::{follow, left};
 use super::*;
+use crate::owners::LOOKS;
 
 /// Two metadata servers on one database.
 struct Two {
@@ -98,6 +99,25 @@ async fn a_volume_that_nobody_misses_is_left_to_a_server_that_is_late() {
     // It is heard again, so that nobody misses it any more.
     two.beat(two.owner, 700).await;
     two.moves_after(1_500).await;
+}
+
+/// They were five times a second, with all servers for each and all jobs for each of these, under the lock of heartbeats.
+#[tokio::test]
+async fn volumes_are_gone_through_again_only_when_something_has_changed() {
+    let two = Two::new().await;
+    let watch = async |times: u32| {
+        LOOKS.set(0);
+        for _ in 0..times {
+            two.pass(200, u64::MAX).await;
+            two.bench.manager.watch().await.unwrap();
+        }
+        LOOKS.get()
+    };
+    watch(50).await;
+    assert_eq!(watch(10).await, 0);
+    two.bench.create(named("work")).await.unwrap();
+    assert_ne!(watch(10).await, 0, "there is another volume");
+    assert_eq!(watch(10).await, 0);
 }
 
 /// A shorter one that is asked for later takes nothing away from one that lasts.

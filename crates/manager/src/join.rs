@@ -5,11 +5,10 @@ use crate::owners;
 use crate::records::{Group, Server, Target};
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
+use strake_types::limits::ALL_TARGETS_MAX;
 use strake_types::{Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{AddTarget, Join, TargetSpec};
 
-/// Most targets of a cluster: the map has all of them and their groups, and has to fit into a message.
-pub(crate) const ALL_TARGETS_MAX: usize = 8_000;
 const _: () = assert!(ALL_TARGETS_MAX <= GroupId::ORDINALS_MAX as usize);
 /// Most targets of one server.
 const TARGETS_MAX: usize = 1024;

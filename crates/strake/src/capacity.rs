@@ -8,7 +8,7 @@ pub mod engines;
 use crate::size;
 use engines::{Asked, Engine, Offer, Step};
 use serde::Serialize;
-use strake_types::limits::{COPIES_MAX, INLINE_BYTES_DEFAULT};
+use strake_types::limits::{ALL_TARGETS_MAX, COPIES_MAX, INLINE_BYTES_DEFAULT};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -403,6 +403,14 @@ impl Demand {
                 "each server would have {} connections and takes {CONNECTIONS_MAX}, no client more with \
                  {CONNECTIONS_WITH_CLIENTS_MAX} and no command with {CONNECTIONS_WITH_COMMANDS_MAX}: {mend}",
                 storage.connections
+            ));
+        }
+        let targets = self.servers.saturating_mul(self.targets);
+        if targets > ALL_TARGETS_MAX as u64 {
+            problems.push(format!(
+                "{} targets, and a cluster has at most {}: take fewer, each of several disks (LVM, RAID)",
+                size::show_count(targets),
+                size::show_count(ALL_TARGETS_MAX as u64)
             ));
         }
         let other = match (offers.iter().find(|other| other.fits()), self.meta_servers) {

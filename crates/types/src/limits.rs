@@ -30,6 +30,8 @@ pub const INLINE_BYTES_MAX: u32 = 64 << 10;
 pub const OPEN_FILES_MAX: usize = 200_000;
 /// Most targets in an explicit list or a stripe.
 pub const STRIPE_WIDTH_MAX: usize = 1024;
+/// Most targets of a cluster: the map has all of them and their groups, and has to fit into a message.
+pub const ALL_TARGETS_MAX: usize = 8_000;
 /// Most volumes of a cluster, each share counted as one.
 pub const VOLUMES_MAX: usize = 20_000;
 /// Most copies that a group keeps.

@@ -1,12 +1,11 @@
 use super::*;
 use crate::fences::FENCES_MAX;
-use crate::join::ALL_TARGETS_MAX;
 use crate::liveness::Liveness;
 use crate::records::{Fence, Group, Target};
 use crate::testing::cluster;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::limits::STRIPE_WIDTH_MAX;
+use strake_types::limits::{ALL_TARGETS_MAX, STRIPE_WIDTH_MAX};
 use strake_wire::message::common::Template;
 
 fn spec(name: &str) -> VolumeSpec {

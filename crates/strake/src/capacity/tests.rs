@@ -117,6 +117,16 @@ fn a_server_of_all_roles_has_more_connections_than_one_that_stores() {
     assert_eq!(apart(2_368), (true, 1), "the others are kept for servers");
 }
 
+/// They were planned, bought, and the last of them refused.
+#[test]
+fn more_targets_than_a_cluster_takes_are_a_problem() {
+    let problems = |servers, targets| Demand { servers, targets, ..demand() }.needs().problems;
+    assert_eq!(problems(1_000, 8), [""; 0]);
+    let told = problems(1_000, 12);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("12,000 targets, and a cluster has at most 8,000: "), "{told:?}");
+}
+
 /// It was said only where there were clients; then only where servers refused each other, when they refused commands long since.
 #[test]
 fn servers_that_are_too_many_for_each_other_are_too_many_without_clients() {

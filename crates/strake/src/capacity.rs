@@ -38,6 +38,9 @@ const FULL_MAX: f64 = 0.85;
 const STORAGE_BYTES: u64 = 32 * MIB;
 /// Maps and pages of maps in memory, of one target: bounds of 32 MiB each (docs/design/0002-chunk-engine.md).
 const TARGET_BYTES: u64 = 64 * MIB;
+/// Which places of a target are free: for each MiB that was ever in use two bits of each block, and 3 bytes
+/// (`engine/src/chunk/space.rs`).
+const SPACE_BYTES_PER_GIB: u64 = 1024 * (2 * (MIB / BLOCK_BYTES) / 8 + 3);
 /// Contents under way to and from all clients. Judged; each connection has a bound (`strake_wire::server`).
 const UNDER_WAY_BYTES: u64 = 256 * MIB;
 /// Contents of writes that were answered because their disks hang. A bound (`strake_storage::target`).
@@ -277,15 +280,17 @@ impl Demand {
             .saturating_add(chunks.saturating_mul(MAP_BYTES_PER_CHUNK));
         let disk_bytes = per_server.saturating_add(map_bytes);
         let fixed = self.targets.saturating_mul(TARGET_FIXED_BYTES);
+        let buy_bytes = (disk_bytes.saturating_add(fixed) as f64 / FULL_MAX) as u64;
         let connections = (self.clients.saturating_add(meta_servers))
             .saturating_mul(CONNECTIONS_PER_CLIENT)
             .saturating_add(self.servers.saturating_mul(CONNECTIONS_PER_SERVER));
         Storage {
             disk_bytes,
             map_bytes,
-            buy_bytes: (disk_bytes.saturating_add(fixed) as f64 / FULL_MAX) as u64,
+            buy_bytes,
             memory_bytes: STORAGE_BYTES
                 .saturating_add(self.targets.saturating_mul(TARGET_BYTES))
+                .saturating_add(buy_bytes / GIB * SPACE_BYTES_PER_GIB)
                 .saturating_add(UNDER_WAY_BYTES + LATE_BYTES)
                 .saturating_add(connections.saturating_mul(CONNECTION_BYTES)),
             connections,

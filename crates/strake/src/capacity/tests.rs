@@ -117,6 +117,17 @@ fn a_server_of_all_roles_has_more_connections_than_one_that_stores() {
     assert_eq!(apart(2_368), (true, 1), "the others are kept for servers");
 }
 
+/// They were left out: of 100 TiB they are more than all the rest.
+#[test]
+fn a_storage_server_has_in_memory_which_places_of_its_disks_are_free() {
+    let storage = |bytes| Demand { bytes, ..demand() }.needs().storage;
+    let (one, two) = (storage(1_600 << 40), storage(3_200 << 40));
+    assert_eq!(SPACE_BYTES_PER_GIB << 10, 67 * MIB, "of a TiB");
+    let more = (two.buy_bytes - one.buy_bytes) as f64 / (1_u64 << 40) as f64;
+    let memory = (two.memory_bytes - one.memory_bytes) as f64 / MIB as f64;
+    assert!((66.9..67.1).contains(&(memory / more)), "{memory} MiB for {more} TiB");
+}
+
 /// They were planned, bought, and the last of them refused.
 #[test]
 fn more_targets_than_a_cluster_takes_are_a_problem() {

@@ -25,6 +25,9 @@ use tokio::time::Instant;
 
 /// Time between two attempts to join.
 const JOIN_RETRY_MS: u64 = 300;
+/// So long a server that knows no cluster yet asks again where its address or a disk of it seems to be in use: a manager that has
+/// just started takes everybody for alive whom it has not heard, for a lease.
+const NEWCOMER_WAIT: Duration = Duration::from_secs(4);
 /// Time between two heartbeats.
 pub const BEAT_MS: u64 = 200;
 /// Time between two looks for volumes that were deleted.
@@ -92,10 +95,11 @@ pub trait MetaRole: Send + Sync + 'static {
     fn obey_recopies(&self, orders: &[RecopyOrder]);
 }
 
-/// Enters the cluster. Waits for the manager, and for an earlier life of its own to be forgotten.
+/// Enters the cluster. Waits for the manager, and for an earlier life of its own to be forgotten; one that knows no cluster yet
+/// waits less long for that.
 pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) -> Result<Joined> {
     let end = Instant::now() + Duration::from_millis(wait_ms);
-    let mut said = String::new();
+    let (mut said, mut busy_since) = (String::new(), None);
     loop {
         let op = Some(ManagerOp::Join(request.clone()));
         let error = match manager.call(ManagerRequest { op }).await {
@@ -109,10 +113,17 @@ pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) ->
             Err(error) => error,
         };
         // Busy: after a crash and a quick start the manager still counts our earlier life, or does not
-        // know yet whether others go on with what our targets hold.
-        let worth_waiting = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
-            || (error.kind == ErrorKind::Busy && !request.cluster.is_empty());
-        if !worth_waiting || Instant::now() >= end {
+        // know yet whether others go on with what our targets hold, or whether they live.
+        let now = Instant::now();
+        let until = match error.kind {
+            ErrorKind::Unavailable | ErrorKind::TimedOut => end,
+            ErrorKind::Busy if request.cluster.is_empty() => {
+                *busy_since.get_or_insert(now) + NEWCOMER_WAIT
+            }
+            ErrorKind::Busy => end,
+            _ => return Err(error),
+        };
+        if now >= until {
             return Err(error);
         }
         // Again and again for seconds, until the earlier life is forgotten.

@@ -285,7 +285,7 @@ impl Manager {
         let asks_since = self.inner.lock().live.knock(request.server, &request.address, now);
         let decide = |state: &mut State, live: &Liveness| {
             let since = |target, server| live.since(target, server, asks_since, now);
-            let is_alive = self.who_may_live(state, live, request.server, now);
+            let is_alive = self.who_may_live(state, live, &request, now);
             join::join(state, &request, is_alive, since, self.wall_ms())
         };
         let (accepted, _) = self.change(decide).await?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use strake_engine::kv::Kv;
 use strake_types::Result;
 use strake_wire::lease::Lease;
+use strake_wire::message::manager::Join;
 
 /// That one of several managers leads.
 pub(crate) struct Lead {
@@ -101,18 +102,25 @@ impl Manager {
         self.kv.is_taken_over()
     }
 
-    /// Which servers may be alive when `who` joins. One that this manager has not heard yet may be for a lease; but where no
-    /// other one leads, its own server is alive nowhere else when it starts in the same process.
+    /// Which servers may be alive when one asks to join. One that this manager has not heard yet may be for a lease; but where
+    /// no other one leads, its own server is alive nowhere else when it starts in the same process. That one comes with the role
+    /// of the manager, as no copy of it does that asks here, and perhaps without its number, if it died before it wrote that
+    /// down.
     pub(super) fn who_may_live<'a>(
         &self,
         state: &State,
         live: &'a Liveness,
-        who: u32,
+        request: &Join,
         now: Duration,
     ) -> impl Fn(u32) -> bool + use<'a> {
-        let leads = self.lead.is_none() && [0, who].contains(&state.cluster.leader);
-        let is_own = leads && state.servers.get(&who).is_some_and(|server| server.manager);
-        move |id| live.is_up(id, now) && (live.has_spoken(id, now) || !(is_own && id == who))
+        let may_be_own = self.lead.is_none() && request.manager;
+        let may_be = |id: u32, said: u32| said == 0 || said == id;
+        let mut managers = state.servers.iter().filter(|(_, server)| server.manager);
+        let own = managers.find(|(id, _)| {
+            may_be_own && may_be(**id, request.server) && may_be(**id, state.cluster.leader)
+        });
+        let own = own.map(|(&id, _)| id);
+        move |id| live.is_up(id, now) && (live.has_spoken(id, now) || own != Some(id))
     }
 
     /// True if another manager is up.

@@ -423,6 +423,37 @@ async fn the_server_of_an_only_manager_may_start_at_another_address_at_once() {
     assert_eq!(bench.map().await.servers[0].address, "a:1");
 }
 
+/// It died after its first Join, before it wrote down its number: each start, with a manager of its own, met itself.
+#[tokio::test]
+async fn the_server_of_an_only_manager_may_start_at_another_address_without_its_number() {
+    let mut bench = Bench::new().await;
+    let first = Join { manager: true, ..server("a:1", &["x"]) };
+    let joined = bench.join(first.clone()).await.unwrap();
+    bench.restart().await;
+    let moved = Join { address: "a:2".into(), ..first };
+    assert_eq!(bench.join(moved).await.unwrap().server, joined.server);
+    let map = bench.map().await;
+    assert_eq!((map.servers.len(), map.servers[0].address.as_str()), (1, "a:2"));
+}
+
+/// The manager hears others before its own server has joined: a copy of that one was taken for it, and it was refused itself.
+#[tokio::test]
+async fn a_copy_of_the_server_of_an_only_manager_is_refused_before_that_one_has_joined() {
+    let mut bench = Bench::new().await;
+    let first = Join { manager: true, ..server("a:1", &["x"]) };
+    let joined = bench.join(first.clone()).await.unwrap();
+    let known = again(&first, &joined);
+    bench.restart().await;
+    for number in [joined.server, 0] {
+        let (address, manager) = ("c:1".into(), false);
+        let copy = Join { server: number, address, manager, ..known.clone() };
+        let error = bench.join(copy).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+    }
+    bench.join(Join { address: "a:2".into(), ..known }).await.unwrap();
+    assert_eq!(bench.map().await.servers[0].address, "a:2");
+}
+
 #[tokio::test]
 async fn a_disk_that_moved_to_another_server_is_found_there() {
     let bench = Bench::new().await;

@@ -221,8 +221,8 @@ fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> R
             return Err(refuse(
                 ErrorKind::Busy,
                 format!(
-                    "server {} is alive at {} (strake server list); is this --data a copy of its directory? \
-                     Stop that server first, or give an empty --data",
+                    "server {} is alive at {}, or was a moment ago (strake server list); is this --data a copy of its \
+                     directory? Stop that server first, or give an empty --data",
                     request.server, known.address
                 ),
             ));
@@ -242,7 +242,8 @@ fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> R
     let elsewhere = state.servers.get(&id).filter(|server| server.address != request.address);
     match (elsewhere.filter(|_| is_alive(id)), request.targets.first()) {
         (Some(other), Some(spec)) => {
-            Err(cloned(spec, &format!("in use by server {id} at {}", other.address)))
+            let why = format!("in use by server {id} at {}, or was a moment ago", other.address);
+            Err(cloned(spec, &why))
         }
         _ => Ok(id),
     }
@@ -262,8 +263,8 @@ fn check_address(
             return Err(refuse(
                 ErrorKind::Busy,
                 format!(
-                    "address {} is in use by server {id} ({}); strake server list shows which are taken, choose \
-                     another --listen or --advertise",
+                    "address {} is in use by server {id} ({}), or was a moment ago; strake server list shows which are \
+                     taken, choose another --listen or --advertise",
                     request.address, other.name
                 ),
             ));
@@ -299,7 +300,8 @@ fn check_targets(
                 return Err(foreign(spec, "is known under another number"));
             }
             Some((_, t)) if t.server != server && is_alive(t.server) => {
-                return Err(cloned(spec, &format!("in use by server {}", t.server)));
+                let why = format!("in use by server {}, or was a moment ago", t.server);
+                return Err(cloned(spec, &why));
             }
             Some((id, t)) if is_older(spec, t) => {
                 check_old(request, spec, id, since(id, t.server))?;

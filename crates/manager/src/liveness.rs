@@ -1,6 +1,7 @@
 //! Who is heard from, and what targets said of themselves last. Never stored.
 
 mod heard;
+mod knocks;
 mod leads;
 mod room;
 mod seen;
@@ -11,6 +12,7 @@ use crate::groups::{Life, Since};
 use crate::owners::Tenure;
 use crate::plan::Wait;
 use heard::Heard;
+use knocks::Knock;
 use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -37,13 +39,6 @@ pub(crate) enum Word {
     Join,
     /// It serves.
     Beat,
-}
-
-/// A server that asks to join.
-#[derive(Clone, Copy)]
-struct Knock {
-    first: Duration,
-    last: Duration,
 }
 
 /// A member that could not be made equal.
@@ -191,6 +186,9 @@ impl Liveness {
         for knock in self.knocks.values_mut().filter(|knock| lasted(knock.last)) {
             knock.first += gap;
             knock.last += gap;
+        }
+        for since in self.waits.values_mut() {
+            *since = (*since + gap).min(now);
         }
         if lasted(self.start) {
             self.start += gap;
@@ -438,26 +436,6 @@ impl Liveness {
     /// How far all of them are with a job.
     pub fn recopies_of(&self, job: u64) -> impl Iterator<Item = &SeenRecopy> {
         self.recopies.range((job, 0)..=(job, u32::MAX)).map(|(_, seen)| seen)
-    }
-
-    /// A server asks to join; answers since when it does. One that stops asking begins anew, and so does one that was heard
-    /// from since it asked last: that was an earlier life of it, or it asked in a late copy of a Join that was answered.
-    pub fn knock(&mut self, server: u32, address: &str, now: Duration) -> Duration {
-        let lease = self.lease;
-        let heard = self.servers.get(&server).filter(|heard| heard.spoke).map(|heard| heard.at);
-        self.knocks.retain(|_, knock| now.saturating_sub(knock.last) <= lease);
-        let knock = Knock { first: now, last: now };
-        let knock = self.knocks.entry((server, address.to_owned())).or_insert(knock);
-        if heard.is_some_and(|at| at > knock.last) {
-            knock.first = now;
-        }
-        knock.last = now;
-        knock.first
-    }
-
-    /// It need not ask any more.
-    pub fn let_in(&mut self, server: u32, address: &str) {
-        self.knocks.remove(&(server, address.to_owned()));
     }
 
     /// A server has joined in a new life, if it says in which.

@@ -58,4 +58,19 @@ mod tests {
         live.note_waits(&state, at(400));
         assert_eq!(live.waited(at(401)), HashMap::from([(Wait { since_ms: 5, ..wait }, 1_000)]));
     }
+
+    /// Nobody could tell it that he is back: what waited was given up in the moment in which the manager went on.
+    #[test]
+    fn while_the_manager_stands_still_nothing_waits() {
+        let at = Duration::from_secs;
+        let job = Job { state: JobState::Running as u32, ..Job::default() };
+        let job = Job { scrubs: vec![Scrub { target: 3, ..Scrub::default() }], ..job };
+        let state = State { jobs: [(7, job)].into(), ..State::default() };
+        let mut live = Liveness::new(at(3), at(100), std::iter::empty());
+        live.note_waits(&state, at(100));
+        live.watch(at(160));
+        live.watch(at(3_760));
+        live.note_waits(&state, at(3_760));
+        assert_eq!(live.waited(at(3_761)).into_values().collect::<Vec<_>>(), [61_000]);
+    }
 }

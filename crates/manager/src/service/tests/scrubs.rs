@@ -62,6 +62,33 @@ async fn a_scrub_goes_on_when_the_manager_returns_and_ends_with_its_servers_word
     assert!(bench.beat_scrub(&members[0], &[]).await.is_empty(), "it may be forgotten");
 }
 
+#[tokio::test]
+async fn a_silent_target_is_given_up_after_an_hour_which_a_manager_that_starts_counts_anew() {
+    let mut bench = Bench::new().await;
+    bench.join(server("h1:1", &["x"])).await.unwrap();
+    let wanted = Plan { kind: JobKind::Scrub as u32, ..Plan::default() };
+    let ManagerAnswer::Jobs(list) = bench.ask(ManagerOp::Plan(wanted)).await.unwrap() else {
+        panic!("no job");
+    };
+    let id = list.jobs[0].id;
+    bench.clock.pass(3_001);
+    // The first one notes why it waits.
+    bench.manager.tick().await.unwrap();
+    bench.manager.tick().await.unwrap();
+    assert!(bench.job(id).await.scrubs[0].reason.contains("does not answer"));
+    bench.clock.pass(1_800_000);
+    bench.restart().await;
+    bench.manager.tick().await.unwrap();
+    bench.clock.pass(3_600_000);
+    bench.manager.tick().await.unwrap();
+    assert_eq!(bench.job(id).await.state, JobState::Running as u32, "half of it was before");
+    bench.clock.pass(1_000);
+    bench.manager.tick().await.unwrap();
+    let job = bench.job(id).await;
+    assert_eq!(job.state, JobState::Failed as u32);
+    assert!(job.scrubs[0].reason.contains("given up after an hour"), "{job:?}");
+}
+
 /// Each heartbeat went through all items of all jobs.
 #[tokio::test]
 async fn orders_are_worked_out_once_for_all_heartbeats_until_the_state_changes() {

@@ -1,0 +1,33 @@
+//! Who asks to join, and since when.
+
+use super::Liveness;
+use std::time::Duration;
+
+/// A server that asks to join.
+#[derive(Clone, Copy)]
+pub(super) struct Knock {
+    pub first: Duration,
+    pub last: Duration,
+}
+
+impl Liveness {
+    /// A server asks to join; answers since when it does. One that stops asking begins anew, and so does one that was heard
+    /// from since it asked last: that was an earlier life of it, or it asked in a late copy of a Join that was answered.
+    pub fn knock(&mut self, server: u32, address: &str, now: Duration) -> Duration {
+        let lease = self.lease;
+        let heard = self.servers.get(&server).filter(|heard| heard.spoke).map(|heard| heard.at);
+        self.knocks.retain(|_, knock| now.saturating_sub(knock.last) <= lease);
+        let knock = Knock { first: now, last: now };
+        let knock = self.knocks.entry((server, address.to_owned())).or_insert(knock);
+        if heard.is_some_and(|at| at > knock.last) {
+            knock.first = now;
+        }
+        knock.last = now;
+        knock.first
+    }
+
+    /// It need not ask any more.
+    pub fn let_in(&mut self, server: u32, address: &str) {
+        self.knocks.remove(&(server, address.to_owned()));
+    }
+}

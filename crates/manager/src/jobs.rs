@@ -4,6 +4,7 @@
 //! any. It only ever adds a member that joins, marks one that is to leave, or takes back one that is
 //! not in sync; who comes to be in sync, and who goes, [`groups`](crate::groups) decides.
 
+use crate::ended;
 use crate::groups::Life;
 use crate::loss;
 use crate::owners;
@@ -18,8 +19,6 @@ use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::manager::Resynced;
 
-/// Ended jobs that are remembered: so many heals, and so many others.
-const ENDED_MAX: usize = 100;
 /// How often an item is tried.
 const TRIES_MAX: u32 = 10;
 /// Why an item waits that fits nowhere.
@@ -333,22 +332,7 @@ pub(crate) fn keep(state: &mut State, facts: &Facts) {
         Some(JobKind::Recopy) => recopies::keep(state, facts, id, job),
         _ => move_on(state, facts, job),
     });
-    for heals in [true, false] {
-        forget_ended(state, facts.now_ms, heals);
-    }
-}
-
-/// Forgets all but those that have ended last: of heals, which begin by themselves and may be many, or of all others. One that
-/// is to have ended later than now did so before the clock was set back.
-fn forget_ended(state: &mut State, now_ms: u64, heals: bool) {
-    let is_meant = |job: &Job| !job.lasts() && (job.kind == JobKind::Heal as u32) == heals;
-    let ended = state.jobs.iter().filter(|(_, job)| is_meant(job));
-    let mut ended: Vec<(bool, u64, u32)> =
-        ended.map(|(&id, job)| (job.ended_ms <= now_ms, job.ended_ms, id)).collect();
-    ended.sort_unstable();
-    for (.., id) in &ended[..ended.len().saturating_sub(ENDED_MAX)] {
-        state.jobs.remove(id);
-    }
+    ended::forget(state, facts.now_ms);
 }
 
 /// Does something with every job that lasts, one after the other.

@@ -20,7 +20,8 @@
 //! of a group of which nobody has everything any more. A job is a record like others, so it goes on when the manager returns. A
 //! heal is one, too. How far primaries are comes with heartbeats, and their answers say how fast they may
 //! go ([`show::Orders`]). Jobs that verify what targets hold are done by the targets' servers ([`scrubs`]),
-//! those that give files another number of copies by the metadata servers of their volume ([`recopies`]).
+//! those that give files another number of copies by the metadata servers of their volume ([`recopies`]). Of those that
+//! have ended the last are remembered ([`ended`]).
 //!
 //! Volumes whose names are in a database are served by any of the servers on it, and get another one when theirs is
 //! gone ([`owners`]).
@@ -37,6 +38,7 @@
 mod advice;
 mod beats;
 mod candidate;
+mod ended;
 mod fences;
 mod forms;
 mod groups;

@@ -24,7 +24,7 @@ pub struct JobFlags {
 
 #[derive(Subcommand, Debug)]
 enum JobVerb {
-    /// List the jobs: heals, drains, replacements, rebalances, scrubs, recopies (layout set --existing); the last hundred that have ended, too
+    /// List the jobs: heals, drains, replacements, rebalances, scrubs, recopies (layout set --existing); the last hundred heals and hundred others that have ended, too
     List {
         /// Only those that have not ended
         #[arg(long)]

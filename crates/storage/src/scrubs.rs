@@ -39,7 +39,7 @@ const FINDINGS_MAX: usize = 200;
 const TOLD_MAX: usize = 2_000;
 /// Reasons of a target that are told why something was not looked at.
 const SKIPPED_TOLD_MAX: usize = 20;
-/// How often a step is tried.
+/// How often a step is tried, whatever was waited for in between.
 const TRIES_MAX: u32 = 10;
 /// What may be there again is waited for as long as the manager waits for a target.
 const AWAY_MAX: Duration = Duration::from_secs(3600);
@@ -342,7 +342,10 @@ impl Scrubs {
 /// Steps that have failed one after the other.
 #[derive(Default)]
 struct Failed {
-    tries: u32,
+    /// With what does not pass, or may never.
+    lasting: u32,
+    /// With what may be there again.
+    passing: u32,
     /// How long what may be there again was waited for. The groups that are compared share it, one after the other.
     waited: Duration,
 }
@@ -350,22 +353,25 @@ struct Failed {
 impl Failed {
     /// One more has, which took so long. True: what it was to look at is passed over.
     fn is_enough(&mut self, error: &Error, took: Duration) -> bool {
-        self.tries += 1;
         // A group that the map does not have may never come.
         let may_pass = error.is_passing() && error.kind != ErrorKind::StaleMap;
-        if may_pass {
+        let enough = if may_pass {
+            self.passing += 1;
             self.waited += took + TROUBLE_PAUSE;
-        }
-        let enough = self.tries >= TRIES_MAX && (!may_pass || self.waited >= AWAY_MAX);
+            self.passing >= TRIES_MAX && self.waited >= AWAY_MAX
+        } else {
+            self.lasting += 1;
+            self.lasting >= TRIES_MAX
+        };
         if enough {
-            self.tries = 0;
+            (self.lasting, self.passing) = (0, 0);
         }
         enough
     }
 
     /// One has not.
     fn ends(&mut self, compares: bool) {
-        self.tries = 0;
+        (self.lasting, self.passing) = (0, 0);
         if !compares {
             self.waited = Duration::ZERO;
         }

@@ -165,3 +165,20 @@ async fn a_target_that_does_not_answer_for_a_while_is_verified_after_it() {
     assert_eq!(skipped.len(), 1, "what does not pass: {skipped:?}");
     assert!(took_s < 60, "{took_s}");
 }
+
+/// A primary that was away for some minutes had used up all tries: the first error of another kind behind it, as that an older map does
+/// not have the group, passed over all that was left of its copies.
+#[test]
+fn what_is_waited_for_uses_up_no_tries_of_what_does_not_pass() {
+    for kind in [ErrorKind::Io, ErrorKind::StaleMap] {
+        let mut failed = Failed::default();
+        let mut is_enough = |kind| failed.is_enough(&Error::new(kind), Duration::ZERO);
+        for nth in 1..TRIES_MAX {
+            for _ in 0..20 {
+                assert!(!is_enough(ErrorKind::Unavailable));
+            }
+            assert!(!is_enough(kind), "{kind:?}, {nth} times");
+        }
+        assert!(is_enough(kind), "{kind:?}");
+    }
+}

@@ -565,7 +565,7 @@ async fn census(target: &Arc<Target>, from: msg::DigestsAfter) -> Result<Answer>
 /// Of one copy nothing can be repaired.
 async fn lone_damage(shelf: &Shelf, chunk: ChunkId) -> Result<Outcome> {
     let lost = shelf.damaged(chunk, 0..u64::MAX).await?;
-    Ok(Outcome { repaired: 0, lost })
+    Ok(Outcome { lost, ..Outcome::default() })
 }
 
 /// The cursor is one of the store.

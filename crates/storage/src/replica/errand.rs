@@ -1,6 +1,6 @@
 //! What a primary sends members beside changes: to whom, and why.
 
-use strake_types::TargetId;
+use strake_types::{Error, TargetId};
 use strake_wire::message::storage as msg;
 
 /// To whom something is sent, in which reign and epoch.
@@ -59,6 +59,8 @@ pub(crate) struct Outcome {
     pub repaired: u64,
     /// Blocks that are damaged at every member in sync, ascending.
     pub lost: Vec<u32>,
+    /// A member in sync that was not looked at, and why.
+    pub unseen: Option<(TargetId, Error)>,
 }
 
 impl From<Outcome> for msg::Repaired {

@@ -170,7 +170,7 @@ impl Replica {
         let late = |_| self.error(ErrorKind::Unavailable, "the primary is silent");
         match called.map_err(late)??.0.answer {
             Some(StorageAnswer::Repaired(msg::Repaired { blocks, lost })) => {
-                Ok(Outcome { repaired: blocks, lost })
+                Ok(Outcome { repaired: blocks, lost, unseen: None })
             }
             _ => Err(self.error(ErrorKind::Malformed, "the primary answered something else")),
         }
@@ -194,7 +194,7 @@ mod tests {
         let (second, none) = repairs.join(chunk(1));
         assert!(none.is_none());
         assert!(repairs.join(chunk(2)).1.is_some(), "another chunk");
-        let outcome = Outcome { repaired: 3, lost: vec![7] };
+        let outcome = Outcome { repaired: 3, lost: vec![7], unseen: None };
         end.send_replace(Some(Ok(outcome.clone())));
         for ending in [first, second] {
             assert_eq!(*ending.borrow(), Some(Ok(outcome.clone())));

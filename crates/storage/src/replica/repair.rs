@@ -100,7 +100,22 @@ impl Replica {
         let ended = ending.wait_for(Option::is_some);
         let ended = tokio::time::timeout(REPAIR_WAIT, ended).await.map_err(late)?;
         let repaired = ended.ok().and_then(|ended| ended.clone());
-        repaired.unwrap_or_else(|| Err(self.error(ErrorKind::Io, "a repair was abandoned")))
+        let abandoned = || Err(self.error(ErrorKind::Io, "a repair was abandoned"));
+        let outcome = repaired.unwrap_or_else(abandoned)?;
+        self.check_seen(chunk, met_by, &outcome)?;
+        Ok(outcome)
+    }
+
+    /// A scrub asks because it has met damage, wherever: at a member in sync that cannot be looked at it is there still, and at one that
+    /// does not answer now it may be, if none was repaired. Who has met damage otherwise goes on with what was repaired.
+    fn check_seen(&self, chunk: ChunkId, met_by: MetBy, outcome: &Outcome) -> Result<()> {
+        let Some((member, error)) = &outcome.unseen else { return Ok(()) };
+        let is_repaired = outcome.repaired > 0 && error.is_passing();
+        if met_by != MetBy::Scrub || is_repaired || !outcome.lost.is_empty() {
+            return Ok(());
+        }
+        let what = format!("{chunk} cannot be looked at on target {member}: {error}");
+        Err(self.error(error.kind, &what))
     }
 
     async fn repair_chunk(&self, chunk: ChunkId, met_by: MetBy) -> Result<Outcome> {
@@ -144,7 +159,8 @@ impl Replica {
         let view = self.state.lock().reign(reign).ok_or_else(|| self.over())?.view.clone();
         let own = self.shelf.damaged(chunk, blocks.clone()).await?;
         let sums = self.shelf.sums(chunk).await?.unwrap_or_default();
-        let (copies, silent, unheard) = self.copies(&view, chunk, blocks).await;
+        let (copies, unseen, unheard) = self.copies(&view, chunk, blocks).await;
+        let silent = unseen.iter().find(|(_, error)| error.is_passing()).cloned();
         let mut patient = Patient {
             reign,
             epoch: view.epoch,
@@ -176,17 +192,18 @@ impl Replica {
             return Err(self.error(error.kind, &what));
         }
         outcome.lost.sort_unstable();
+        outcome.unseen = unseen.into_iter().next();
         Ok(outcome)
     }
 
-    /// What other members have of a chunk, who of those in sync does not say it now, and who of those that are joining.
+    /// What other members have of a chunk, who of those in sync does not say it, and who of those that are joining.
     async fn copies(
         &self,
         view: &View,
         chunk: ChunkId,
         blocks: &Range<u64>,
-    ) -> (Vec<Copy>, Option<Unheard>, Vec<Unheard>) {
-        let (mut copies, mut silent, mut unheard) = (Vec::new(), None, Vec::new());
+    ) -> (Vec<Copy>, Vec<Unheard>, Vec<Unheard>) {
+        let (mut copies, mut unseen, mut unheard) = (Vec::new(), Vec::new(), Vec::new());
         let in_sync = view.in_sync.iter().skip(1).map(|&member| (member, true));
         for (member, in_sync) in in_sync.chain(view.joining.iter().map(|&member| (member, false))) {
             match self.copy_at(member, in_sync, view.epoch, chunk, blocks).await {
@@ -194,16 +211,14 @@ impl Replica {
                 Err(error) => {
                     tracing::debug!("group {}: {chunk}: {error}", self.group);
                     match in_sync {
-                        true => {
-                            silent = silent.or(error.is_passing().then_some((member, error)));
-                        }
+                        true => unseen.push((member, error)),
                         // What it has is of no need.
                         false => unheard.push((member, error)),
                     }
                 }
             }
         }
-        (copies, silent, unheard)
+        (copies, unseen, unheard)
     }
 
     /// A block is damaged here: it comes from who has it, or is a hole as it is at who has made one.

@@ -4,9 +4,11 @@ use super::*;
 use crate::replica::Replica;
 use crate::replica::compare::Differs;
 use crate::replica::errand::{Errand, MetBy};
+use crate::soundness::{self, Finding};
 use std::os::unix::fs::FileExt;
 use strake_types::{ChunkId, ChunkIndex};
 use strake_wire::message::manager::Volume;
+use strake_wire::message::scrubs::ScrubFate;
 use tokio::task::JoinHandle;
 
 impl Bench {
@@ -234,6 +236,40 @@ async fn a_block_that_a_silent_member_may_have_is_not_called_lost() {
     bench.net.cut.lock().clear();
     assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 1, lost: vec![] });
     assert_eq!(bench.bytes_at(1, 0, 4).await.unwrap(), vec![1; 4]);
+}
+
+/// The map of a chunk was damaged at a member. The others had nothing to repair, and the scrub that had found it said each time that it
+/// was repaired.
+#[tokio::test]
+async fn what_is_damaged_at_a_member_that_cannot_be_looked_at_is_not_called_repaired() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    let mut finding = Finding {
+        target: 2,
+        group: bench.group.0,
+        chunk: file(0),
+        fate: ScrubFate::Left,
+        different: false,
+        detail: String::new(),
+        paths: Vec::new(),
+    };
+    let is_damage: fn(&StorageOp) -> bool = |op| matches!(op, StorageOp::Damage(_));
+    *bench.net.fails.lock() = Some((2, is_damage, ErrorKind::Io));
+    soundness::repair(&bench.client, &mut finding).await;
+    assert_eq!(finding.fate, ScrubFate::Unknown, "{}", finding.detail);
+    assert!(finding.detail.contains("looked at on target 2"), "{}", finding.detail);
+    // What is damaged elsewhere is repaired all the same, also for who reads.
+    assert_eq!(bench.read(3, 0).await, 1);
+    bench.damage_filled(3, 1);
+    assert_eq!(bench.read_from(3, 0).await.unwrap_err().kind, ErrorKind::Corrupt);
+    bench.until_sound(3, 0, 1).await;
+    // Damage may be at a member that is silent for a moment, too.
+    *bench.net.fails.lock() = Some((2, is_damage, ErrorKind::Unavailable));
+    let error = bench.repair(0).await.unwrap_err();
+    assert!(error.to_string().contains("looked at on target 2"), "{error}");
+    *bench.net.fails.lock() = None;
+    soundness::repair(&bench.client, &mut finding).await;
+    assert_eq!(finding.fate, ScrubFate::Repaired, "{}", finding.detail);
 }
 
 /// Found by the simulation (seed 795534204720): of a file with `--ack primary` nobody but the primary may be asked. While

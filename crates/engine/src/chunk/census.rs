@@ -6,7 +6,7 @@
 use super::cut::after;
 use super::map::Map;
 use super::store::Store;
-use super::{BlockSums, ChunkDigest, ChunkPage, Result};
+use super::{BlockSums, ChunkDigest, ChunkError, ChunkPage, Result};
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 /// Chunks looked up at a time.
@@ -37,11 +37,7 @@ impl Store {
                 if !wanted(id.index) {
                     continue;
                 }
-                if let Some(sums) = self.blocks_of(id)? {
-                    let (len, digest) = (sums.chunk_len(), sums.digest());
-                    let reserved = sums.reserved_digest();
-                    page.chunks.push(ChunkDigest { id, len, digest, reserved });
-                }
+                page.chunks.extend(self.digest_of(id)?);
                 if page.chunks.len() >= limit.max(1) {
                     return Ok(page);
                 }
@@ -53,6 +49,22 @@ impl Store {
         }
         page.next = page.next.filter(|id| *id != last);
         Ok(page)
+    }
+
+    /// What a chunk is compared by. One whose map is damaged is shown with a digest that neither bytes have nor what is damaged on
+    /// another target: nobody takes it for equal, or for one that is not there, and the chunks behind it are compared.
+    fn digest_of(&self, id: ChunkId) -> Result<Option<ChunkDigest>> {
+        match self.blocks_of(id) {
+            Ok(sums) => Ok(sums.map(|sums| {
+                let (len, digest) = (sums.chunk_len(), sums.digest());
+                ChunkDigest { id, len, digest, reserved: sums.reserved_digest() }
+            })),
+            Err(error @ ChunkError::Damaged { .. }) => {
+                tracing::warn!(chunk = %id, %error, "the map of a chunk cannot be read");
+                Ok(Some(ChunkDigest { id, len: 0, digest: self.boot.number(), reserved: 0 }))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// See [`super::ChunkStore::blocks_of`].

@@ -2,7 +2,8 @@
 //!
 //! Digests are compared without holding anything; where they differ a change may just be under way, so the
 //! chunk is looked at again while the primary holds it. What differs then should not. What is reserved is an exception:
-//! where earlier releases have made a copy equal it has none, and gets it without a word.
+//! where earlier releases have made a copy equal it has none, and gets it without a word. A chunk that one of two cannot look at, because
+//! its map of it is damaged, is left as it is.
 
 use super::digest::{Digest, found_on};
 use super::errand::Errand;
@@ -173,10 +174,16 @@ impl Replica {
         repair: bool,
     ) -> Result<Differs> {
         let _held = self.ranges.take(Area::of_chunk(chunk), true).await;
-        let ours = self.shelf.sums(chunk).await?;
-        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
+        let both = self.sums_of_both(errand, chunk).await;
         // It may have left the group while we waited for a change that it has not made, and not know yet.
         let view = self.current(errand.epoch).await?;
+        let (ours, theirs) = match both {
+            Err(error) if error.kind == ErrorKind::Io => {
+                self.tell_left(chunk, &error);
+                return Ok(Differs::Left);
+            }
+            both => both?,
+        };
         let digest = |sums: &Option<BlockSums>| sums.as_ref().map(|s| s.digest());
         if digest(&ours) == digest(&theirs) {
             return match repair && reserve_other(ours.as_ref(), theirs.as_ref()) {
@@ -200,15 +207,33 @@ impl Replica {
             return Ok(Differs::Left);
         }
         if let Err(error) = self.unite(errand, &view, chunk).await {
-            if error.kind != ErrorKind::Corrupt {
+            if !matches!(error.kind, ErrorKind::Corrupt | ErrorKind::Io) {
                 return Err(error);
             }
-            // The rest of the group can be compared all the same.
-            tracing::warn!("group {}: {chunk} is left as it is: {error}", self.group);
+            self.tell_left(chunk, &error);
             return Ok(Differs::Left);
         }
         tracing::warn!("group {}: {chunk} was made equal at all members", self.group);
         Ok(Differs::Repaired)
+    }
+
+    /// The rest of the group can be compared all the same.
+    fn tell_left(&self, chunk: ChunkId, error: &Error) {
+        tracing::warn!("group {}: {chunk} is left as it is: {error}", self.group);
+    }
+
+    /// What we have of a chunk, and what a member has. It is asked first for damage in none of its blocks, which fails, too, where its map of
+    /// the chunk is damaged: for sums that fail again and again it takes itself out, and no change waits for these.
+    async fn sums_of_both(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+    ) -> Result<(Option<BlockSums>, Option<BlockSums>)> {
+        let ours = self.shelf.sums(chunk).await?;
+        let none = msg::Range { chunk: chunk.into(), offset: 0, len: 0 };
+        self.ask(errand.member, errand.epoch, StorageOp::Damage(none)).await?;
+        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
+        Ok((ours, theirs))
     }
 
     /// Reserves at all members in sync what any of them has reserved of a chunk. The caller holds it. Who is close to being
@@ -220,7 +245,7 @@ impl Replica {
         }
         match self.reserve_everywhere(errand, view, chunk).await {
             Ok(()) => Ok(Differs::Reserved),
-            Err(error) if error.kind == ErrorKind::NoSpace => {
+            Err(error) if matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Io) => {
                 tracing::debug!("group {}: {chunk}: {error}", self.group);
                 Ok(Differs::No)
             }

@@ -859,6 +859,36 @@ async fn who_is_made_equal_gets_nothing_of_a_deleted_volume() {
     assert_eq!((bench.chunks_of(1), bench.chunks_of(2)), (1, 0));
 }
 
+/// The comparison ended at a chunk whose map is damaged at a member; and for the checksums of such a chunk, asked for again and again, a
+/// member takes itself out.
+#[tokio::test]
+async fn a_comparison_goes_on_behind_a_chunk_that_a_member_cannot_look_at() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.write_value(1, 7).await;
+    let lose = |store: &ChunkStore, tag| (0..2).for_each(|index| delete(store, tag + index));
+    bench.change_behind(2, lose).await;
+    let fails: fn(&StorageOp) -> bool = |op| match op {
+        StorageOp::Sums(chunk) => chunk.index == 0,
+        StorageOp::Damage(range) => range.chunk.index == 0,
+        _ => false,
+    };
+    *bench.net.fails.lock() = Some((2, fails, ErrorKind::Io));
+    let compare = async || {
+        let op = StorageOp::Compare(msg::Compare { after: None, repair: true });
+        match bench.send(bench.request(1, op), Bytes::new()).await {
+            Ok((StorageAnswer::Compared(found), _)) => Some(found),
+            _ => None,
+        }
+    };
+    let found = bench.until(compare).await;
+    assert_eq!((found.different, found.left), (vec![chunk(0), chunk(1)], vec![true, false]));
+    assert_eq!((found.members, found.next), (vec![2, 2], None));
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    *bench.net.fails.lock() = None;
+    assert_eq!(bench.compare(true).await.unwrap(), (vec![chunk(0)], vec![2]));
+}
+
 /// Whoever lacks very much is made equal by several calls, each of which ends.
 #[tokio::test]
 async fn a_comparison_that_finds_much_answers_before_it_is_through() {

@@ -178,16 +178,12 @@ impl Volume {
             if room.is_none() {
                 room = self.memory().try_dirty(data.len());
             }
-            // Other mounts wait for the end as long, and what may go through once may do so now: it is taken without room,
-            // where there is none. It is sent before its caller, who keeps the bytes until then, is answered. Not so of a
-            // file that nobody shares: its bytes stay here, and without room there would be no bound to them.
-            if room.is_none() && !once && !(locked && state.core().shared) {
-                let began = self.now();
+            // Other mounts wait for the end as long, and what was said of a claim would be over by the time there is memory: what
+            // has to do with either is taken without room, where there is none. It is told before its caller, who keeps the
+            // bytes until then, is answered. Not so of a file that nobody shares: its bytes stay here, and without room there
+            // would be no bound to them.
+            if room.is_none() && claims == 0 && !(locked && state.core().shared) {
                 room = Box::pin(self.room_in_line(state, (at, locked), data.len())).await?;
-                if self.now().saturating_sub(began) >= LOOK_EVERY {
-                    // What was claimed may have been called back meanwhile.
-                    claims = 0;
-                }
             }
             let progress = state.progress.notified();
             let taken = {
@@ -227,8 +223,8 @@ impl Volume {
         }
     }
 
-    /// Asks for a claim on a range that is to be written. True if that may be done now, once; also where it may be for a while, or
-    /// the claim is granted: until there is memory that may be over again, each time.
+    /// Asks for a claim on a range that is to be written. True if that may be done now, once. Also where it may be for a while, or
+    /// the claim is granted, even if that is over a moment later: the write has begun and not returned, so either order may be seen.
     async fn claim_for(&self, file: &OpenFile, at: At, range: Range<u64>) -> Result<bool> {
         // Who appends tells it before he gives the end back, and has to know where that is.
         let placed = !matches!(at, At::LockedEnd);
@@ -354,8 +350,8 @@ impl Volume {
             Body::Chunks => {
                 let range = offset..end;
                 let held = match self.may_hold_back(file.ino(), core, &range) {
-                    // Another write may have been granted a claim meanwhile; what has no room does not stay here.
-                    Some(held) => held && !(once && room.is_none()),
+                    // What has no room does not stay here, whatever is claimed.
+                    Some(held) => held && room.is_some(),
                     None if once => false,
                     None => return Ok(Taken::Claim(offset)),
                 };

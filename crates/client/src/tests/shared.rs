@@ -1,7 +1,9 @@
 //! Files that others have open as well.
 
 use super::*;
+use crate::testing::Paused;
 use std::time::Duration;
+use strake_base::clock::Clock;
 use strake_wire::message::meta::Ask;
 
 /// What is asked before the handle is there, and then what each write waits for.
@@ -253,10 +255,14 @@ async fn a_long_append_is_not_torn_by_a_short_one() {
 
 /// A mount that may claim ranges.
 async fn granted() -> (Arc<Fake>, Arc<Volume>) {
+    granted_by(Arc::new(Still)).await
+}
+
+/// The same, with a clock of its own.
+async fn granted_by(clock: Arc<dyn Clock>) -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
     fake.grant_claims(true);
-    let leasing = VolumeOptions { leases: true, clock: Arc::new(Still), ..options() };
-    let volume = fake.volume(leasing).await;
+    let volume = fake.volume(VolumeOptions { leases: true, clock, ..options() }).await;
     until_logged(&fake, "Recalls(Recalls { followed: 1").await;
     (fake, volume)
 }
@@ -264,15 +270,21 @@ async fn granted() -> (Arc<Fake>, Arc<Volume>) {
 /// The same, and a file of 20,000 bytes that others have open, too.
 pub(super) async fn claiming() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
     let (fake, volume) = granted().await;
-    let file = create(&volume, "a").await;
-    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let file = claimable(&fake, &volume).await;
+    (fake, volume, file)
+}
+
+/// A file of 20,000 bytes that others have open, too.
+async fn claimable(fake: &Fake, volume: &Arc<Volume>) -> Arc<OpenFile> {
+    let file = create(volume, "a").await;
+    write(volume, &file, 0, pattern(1, 20_000)).await;
     volume.release(&file).await.unwrap();
     volume.report_all_closes();
     fake.share();
-    let file = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
+    let file = open(volume, file.ino(), OpenFlags::READ_WRITE).await;
     assert!(file.is_shared());
     fake.take_log();
-    (fake, volume, file)
+    file
 }
 
 /// Waits until something is so, which it will be soon.
@@ -386,6 +398,23 @@ async fn what_may_go_through_once_asks_again_after_another_wait() {
     assert_eq!(starting(&fake.take_log(), "claim").len(), 1, "it is asked about once more");
 }
 
+/// It stood in line once more, and what it had been allowed was over again when there was memory.
+#[tokio::test(start_paused = true)]
+async fn what_has_asked_for_a_claim_does_not_wait_for_memory_after_another_wait() {
+    let (fake, volume, file) = claiming().await;
+    let (gate, written) = write_that_asks(&fake, &volume, &file, 30_000).await;
+    let _held = fill_memory(&volume);
+    file.state.core().exclusive = true;
+    drop(gate);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!written.is_finished(), "it waits for the cut");
+    file.state.core().exclusive = false;
+    file.state.progress.notify_waiters();
+    timeout(Duration::from_secs(10), written).await.expect("it is taken").unwrap().unwrap();
+    let log = fake.take_log();
+    assert!(!starting(&log, "publish").is_empty(), "it is claimed, and told: {log:?}");
+}
+
 /// A claim that another write was granted meanwhile covers it: it was held back, beyond what memory there is.
 #[tokio::test]
 async fn what_goes_through_without_memory_is_told_also_where_it_is_claimed_by_then() {
@@ -412,6 +441,34 @@ async fn who_asks_for_claims_in_vain_fails_in_the_end_also_where_memory_is_short
     let written = volume.write(&file, 0, pattern(2, 10));
     let written = timeout(Duration::from_secs(20), written).await.expect("it ends");
     assert_eq!(written.unwrap_err().kind, ErrorKind::TimedOut);
+}
+
+/// Each time it had stood in line for memory, which it gave back to ask, it began to count anew, and asked for ever.
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_claims_in_vain_fails_in_the_end_also_where_memory_comes_late() {
+    const ALL: usize = 1 << 20;
+    let (fake, volume) = granted_by(Arc::new(Paused::default())).await;
+    let file = claimable(&fake, &volume).await;
+    fake.let_nothing_through();
+    let mut held = fill_memory(&volume);
+    let take_turns = || {
+        let volume = Arc::clone(&volume);
+        tokio::spawn(async move {
+            loop {
+                let _all = volume.memory().dirty(ALL).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+    };
+    let others = [take_turns(), take_turns()];
+    let first = held.swap_remove(0);
+    assert_eq!(first.bytes(), ALL, "so much there is for all");
+    drop(first);
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    let written = volume.write(&file, 0, pattern(2, 10));
+    let written = timeout(Duration::from_secs(20), written).await.expect("it ends");
+    assert_eq!(written.unwrap_err().kind, ErrorKind::TimedOut);
+    others.iter().for_each(JoinHandle::abort);
 }
 
 /// Others hold something back elsewhere, and cannot tell it.

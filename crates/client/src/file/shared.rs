@@ -215,9 +215,9 @@ impl Volume {
         (claimed || core.claims.let_through(now)).then_some(claimed)
     }
 
-    /// Asks for a claim on a range of a shared file, or (no wish) that nobody has any. Whether that was granted
-    /// [`Volume::may_hold_back`] says; true if the write for which it is asked may go through to the range, and no other:
-    /// nobody held anything back there since it began.
+    /// Asks for a claim on a range of a shared file, or (no wish) that nobody has any. Whether that was granted, or all may write
+    /// through for a while, [`Volume::may_hold_back`] says. True if the write for which it is asked may go through to the range,
+    /// and no other: nobody held anything back there since it began.
     pub(super) async fn claim(&self, file: &FileState, wish: Option<Wish>) -> Result<bool> {
         let (claim, turn, life) = {
             let core = file.core();

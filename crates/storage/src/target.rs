@@ -211,7 +211,7 @@ impl Target {
     }
 
     /// As [`Attempts::begin`]; where the disk does not answer, what is refused as still under way says so: its client goes on
-    /// asking, and should know what it waits for.
+    /// asking, and should know what it waits for. So does what is refused as over for its client, of which nobody asks any more.
     pub fn begin(
         &self,
         attempt: Option<Attempt>,

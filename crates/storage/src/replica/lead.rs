@@ -91,8 +91,7 @@ impl Replica {
         // First: what is remembered as made is known when the reign is ready.
         let reign = self.reigning().await?;
         self.check_copies(reign, least)?;
-        let Some(running) = self.shelf.target.attempts.begin(message.attempt, message.whose)?
-        else {
+        let Some(running) = self.shelf.target.begin(message.attempt, message.whose)? else {
             return self.check_answers(reign).await.map(|()| false);
         };
         // Reservations one after the other: several that ask at once would all be told of the same room. The range only then, so that

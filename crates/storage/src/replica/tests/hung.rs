@@ -211,6 +211,28 @@ async fn a_member_alone_in_sync_stays_when_its_disk_hangs() {
     assert_eq!(bench.read(1, 0).await, 3);
 }
 
+/// It was told that its write is under way, and nothing of the disk.
+#[tokio::test]
+async fn who_asks_a_member_alone_in_sync_again_for_what_its_disk_has_begun_hears_of_the_disk() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.manager.take_out(2);
+    bench.manager.take_out(3);
+    bench.write(0, 2).await;
+    let disk = bench.hold(1);
+    let attempt = bench.attempt();
+    let begun = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write_to(1, attempt, 0, 3).await }
+    });
+    bench.until(async || bench.server(1).silent_ms(TargetId(1))).await;
+    let again = bench.write_to(1, attempt, 0, 3).await.unwrap_err();
+    assert_eq!(again.kind, ErrorKind::NotCurrent, "it is under way: {again}");
+    assert!(again.detail.contains("its disk does not answer"), "{again}");
+    bench.let_go_on(1, &disk).await;
+    begun.await.unwrap().unwrap();
+}
+
 /// Each of them took itself out of each epoch after five seconds, for ever, and all of these were stored.
 #[tokio::test]
 async fn members_that_all_hang_stay_in_sync_and_serve_when_their_disks_answer() {

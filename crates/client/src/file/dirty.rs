@@ -172,10 +172,15 @@ impl Dirty {
     }
 
     /// How many senders have something to do, where so many parts of a lane are sent at once at most: those that are at it, and
-    /// further ones.
-    pub(crate) fn senders_max(&self, parts_max: impl Fn(Lane) -> u64) -> usize {
+    /// further ones. In a lane of which as much is under way as is ready those that are at it go on with that: small extents
+    /// gather meanwhile. Other lanes do not wait for them.
+    pub(crate) fn senders_wanted(&self, parts_max: impl Fn(Lane) -> u64) -> usize {
         let more = |(&lane, queue): (&Lane, &VecDeque<u64>)| {
-            parts_max(lane).saturating_sub(self.under_way_to(lane)).min(queue.len() as u64)
+            let (ready, under_way) = (queue.len() as u64, self.under_way_to(lane));
+            match ready > under_way {
+                true => parts_max(lane).min(ready).saturating_sub(under_way),
+                false => 0,
+            }
         };
         let more: u64 = self.ready.iter().map(more).sum();
         (self.under_way.values().sum::<u64>() + more) as usize

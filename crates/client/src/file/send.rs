@@ -60,7 +60,9 @@ impl Drop for Sending<'_> {
                 core.fail(error);
             }
             let counts = result.is_ok() && self.life.is_that_of(&core);
-            self.lane.iter().for_each(|lane| core.dirty.answered(*lane));
+            if let Some(lane) = self.lane {
+                core.dirty.answered(lane);
+            }
             for (start, generation) in &self.extents {
                 let sent = core.in_flight.remove(start);
                 core.dirty.settle(*generation);
@@ -97,12 +99,11 @@ impl Volume {
     /// Sees to it that everything ready is being sent.
     pub(crate) fn start_senders(self: &Arc<Self>, file: &Arc<FileState>, core: &mut Core) {
         let Some(placement) = &core.placement else { return };
-        let ready = core.dirty.ready_len();
-        if core.senders >= ready {
+        let wanted = core.dirty.senders_wanted(|lane| core.parts.sent_together(GroupId(lane)));
+        if core.senders >= wanted {
             return;
         }
-        let of_lane = |lane| core.parts.sent_together(GroupId(lane));
-        let wanted = ready.min(core.senders_max(placement)).min(core.dirty.senders_max(of_lane));
+        let wanted = wanted.min(core.senders_max(placement));
         while core.senders < wanted {
             core.senders += 1;
             task::spawn(send_all(Arc::clone(self), Arc::clone(file)));

@@ -282,6 +282,25 @@ async fn no_more_is_under_way_to_a_slow_group_than_to_it_alone() {
     assert_eq!(file.state.core().in_flight.len(), 3);
 }
 
+/// It was not sent before more was ready than there were senders, or the other group was given up.
+#[tokio::test(start_paused = true)]
+async fn what_is_ready_for_a_group_does_not_wait_for_senders_of_one_that_is_away() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(patient(30)).await;
+    let file = create(&volume, "a").await;
+    let placement = file.state.core().placement().unwrap();
+    let group_at = |nth| placement.group_of(placement.layout().chunk_at(nth * CHUNK));
+    let elsewhere = (1..100).find(|&nth| group_at(nth) != group_at(0)).expect("it has several");
+    fake.lose_group(group_at(0));
+    for nth in [0, elsewhere] {
+        write(&volume, &file, nth * CHUNK, pattern(1, CHUNK as usize)).await;
+        sleep(Duration::from_millis(100)).await;
+    }
+    let core = file.state.core();
+    let under_way: Vec<u64> = core.in_flight.keys().copied().collect();
+    assert!(core.dirty.is_empty() && under_way == [0], "{under_way:?}");
+}
+
 /// It waited for ever, and nobody was told.
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_memory_in_vain_is_told_of_and_fails_in_the_end() {

@@ -182,17 +182,30 @@ fn of_a_lane_of_which_enough_is_under_way_nothing_more_is_taken() {
         write(&mut dirty, &mut model, at, UNIT, 1);
     }
     let parts_max = |lane: Lane| if lane == 0 { 1_u64 } else { 3 };
-    assert_eq!(dirty.senders_max(parts_max), 7);
+    assert_eq!(dirty.senders_wanted(parts_max), 7);
     let take = |dirty: &mut Dirty| {
         let jobs = dirty.take(unit_of, |_, _| false, |_| 0, parts_max);
         jobs.first().map(|job| job.lane)
     };
     let taken: Vec<_> = std::iter::from_fn(|| take(&mut dirty)).collect();
     assert_eq!(taken, [1, 2, 0, 1, 2, 1, 2]);
-    assert_eq!((dirty.ready_len(), dirty.senders_max(parts_max)), (5, 7));
+    assert_eq!((dirty.ready_len(), dirty.senders_wanted(parts_max)), (5, 7));
     dirty.answered(1);
     dirty.answered(0);
-    assert_eq!(dirty.senders_max(parts_max), 7, "two of them have nothing under way");
+    assert_eq!(dirty.senders_wanted(parts_max), 6, "lane 1 has enough");
     assert_eq!([take(&mut dirty), take(&mut dirty), take(&mut dirty)], [Some(0), Some(1), None]);
     assert_eq!(dirty.under_way, BTreeMap::from([(0, 1), (1, 3), (2, 3)]));
+}
+
+/// It was for senders that waited for other lanes to send it.
+#[test]
+fn what_is_ready_in_a_lane_wants_a_sender_however_many_are_at_others() {
+    let (mut dirty, mut model) = (Dirty::default(), vec![None; 1_800]);
+    for at in (0..1_500).step_by(3 * UNIT as usize) {
+        write(&mut dirty, &mut model, at, UNIT, 1);
+        dirty.take(unit_of, |_, _| false, |_| 0, |_| 4);
+    }
+    assert_eq!((dirty.ready_len(), dirty.senders_wanted(|_| 4)), (1, 4), "all of one lane");
+    write(&mut dirty, &mut model, UNIT, UNIT, 1);
+    assert_eq!((dirty.ready_len(), dirty.senders_wanted(|_| 4)), (2, 5));
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use tokio::time::timeout;
 
-/// How long a target is waited for. One that was waited for in vain is not asked for a while: otherwise it would be waited
-/// for with each of its files, and the files of others would wait, too.
+/// How long a target is waited for. One that was waited for in vain is not asked for a while, until it answers somebody who
+/// waits still: otherwise it would be waited for with each of its files, and the files of others would wait, too. One that has
+/// answered others meanwhile is late, and not silent.
 pub(crate) struct Patience {
     /// For one answer.
     wait: Duration,
@@ -16,14 +17,22 @@ pub(crate) struct Patience {
     pause_ms: u64,
     /// Until all of them are asked no more, by the server's clock.
     end_ms: u64,
-    /// Until when those are not, by the server's clock in milliseconds.
-    silent: Mutex<HashMap<TargetId, u64>>,
+    heard: Mutex<HashMap<TargetId, Heard>>,
+}
+
+/// What was heard of a target.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    /// How often it has answered.
+    answers: u64,
+    /// Until when it is not asked, by the server's clock in milliseconds.
+    silent_until_ms: u64,
 }
 
 impl Patience {
     /// Each answer is waited for so long; after one that does not come its target is not asked for so long.
     pub fn new(wait: Duration, pause_ms: u64) -> Self {
-        Self { wait, pause_ms, end_ms: u64::MAX, silent: Mutex::default() }
+        Self { wait, pause_ms, end_ms: u64::MAX, heard: Mutex::default() }
     }
 
     /// Nothing is asked from this time on, by the server's clock: whoever waits for all answers would give up.
@@ -47,15 +56,20 @@ impl Patience {
         if self.is_over(core) {
             return Err(Error::with(ErrorKind::TimedOut, "targets have taken too long for others"));
         }
-        let until_ms = self.silent.lock().get(&target).copied();
-        if until_ms.is_some_and(|until_ms| core.monotonic_ms() < until_ms) {
+        let before = self.heard.lock().get(&target).copied().unwrap_or_default();
+        if core.monotonic_ms() < before.silent_until_ms {
             return Err(silent());
         }
-        let Ok(answer) = timeout(self.wait, asked).await else {
-            let until_ms = core.monotonic_ms() + self.pause_ms;
-            self.silent.lock().insert(target, until_ms);
+        let answer = timeout(self.wait, asked).await;
+        let mut all = self.heard.lock();
+        let heard = all.entry(target).or_default();
+        let Ok(answer) = answer else {
+            if heard.answers == before.answers {
+                heard.silent_until_ms = core.monotonic_ms() + self.pause_ms;
+            }
             return Err(silent());
         };
+        *heard = Heard { answers: heard.answers + 1, silent_until_ms: 0 };
         answer
     }
 }
@@ -88,5 +102,31 @@ mod tests {
         world.clock.advance_ms(1_001);
         ask(11, &mut later).await.unwrap();
         assert!(others && later);
+    }
+
+    /// For a minute no lost client's files were settled that lie on a target of which one answer was late: sessions that had
+    /// asked for nothing ran out of time.
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_is_late_once_and_answers_others_is_asked_on() {
+        let world = World::new().await;
+        let core = world.server.core();
+        let patience = Patience::new(Duration::from_secs(4), 60_000);
+        let after = |ms| async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok(())
+        };
+        let ask = |ms| patience.ask(&core, TargetId(11), after(ms));
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            ask(3_000).await
+        };
+        let (late, later) = tokio::join!(ask(4_500), later);
+        assert_eq!(kind(late), ErrorKind::TimedOut);
+        later.unwrap();
+        ask(0).await.unwrap();
+        let (late, soon) = tokio::join!(ask(4_500), ask(1_000));
+        assert_eq!(kind(late), ErrorKind::TimedOut);
+        soon.unwrap();
+        ask(0).await.unwrap();
     }
 }

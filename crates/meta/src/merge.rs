@@ -12,11 +12,12 @@ use crate::ctx::Ctx;
 use crate::ledger::Ledger;
 use crate::locks::inodes::Held;
 use crate::merge_queue::{Answer, Change, Place, Waiting};
+use crate::own::{AROUND_BYTES, WRITTEN_BYTES_MAX};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use std::sync::Arc;
 use strake_base::task;
-use strake_types::{ErrorKind, Ino, Result, name};
+use strake_types::{Error, ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{MetaAnswer, Name};
 use tokio::sync::oneshot;
 
@@ -24,9 +25,6 @@ use tokio::sync::oneshot;
 const CHANGES_MAX: usize = 256;
 /// Most bytes of their names and of what links among them lead to: stores have bounds, too.
 const BYTES_MAX: usize = 256 << 10;
-/// When a transaction writes so many bytes, with the replies, the others go into the next one: what a directory hands down (an
-/// ACL, a list of targets) may be thousands for each, and etcd takes 1.5 MiB unless told otherwise.
-const WRITTEN_MAX: usize = 512 << 10;
 
 impl Change {
     /// The names in the directory that it is about.
@@ -143,17 +141,20 @@ async fn carry_out_all(like: Ctx, place: Place) {
         let later = batch.split_off(together(&batch));
         match locked {
             Ok(held) => carry_out(&like, place.dir, batch, held).await,
-            Err(error) => {
-                for one in batch {
-                    let _ = one.answer.send(Err(error.clone()));
-                }
-            }
+            Err(error) => refuse(batch.into_iter().map(|one| one.answer), &error),
         }
         if later.is_empty() {
             return;
         }
         batch = later;
         locked = lock_here(&like, &[place.dir]).await;
+    }
+}
+
+/// Tells those of which nothing was done why.
+fn refuse(senders: impl Iterator<Item = oneshot::Sender<Answer>>, error: &Error) {
+    for sender in senders {
+        let _ = sender.send(Err(error.clone()));
     }
 }
 
@@ -190,8 +191,11 @@ async fn carry_out(like: &Ctx, dir: Ino, batch: Vec<Waiting>, held: Held) {
         if left.is_empty() {
             return;
         }
-        let Ok(again) = lock_here(like, &[dir]).await else { return };
-        held = again;
+        held = match lock_here(like, &[dir]).await {
+            Ok(held) => held,
+            // By himself each would wait as long once more.
+            Err(error) => return refuse(senders, &error),
+        };
     }
 }
 
@@ -260,7 +264,9 @@ async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
     let mut list = Vec::with_capacity(asked.len());
     let mut replied = 0;
     for (ctx, op) in asked {
-        if tx.bytes() + replied >= WRITTEN_MAX {
+        // What a directory hands down (an ACL, a list of targets) may be thousands for each, and so may xattrs that go.
+        let weight = tx.bytes() + AROUND_BYTES * tx.written() + replied;
+        if weight >= WRITTEN_BYTES_MAX {
             break;
         }
         tx.ctx = ctx;

@@ -23,8 +23,10 @@ const NUMBER_LENDINGS: u8 = 2;
 const LOAN_BITS: u32 = 32;
 /// Keys that one transaction sets or deletes, where there may be any number of them: no store takes all at once.
 pub(crate) const WRITES_MAX: usize = 500;
-/// Bytes in them. etcd takes 1.5 MiB, with what goes around them.
-const WRITTEN_BYTES_MAX: usize = 512 << 10;
+/// Bytes in them. etcd takes 1.5 MiB unless told otherwise, with what goes around them.
+pub(crate) const WRITTEN_BYTES_MAX: usize = 512 << 10;
+/// What goes around each key that is set or deleted, in a store that has most of that (etcd).
+pub(crate) const AROUND_BYTES: usize = 112;
 /// How often a small transaction of the server's own is tried again.
 const OWN_TRIES_MAX: u32 = 100;
 

@@ -1,3 +1,4 @@
+use crate::own::AROUND_BYTES;
 use crate::tests::check::check;
 use crate::tests::world::*;
 use async_trait::async_trait;
@@ -6,6 +7,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
 use strake_types::acl::Acl;
@@ -20,7 +22,7 @@ struct Counting {
     inner: MemoryKv,
     commits: AtomicU64,
     conflicts: AtomicU64,
-    /// Bytes that the largest one wrote.
+    /// Bytes that the largest one wrote, with what goes around each key.
     largest: AtomicUsize,
 }
 
@@ -37,7 +39,7 @@ impl Kv for Counting {
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> kv::Result<Outcome> {
         self.commits.fetch_add(1, Ordering::SeqCst);
         let bytes = |(key, value): (&Vec<u8>, &Option<Bytes>)| {
-            key.len() + value.as_ref().map_or(0, Bytes::len)
+            AROUND_BYTES + key.len() + value.as_ref().map_or(0, Bytes::len)
         };
         self.largest.fetch_max(writes.iter().map(bytes).sum(), Ordering::SeqCst);
         let less = |left: u64| left.checked_sub(1);
@@ -586,14 +588,19 @@ async fn however_many_wait_all_are_carried_out() {
     assert!(world.server.core().merge_queue.is_empty());
 }
 
+/// What is made in the root has a long ACL.
+async fn hand_down_much(root: &User<'_>) {
+    let users = (0..400).map(|uid| (uid, 7)).collect();
+    let acl = Acl { users, mask: Some(7), ..Acl::from_mode(0o755) };
+    root.setxattr(1, "system.posix_acl_default", &acl.encode()).await.unwrap();
+}
+
 /// etcd refused what they wrote together for its size, and so again when all of them were asked for again.
 #[tokio::test]
 async fn changes_that_write_much_are_several_commits_and_none_is_too_large() {
     let (kv, world) = counting().await;
     let root = world.root();
-    let users = (0..400).map(|uid| (uid, 7)).collect();
-    let acl = Acl { users, mask: Some(7), ..Acl::from_mode(0o755) };
-    root.setxattr(1, "system.posix_acl_default", &acl.encode()).await.unwrap();
+    hand_down_much(&root).await;
     let before = kv.commits.load(Ordering::SeqCst);
     kv.largest.store(0, Ordering::SeqCst);
     let directory = |nth| new(1, &format!("d{nth}"), FileKind::Directory, 0o755);
@@ -603,4 +610,61 @@ async fn changes_that_write_much_are_several_commits_and_none_is_too_large() {
     let (commits, largest) = (&kv.commits, kv.largest.load(Ordering::SeqCst));
     assert!((256 << 10..1 << 20).contains(&largest), "{largest} bytes");
     assert!(commits.load(Ordering::SeqCst) <= before + 10, "four, and those of new numbers");
+}
+
+/// The same of many short keys: what goes around each of them was not weighed.
+#[tokio::test]
+async fn removals_of_files_with_very_many_xattrs_are_several_commits_and_none_is_too_large() {
+    let (kv, world) = counting().await;
+    let root = world.root();
+    let names: Vec<String> = (0..30).map(|nth| format!("f{nth}")).collect();
+    for name in &names {
+        let ino = root.file(1, name).await.unwrap();
+        for nth in 0..250 {
+            root.setxattr(ino, &format!("user.{nth}"), b"").await.unwrap();
+        }
+    }
+    let before = kv.commits.load(Ordering::SeqCst);
+    kv.largest.store(0, Ordering::SeqCst);
+    let calls = names.iter().zip(1..).map(|(name, seq)| root.call_seq(seq, 0, unlink(name)));
+    let gone = all_wait(&world, calls, async {}).await;
+    assert!(gone.iter().all(Result::is_ok), "{gone:?}");
+    assert!(root.names(1).await.is_empty());
+    let (commits, largest) = (&kv.commits, kv.largest.load(Ordering::SeqCst));
+    assert!((256 << 10..768 << 10).contains(&largest), "{largest} bytes");
+    assert!(commits.load(Ordering::SeqCst) <= before + 10, "two, and those of the upkeep");
+}
+
+/// Each of those that were left waited for it once more by itself, for 10 s.
+#[tokio::test(start_paused = true)]
+async fn who_is_left_when_a_directory_is_not_to_be_had_any_more_is_told_so_with_the_others() {
+    let world = World::of_shares(Arc::new(MemoryKv::new()), options(), 2).await;
+    let root = world.root();
+    hand_down_much(&root).await;
+    let core = world.server.core();
+    let held = core.locks.lock(VolumeId(1), &[Ino::ROOT]).await;
+    let ops = files(250);
+    let calls = ops.iter().zip(1..).map(|(op, seq)| {
+        let op = MetaOp::Create(op.clone());
+        root.call_seq(seq, 0, op)
+    });
+    let begun = tokio::time::Instant::now();
+    let asked = async { (join_all(calls).await, begun.elapsed()) };
+    // It comes between the first of them, which go into one transaction, and the others.
+    let comes_between = async {
+        tokio::task::yield_now().await;
+        let next = core.locks.lock(VolumeId(1), &[Ino::ROOT]);
+        futures::pin_mut!(next);
+        assert!(futures::poll!(next.as_mut()).is_pending());
+        drop(held);
+        let _held = next.await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    };
+    let ((answers, waited), ()) = futures::join!(asked, comes_between);
+    let made = answers.iter().filter(|answer| answer.is_ok()).count();
+    assert!((1..250).contains(&made), "{made}");
+    let refused = answers.iter().filter_map(|answer| answer.as_ref().err());
+    let kinds: Vec<_> = refused.map(|error| error.kind).collect();
+    assert_eq!(kinds, vec![ErrorKind::Unavailable; 250 - made]);
+    assert!(waited < Duration::from_secs(15), "{waited:?}");
 }

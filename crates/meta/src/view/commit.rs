@@ -23,12 +23,16 @@ pub(crate) type Asked<'a, 't> = (&'a Ctx, &'t mut MetaAnswer);
 impl<'a> Tx<'a> {
     /// Has changed if anything was written since.
     pub fn mark(&self) -> (usize, usize, usize, i64) {
-        let written = self.kv.as_ref().map_or(0, Transaction::written);
         let opened = self.effects.opens.len() + self.effects.closes.len();
-        (written, self.seen.len(), opened, self.inodes_delta)
+        (self.written(), self.seen.len(), opened, self.inodes_delta)
     }
 
-    /// How many bytes it writes, without the replies.
+    /// How many keys it writes, without the replies.
+    pub fn written(&self) -> usize {
+        self.kv.as_ref().map_or(0, Transaction::written)
+    }
+
+    /// How many bytes these and their values have.
     pub fn bytes(&self) -> usize {
         self.kv.as_ref().map_or(0, Transaction::bytes)
     }

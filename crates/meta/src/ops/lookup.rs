@@ -21,7 +21,9 @@ pub(crate) async fn lookup(ctx: &Ctx, op: &Name) -> Result<MetaAnswer> {
         if let Some(answer) = look(ctx, op).await? {
             return Ok(answer);
         }
-        backoff(turn).await;
+        if turn + 1 < TRIES_MAX {
+            backoff(turn).await;
+        }
     }
     // Whoever gives it to others again and again waits once.
     let _held = lock_here(ctx, &[Ino(op.parent)]).await?;

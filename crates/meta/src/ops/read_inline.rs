@@ -18,7 +18,9 @@ pub(crate) async fn read_inline(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
         if let Some(opened) = look(ctx, ino).await? {
             return Ok(MetaAnswer::Opened(opened));
         }
-        backoff(turn).await;
+        if turn + 1 < TRIES_MAX {
+            backoff(turn).await;
+        }
     }
     let _held = lock_here(ctx, &[ino]).await?;
     match Box::pin(look(ctx, ino)).await? {

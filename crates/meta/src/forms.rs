@@ -61,8 +61,8 @@ fn boots() -> Vec<Vec<u8>> {
 }
 
 fn stats() -> Vec<Vec<u8>> {
-    let (inodes, bytes, uncounted) = (5, 1 << 50, vec![2, 1 << 41]);
-    vec![encoded(&Stat { inodes, bytes, clean: true, emptied: false, uncounted })]
+    let none = Stat { inodes: 5, bytes: 1 << 50, clean: true, ..Stat::default() };
+    vec![encoded(&none), encoded(&Stat { uncounted: vec![2, 1 << 41], ..none })]
 }
 
 fn loans() -> Vec<Vec<u8>> {

@@ -46,7 +46,8 @@ async fn what_a_lost_client_had_written_is_counted_as_occupied() {
     world.until(async || root.getattr(ino).await.unwrap().occupied == 110).await;
 }
 
-/// What waits to be counted is known only while the server lives: after a restart it occupied nothing for ever.
+/// What waits to be counted is known only while the server lives, unless it ends in good order: after another end it occupied
+/// nothing for ever.
 #[tokio::test]
 async fn what_a_lost_client_has_written_into_a_hole_shows_a_block_also_after_a_restart() {
     let world = World::new().await;

@@ -52,8 +52,8 @@ fn parts<'a>(state: &'a State, wish: &RecopyWish) -> Vec<(u32, &'a Volume)> {
 pub(crate) fn together<'a>(
     all: impl IntoIterator<Item = &'a RecopyProgress>,
 ) -> Option<RecopyProgress> {
-    let mut named = HashSet::new();
-    let each = all.into_iter().map(|said| once(said.clone(), &mut named));
+    let mut before = Before::default();
+    let each = all.into_iter().map(|said| once(said.clone(), &mut before));
     each.reduce(|mut sum, one| {
         let RecopyTally { looked, files, bytes } = one.tally;
         sum.tally.looked += looked;
@@ -63,6 +63,7 @@ pub(crate) fn together<'a>(
         sum.left += one.left;
         sum.waiting.extend(one.waiting);
         sum.waiting.truncate(WAITING_MAX);
+        sum.directories = sum.directories.max(one.directories);
         sum.ended &= one.ended;
         sum.ahead = sum.ahead.zip(one.ahead).map(|(a, b)| RecopyAhead {
             files: a.files + b.files,
@@ -76,13 +77,25 @@ pub(crate) fn together<'a>(
     })
 }
 
-/// The same without what other shares have named already: each goes through all directories, and one that waits does so for all
-/// of them. Files are of one share.
-fn once(mut said: RecopyProgress, named: &mut HashSet<String>) -> RecopyProgress {
+/// What other shares have told before.
+#[derive(Default)]
+struct Before {
+    /// What they have named.
+    named: HashSet<String>,
+    /// Directories that wait in one of them: in that which has most.
+    directories: u64,
+}
+
+/// The same without what other shares have told already: each goes through all directories in the same order, and one that
+/// waits does so for all of them. Files are of one share. A server may name a few of those that wait, and one of an earlier
+/// release does not tell how many are directories: what it does not name counts once for each share.
+fn once(mut said: RecopyProgress, before: &mut Before) -> RecopyProgress {
     let all = said.waiting.len();
-    said.waiting.retain(|left| !named.contains(&left.path));
-    named.extend(said.waiting.iter().map(|left| left.path.clone()));
-    let twice = (all - said.waiting.len()) as u64;
+    said.waiting.retain(|left| !before.named.contains(&left.path));
+    before.named.extend(said.waiting.iter().map(|left| left.path.clone()));
+    let named = (all - said.waiting.len()) as u64;
+    let twice = named.max(said.directories.min(before.directories));
+    before.directories = before.directories.max(said.directories);
     said.left = said.left.saturating_sub(twice);
     if let Some(ahead) = &mut said.ahead {
         ahead.files = ahead.files.saturating_sub(twice);

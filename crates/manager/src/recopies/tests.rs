@@ -296,3 +296,20 @@ fn a_directory_that_waits_in_all_shares_is_told_once() {
     assert_eq!(paths, [":/main/dir", ":/main/a", ":/main/a", ":/main/b"]);
     assert_eq!((sum.left, sum.ahead.unwrap().files), (4, 8));
 }
+
+/// Of many shares each names a few of those that wait: the others counted once for each share.
+#[test]
+fn directories_that_wait_in_all_shares_and_are_not_named_count_once() {
+    let (_, mut facts, id) = wide();
+    let left = |path: &str| RecopyLeft { path: path.into(), reason: "target 13".into() };
+    let ahead = |files| Some(RecopyAhead { files, bytes: 10, whole: true });
+    for (share, files) in [(0, 3), (1, 2)] {
+        said_of(&mut facts, id, VOLUME + share, |said| {
+            (said.left, said.directories, said.ahead) = (20 + files, 20, ahead(20 + files));
+            said.waiting = vec![left(":/main/dir")];
+        });
+    }
+    let sum = together(told(&facts, id)).unwrap();
+    assert_eq!((sum.waiting.len(), sum.directories), (1, 20));
+    assert_eq!((sum.left, sum.ahead.unwrap().files), (25, 25));
+}

@@ -21,22 +21,33 @@ const LINKED_MAX: usize = 1 << 20;
 pub(super) struct Amount {
     pub files: u64,
     pub bytes: u64,
+    /// How many of the files are directories, which wait in all shares.
+    pub directories: u64,
 }
 
 impl Amount {
     /// One file of so many bytes.
     pub fn file(bytes: u64) -> Self {
-        Self { files: 1, bytes }
+        Self { files: 1, bytes, directories: 0 }
+    }
+
+    /// One directory.
+    pub fn directory() -> Self {
+        Self { directories: 1, ..Self::file(0) }
     }
 
     pub fn add(&mut self, more: Self) {
         self.files += more.files;
         self.bytes += more.bytes;
+        self.directories += more.directories;
     }
 
     fn less(self, other: Self) -> Self {
-        let files = self.files.saturating_sub(other.files);
-        Self { files, bytes: self.bytes.saturating_sub(other.bytes) }
+        Self {
+            files: self.files.saturating_sub(other.files),
+            bytes: self.bytes.saturating_sub(other.bytes),
+            directories: self.directories.saturating_sub(other.directories),
+        }
     }
 }
 
@@ -82,7 +93,8 @@ impl Ahead {
     pub fn told(&self, waiting: Amount, copied: u64) -> RecopyAhead {
         let mut ahead = self.rest();
         ahead.add(waiting);
-        let Amount { files, bytes } = ahead.less(Amount { files: 0, bytes: copied });
+        let copied = Amount { bytes: copied, ..Amount::default() };
+        let Amount { files, bytes, .. } = ahead.less(copied);
         RecopyAhead { files, bytes, whole: self.whole }
     }
 }
@@ -140,7 +152,7 @@ mod tests {
     use super::*;
 
     fn of(files: u64, bytes: u64) -> Amount {
-        Amount { files, bytes }
+        Amount { files, bytes, directories: 0 }
     }
 
     fn told(ahead: &Ahead, waiting: Amount, copied: u64) -> (u64, u64, bool) {

@@ -1432,6 +1432,7 @@ async fn a_directory_of_which_a_listed_target_leads_no_such_group_does_not_hold_
     obey(&world, &order(above, 2));
     world.until(async || told(&world).left == 1 && told(&world).tally.files == 1).await;
     assert_eq!(copies(&world, &[later]).await, [2]);
+    assert_eq!(told(&world).directories, 1);
     let waits = told(&world).waiting.remove(0);
     assert_eq!(waits.path, ":/main/above/pinned");
     assert!(waits.reason.contains("target 13 is the first of no group"), "{}", waits.reason);

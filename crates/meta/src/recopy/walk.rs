@@ -115,6 +115,7 @@ impl Shown {
             trouble: state.trouble.clone(),
             volume: self.share,
             ahead: Some(state.ahead.told(waiting, under_way.values().map(copied).sum())),
+            directories: waiting.directories,
         }
     }
 
@@ -503,7 +504,7 @@ impl Walk {
         if known.copies != Some(copies) {
             if let Err(error) = template_with(&known, copies, ctx) {
                 let (path, reason) = (path_of(ctx, ino).await, error.to_string());
-                self.shown.note_left(ino, RecopyLeft { path, reason }, Amount::file(0));
+                self.shown.note_left(ino, RecopyLeft { path, reason }, Amount::directory());
                 return Ok(false);
             }
             mutate(ctx, &HandDown { dir: ino, copies }).await?;

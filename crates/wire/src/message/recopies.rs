@@ -128,6 +128,9 @@ pub struct RecopyProgress {
     /// What is ahead of it. None: its server is of a release that counts nothing.
     #[prost(message, optional, tag = "9")]
     pub ahead: Option<RecopyAhead>,
+    /// How many of those that are left are directories: they wait in all shares. 0 also of a server whose release does not tell.
+    #[prost(uint64, tag = "10")]
+    pub directories: u64,
 }
 
 /// What there is to say about a job that gives files another number of copies.

@@ -192,6 +192,7 @@ impl Gen {
             trouble: self.string(),
             volume: self.u32(),
             ahead: self.opt(Self::recopy_ahead),
+            directories: self.u64(),
         }
     }
 

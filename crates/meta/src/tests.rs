@@ -9,6 +9,7 @@ mod gone;
 mod lost;
 mod model;
 mod random;
+pub mod refusing;
 mod shares;
 mod storm;
 mod volumes;

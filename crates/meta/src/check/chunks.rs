@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use strake_types::layout::Placement;
 use strake_types::{ChunkId, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId};
-use strake_wire::message::meta::{Check, Checked, MetaAnswer, Nothing, Problem};
+use strake_wire::message::meta::{Check, Checked, MetaAnswer, Problem};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageRequest};
 
@@ -73,8 +73,9 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
     });
     let held: Vec<Held> = held.collect();
     let until_ms = ctx.core.monotonic_ms() + PAGE_MS_MAX;
-    let suspects = suspects(ctx, op.target, &held).await?;
-    let (problems, last) = settle_all(ctx, op.target, suspects, mend, until_ms).await?;
+    let (first, suspects) = (held.first(), suspects(ctx, op.target, &held).await?);
+    let first = first.map_or(Ino(0), |first| first.chunk.ino);
+    let (problems, last) = settle_all(ctx, op.target, (first, suspects), mend, until_ms).await?;
     let mut checked = Checked { next, looked_at: held.len() as u64, problems };
     if let Some(ino) = last {
         let after = ChunkId { volume, ino, index: u64::MAX.into() };
@@ -84,12 +85,13 @@ pub(super) async fn page(ctx: &Ctx, op: &Check, mend: Option<Mend>) -> Result<Ch
     Ok(checked)
 }
 
-/// Settles chunks that seem wrong, some at the same time. With the last file that was looked at, if time was up before all
-/// were. Where one fails no other is begun: what was settled is told, and what was not; if there is nothing to tell, it fails.
+/// Settles chunks of a page that seem wrong, some at the same time; `first`: the first file of the page. With the last file
+/// that was looked at, if time was up before all were. Where one fails no other is begun: what was settled is told, and what was
+/// not; if there is nothing to tell, it fails. Where that may pass the page ends before its file, unless it is the first.
 async fn settle_all(
     ctx: &Ctx,
     target: u32,
-    suspects: Vec<Held>,
+    (first, suspects): (Ino, Vec<Held>),
     mend: Option<Mend>,
     until_ms: u64,
 ) -> Result<(Vec<Problem>, Option<Ino>)> {
@@ -109,23 +111,33 @@ async fn settle_all(
     let settled = stream::iter(begun).map(|suspect| async move {
         let settled = settle(ctx, target, suspect, mend).await;
         failed.fetch_or(settled.is_err(), Ordering::Relaxed);
-        settled.map_err(|error| (suspect, error))
+        (suspect, settled)
     });
     let settled: Vec<_> = settled.buffered(PARALLEL).collect().await;
     let is_cut_short = settled.len() < all;
-    let (mut problems, mut failure) = (Vec::new(), None);
-    for settled in settled {
-        match settled {
-            Ok(found) => problems.extend(found),
-            Err(first) => failure = failure.or(Some(first)),
-        }
+    let failure = settled.iter().find_map(|(suspect, settled)| {
+        let error = settled.as_ref().err()?;
+        Some((*suspect, error.clone()))
+    });
+    let again = failure.as_ref().and_then(|(suspect, error)| {
+        (error.is_passing() && suspect.chunk.ino > first).then_some(suspect.chunk.ino)
+    });
+    let mut problems = Vec::new();
+    for (suspect, found) in settled {
+        // What stays as it is the next page finds once more.
+        let is_last = again.is_none_or(|again| suspect.chunk.ino < again);
+        let found = found.unwrap_or_default().into_iter();
+        problems.extend(found.filter(|problem| is_last || problem.mended));
     }
     match failure {
         Some((_, error)) if problems.is_empty() => return Err(error),
-        Some((suspect, error)) => problems.extend(not_settled(target, suspect, last, &error)),
-        None => {}
+        Some((suspect, error)) if again.is_none() => {
+            problems.extend(not_settled(target, suspect, last, &error));
+        }
+        _ => {}
     }
-    Ok((problems, last.filter(|_| is_cut_short)))
+    let before = again.map(|Ino(again)| Ino(again - 1));
+    Ok((problems, before.or(last.filter(|_| is_cut_short))))
 }
 
 /// Says that chunks from one on were not settled, up to those of the last file that was looked at.
@@ -296,7 +308,8 @@ async fn tell(
 ) -> Result<()> {
     let (ino, index) = (held.chunk.ino, held.chunk.index);
     let place = format!("chunk {index} in group {} on target {target}", held.group);
-    // Each would be waited for in vain; and a file that is to be cut is opened by nobody before that.
+    // Whoever leads the group, which may be another target than the one asked, is to take the changes. Else each would be
+    // waited for in vain; and a file that is to be cut is opened by nobody before that.
     let mend = mend.filter(|_| !is_away(&ctx.core, &[held.group]));
     match wrong {
         Wrong::Orphan => {
@@ -323,11 +336,9 @@ async fn tell(
         }
         Wrong::PastEnd(why) => {
             // Nobody writes there before it is done: a server that stood still would cut what was written meanwhile.
-            if mend.is_some() {
-                mutate(&ctx.system(), &CutAgain { ino, group: held.group }).await?;
-            }
+            let is_cut = mend.is_some() && cut_again(ctx, ino, held.group).await?;
             let detail = format!("{place}: {why}");
-            found.add("chunk-past-end", ino.0, detail, mend.is_some());
+            found.add("chunk-past-end", ino.0, detail, is_cut);
         }
         Wrong::Outside => {
             // Its layout stays while its lock is held.
@@ -346,7 +357,13 @@ async fn tell(
     Ok(())
 }
 
-/// Has what a file has in a group cut at its end once more. Whoever opens it waits for no other group.
+/// Has what a file has in a group cut at its end once more. False: somebody has come to use it.
+pub(super) async fn cut_again(ctx: &Ctx, ino: Ino, group: GroupId) -> Result<bool> {
+    let answer = mutate(&ctx.system(), &CutAgain { ino, group }).await?;
+    Ok(matches!(answer, MetaAnswer::Checked(Checked { looked_at: 1, .. })))
+}
+
+/// The same, as a change: it has looked at 1 file, or at none that is in use. Whoever opens the file waits for no other group.
 struct CutAgain {
     ino: Ino,
     group: GroupId,
@@ -358,18 +375,21 @@ impl Mutation for CutAgain {
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
-        let done = Ok(MetaAnswer::Done(Nothing {}));
-        let used = tx.ctx.volume.sessions.may_hold(self.ino);
-        let Some(inode) = tx.find_inode(self.ino).await?.filter(|_| !used) else { return done };
+        let of = |looked_at| Ok(MetaAnswer::Checked(Checked { looked_at, ..Checked::default() }));
+        if tx.ctx.volume.sessions.may_hold(self.ino) {
+            return of(0);
+        }
+        // What has gone meanwhile takes its chunks along.
+        let Some(inode) = tx.find_inode(self.ino).await? else { return of(1) };
         if inode.is_to_be_cut_in(self.group) {
             // It is about to be cut by itself.
-            return done;
+            return of(1);
         }
         let mut inode: Inode = (*inode).clone();
         inode.cut_from = inode.cut_from.or(Some(inode.length));
         inode.cut_groups.push(self.group.0);
         tx.enqueue(&mut inode).await?;
         tx.put_unseen(inode).await?;
-        done
+        of(1)
     }
 }

@@ -34,6 +34,7 @@ use crate::view::Tx;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 use prost::Message;
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -208,7 +209,7 @@ async fn look_at(
     Ok(problems)
 }
 
-/// Asks targets about files of a page. Where that fails it is told that not all were looked at, if there is anything to tell.
+/// Asks targets about files of a page. Where that fails it is told which were not looked at, if there is anything to tell.
 async fn ask_targets(
     ctx: &Ctx,
     asked: Asked,
@@ -222,39 +223,56 @@ async fn ask_targets(
     let (occupying, failed_then) = judge_all(asked.empty, judge).await;
     problems.extend(lacking);
     problems.extend(occupying);
-    match failed.or(failed_then) {
-        Some(error) if problems.is_empty() => return Err(error),
-        Some(error) => {
-            let detail = format!("chunks of some files of a page were not looked at: {error}");
+    let failures: Vec<Unjudged> = [failed, failed_then].into_iter().flatten().collect();
+    if problems.is_empty()
+        && let Some(first) = failures.first()
+    {
+        return Err(first.error.clone());
+    }
+    let mut told = BTreeSet::new();
+    for Unjudged { files, error } in failures {
+        for ino in files.into_iter().filter(|ino| told.insert(*ino)) {
             let mut found = Findings::default();
-            found.add(inodes::AWAY, 0, detail, false);
+            let detail = format!("its chunks were not looked at: {error}");
+            found.add(inodes::AWAY, ino.0, detail, false);
             problems.extend(found.problems);
         }
-        None => {}
     }
     Ok(())
+}
+
+/// Files that were not judged, and why.
+struct Unjudged {
+    files: Vec<Ino>,
+    error: Error,
 }
 
 /// Judges files, some at the same time. Where one fails, with that: what was begun is ended, and no other is begun.
 async fn judge_all<F: Future<Output = Result<Findings>>>(
     files: Vec<Ino>,
     judge: impl Fn(Ino) -> F,
-) -> (Vec<Problem>, Option<Error>) {
+) -> (Vec<Problem>, Option<Unjudged>) {
     let failed = &OnceLock::new();
-    let judging = |judged: F| async move {
+    let judging = |ino: Ino, judged: F| async move {
         // It has not begun before it is waited for.
         if failed.get().is_some() {
-            return Findings::default();
+            return Err(ino);
         }
-        judged.await.unwrap_or_else(|error| {
+        judged.await.map_err(|error| {
             failed.get_or_init(|| error);
-            Findings::default()
+            ino
         })
     };
-    let judged: Vec<_> = files.into_iter().map(|ino| judging(judge(ino))).collect();
-    let judged: Vec<Findings> = stream::iter(judged).buffered(PARALLEL).collect().await;
-    let problems = judged.into_iter().flat_map(|found| found.problems).collect();
-    (problems, failed.get().cloned())
+    let judged: Vec<_> = files.into_iter().map(|ino| judging(ino, judge(ino))).collect();
+    let judged: Vec<_> = stream::iter(judged).buffered(PARALLEL).collect().await;
+    let (mut problems, mut files) = (Vec::new(), Vec::new());
+    for judged in judged {
+        match judged {
+            Ok(found) => problems.extend(found.problems),
+            Err(ino) => files.push(ino),
+        }
+    }
+    (problems, failed.get().cloned().map(|error| Unjudged { files, error }))
 }
 
 /// Judges a thing, and settles what is broken of it.

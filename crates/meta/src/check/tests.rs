@@ -1,21 +1,19 @@
-use super::{ASK_MS_MAX, ASKED_MAX, Asked, Findings, PARALLEL, Subject, inodes};
+use super::{ASK_MS_MAX, ASKED_MAX, Asked, Findings, PARALLEL, Subject, chunks, inodes};
 use crate::contents::layout_of;
 use crate::ctx::Ctx;
 use crate::keys;
 use crate::ops::rename::TOPOLOGY;
 use crate::records::{self, Entry, Inode, Mark, Raw, Shard, Stat};
 use crate::tests::check::check as oracle;
+use crate::tests::refusing::Refusing;
 use crate::tests::world::*;
 use crate::view::Tx;
-use async_trait::async_trait;
 use bytes::Bytes;
 use prost::Message;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Transaction, Writes};
+use strake_engine::kv::{Outcome, Transaction};
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, ErrorKind, FileKind, Ino, VolumeId};
 use strake_wire::message::meta::{
@@ -484,7 +482,7 @@ async fn a_file_that_fsck_has_cut_is_opened_while_another_of_its_targets_is_away
     let before = chunks();
     let away = [11, 12].into_iter().find(|other| *other != target).unwrap();
     world.storage.target_away.store(away, Ordering::SeqCst);
-    set_away(&world, away).await;
+    world.set_target_away(away).await;
     let part = CheckPart::Chunks as u32;
     let told = ask(&root, &Check { part, target, repair: true, ..Check::default() }).await.problems;
     let is_told = |ino| told.iter().any(|p| p.ino == ino && p.what == "chunk-past-end" && p.mended);
@@ -494,16 +492,6 @@ async fn a_file_that_fsck_has_cut_is_opened_while_another_of_its_targets_is_away
     }
     world.until(async || chunks() == before - 2).await;
     assert_eq!(root.read(small).await.unwrap().unwrap(), &b"some"[..]);
-}
-
-/// The map says of a target that it is away.
-async fn set_away(world: &World, away: u32) {
-    {
-        let mut map = world.manager.map.lock();
-        map.epoch += 1;
-        map.targets.iter_mut().for_each(|target| target.up = target.id != away);
-    }
-    world.map.refresh().await.unwrap();
 }
 
 /// The file was to be cut, and waited for that with whoever opened it; a chunk of no file ended the check of its target.
@@ -555,30 +543,49 @@ async fn what_is_settled_beside_a_chunk_that_fails_comes_to_its_end_and_nothing_
     assert_eq!(kind(failed), ErrorKind::Unavailable);
 }
 
-/// A store that refuses changes of an inode.
-struct Refusing(MemoryKv, AtomicU64);
-
-#[async_trait]
-impl Kv for Refusing {
-    fn name(&self) -> &'static str {
-        "refusing"
+/// A volume that another server took over in the middle was told as looked at to its end, but for that.
+#[tokio::test]
+async fn where_a_chunk_fails_by_what_may_pass_the_next_page_begins_with_its_file() {
+    let world = World::new().await;
+    for (ino, index) in [(9_999, 1), (10_000, 0), (10_001, 1)] {
+        world.storage.chunks.lock().insert((11, ino, index), vec![1; 10]);
     }
+    *world.storage.refuses.lock() =
+        Some(|op| matches!(op, StorageOp::Cut(cut) if cut.chunk.index == 0));
+    let mut check =
+        Check { part: CheckPart::Chunks as u32, target: 11, repair: true, ..Check::default() };
+    let page = ask(&world.root(), &check).await;
+    let orphans = |page: &Checked, inos: &[u64]| {
+        let told = page.problems.iter().map(|p| (p.what.as_str(), p.ino, p.mended));
+        let expected = inos.iter().map(|ino| ("orphaned-chunk", *ino, true));
+        assert_eq!(told.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{page:?}");
+    };
+    orphans(&page, &[9_999, 10_001]);
+    assert_eq!(page.looked_at, 1);
+    check.after = page.next;
+    let failed = world.root().call(MetaOp::Check(check.clone())).await;
+    assert_eq!(kind(failed), ErrorKind::Unavailable, "whoever asks for it asks again");
+    *world.storage.refuses.lock() = None;
+    let page = ask(&world.root(), &check).await;
+    orphans(&page, &[10_000]);
+    assert!(page.next.is_empty() && world.storage.chunks.lock().is_empty());
+}
 
-    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
-        self.0.snapshot().await
-    }
-
-    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
-        let refused = Ino(self.1.load(Ordering::SeqCst));
-        if writes.contains_key(&keys::inode(V, refused)) {
-            return Err(KvError::Full { store: "refusing".into(), next: "make room" });
-        }
-        self.0.commit(snapshot, writes).await
-    }
-
-    async fn sync(&self) -> KvResult<()> {
-        self.0.sync().await
-    }
+/// It was told as mended, and nothing was marked.
+#[tokio::test]
+async fn a_file_that_somebody_opens_before_it_is_to_be_cut_is_not_told_as_mended() {
+    let world = World::new().await;
+    let file = striped(&world, "f").await;
+    until_occupied(&world, file, 27).await;
+    let core = world.server.core();
+    let ctx = Ctx::own(&core, &core.volume(V).await.unwrap());
+    let inode = Tx::reader(&ctx).find_inode(Ino(file)).await.unwrap().unwrap();
+    let group = layout_of(&inode).unwrap().slots()[0];
+    let root = world.root();
+    root.open(file, OpenMode { read: true, ..OpenMode::default() }).await.unwrap();
+    assert!(!chunks::cut_again(&ctx, Ino(file), group).await.unwrap());
+    root.close(file).await.unwrap();
+    assert!(chunks::cut_again(&ctx, Ino(file), group).await.unwrap());
 }
 
 /// Two files that are wrong about their names, and a striped one.
@@ -599,11 +606,11 @@ async fn of_wrong_names(world: World) -> (World, [u64; 3]) {
 /// It was mended, and not told.
 #[tokio::test]
 async fn what_is_mended_before_something_that_fails_is_told_and_the_next_page_begins_there() {
-    let kv = Arc::new(Refusing(MemoryKv::new(), AtomicU64::new(0)));
+    let kv = Refusing::new();
     let (world, [a, b, _]) = of_wrong_names(World::on(kv.clone()).await).await;
     let root = world.root();
     let mut check = Check { part: CheckPart::Inodes as u32, repair: true, ..Check::default() };
-    kv.1.store(b, Ordering::SeqCst);
+    kv.refuse(b);
     let page = ask(&root, &check).await;
     let told = |page: &Checked| -> Vec<(u64, bool)> {
         page.problems.iter().map(|p| (p.ino, p.mended)).collect()
@@ -611,11 +618,11 @@ async fn what_is_mended_before_something_that_fails_is_told_and_the_next_page_be
     assert_eq!(told(&page), [(a, true)], "{page:?}");
     check.after = page.next;
     assert!(root.call(MetaOp::Check(check.clone())).await.is_err(), "there is nothing to tell");
-    kv.1.store(0, Ordering::SeqCst);
+    kv.refuse(0);
     assert_eq!(told(&ask(&root, &check).await), [(b, true)]);
 }
 
-/// The same where targets were to be asked about files of the page.
+/// The same where targets were to be asked about files of the page. It was not told about which.
 #[tokio::test]
 async fn what_is_mended_beside_files_that_cannot_be_looked_at_is_told() {
     let (world, [a, b, large]) = of_wrong_names(World::new().await).await;
@@ -627,7 +634,7 @@ async fn what_is_mended_beside_files_that_cannot_be_looked_at_is_told() {
     let page = ask(&root, &check).await;
     let told: Vec<_> = page.problems.iter().map(|p| (p.what.as_str(), p.ino, p.mended)).collect();
     let wrong = |ino| ("wrong-nlink", ino, true);
-    assert_eq!(told, [wrong(a), wrong(b), (inodes::AWAY, 0, false)], "{page:?}");
+    assert_eq!(told, [wrong(a), wrong(b), (inodes::AWAY, large, false)], "{page:?}");
     assert!(root.call(MetaOp::Check(check)).await.is_err(), "there is nothing to tell");
 }
 

@@ -9,6 +9,7 @@ use crate::ctx::Ctx;
 use crate::keys;
 use crate::records::{self, Recopying, Spare};
 use crate::tests::check::check_shares;
+use crate::tests::refusing::Refusing;
 use crate::tests::world::*;
 use crate::view::Tx;
 use async_trait::async_trait;
@@ -1275,36 +1276,10 @@ async fn another_walk_goes_on_after_an_hour_in_which_it_met_nothing_that_waits()
     forgotten(&world).await;
 }
 
-/// A store that does not take this inode.
-struct Refusing(MemoryKv, AtomicU64);
-
-#[async_trait]
-impl Kv for Refusing {
-    fn name(&self) -> &'static str {
-        "refusing"
-    }
-
-    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
-        self.0.snapshot().await
-    }
-
-    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Committed> {
-        let refused = Ino(self.1.load(Ordering::SeqCst));
-        if writes.contains_key(&keys::inode(VolumeId(1), refused)) {
-            return Err(KvError::Full { store: "refusing".into(), next: "make room" });
-        }
-        self.0.commit(snapshot, writes).await
-    }
-
-    async fn sync(&self) -> KvResult<()> {
-        self.0.sync().await
-    }
-}
-
 /// Nobody was told why.
 #[tokio::test]
 async fn why_another_walk_does_not_get_on_is_told_when_it_is_ended() {
-    let kv = Arc::new(Refusing(MemoryKv::new(), AtomicU64::new(0)));
+    let kv = Refusing::new();
     let world = World::on(kv.clone()).await;
     let root = world.root();
     let top = root.mkdir(1, "top").await.unwrap();
@@ -1320,7 +1295,7 @@ async fn why_another_walk_does_not_get_on_is_told_when_it_is_ended() {
     world.until(async || told(&world).tally.looked > many).await;
     // That is another walk, which comes to it at its end.
     root.rename((1, "stuck"), (above, "stuck")).await.unwrap();
-    kv.1.store(stuck, Ordering::SeqCst);
+    kv.refuse(stuck);
     for &ino in &files[1..] {
         root.close(ino).await.unwrap();
     }

@@ -606,6 +606,11 @@ impl World {
         self.set_targets(|target| target.up = up).await;
     }
 
+    /// The map says of this target that it is away, and of no other.
+    pub async fn set_target_away(&self, away: u32) {
+        self.set_targets(|target| target.up = target.id != away).await;
+    }
+
     /// All targets are poisoned, or are no more, and the map says so.
     pub async fn poison_targets(&self, poisoned: bool) {
         self.storage.poisoned.store(poisoned, Ordering::SeqCst);

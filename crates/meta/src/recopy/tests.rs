@@ -1305,7 +1305,7 @@ async fn why_another_walk_does_not_get_on_is_told_when_it_is_ended() {
     an_hour_passes(&world, &[]).await;
     let end = until_ended(&world).await;
     assert!(end.trouble.contains("make room"), "{end:?}");
-    kv.1.store(0, Ordering::SeqCst);
+    kv.refuse(0);
     forgotten(&world).await;
 }
 

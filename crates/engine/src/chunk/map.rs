@@ -86,7 +86,8 @@ impl Map {
     pub(super) fn apply(&mut self, edit: &Edit, taken: &mut Vec<u64>, given_up: &mut Vec<u64>) {
         if edit.remove {
             given_up.extend(self.iter().filter_map(Block::place));
-            self.dirty |= !0;
+            // Not those that never were in the table: what is written there next is counted.
+            self.dirty |= self.stored;
             (self.exists, self.len) = (false, 0);
             self.leaves.clear();
             return;
@@ -151,5 +152,31 @@ impl Chunk {
     pub(super) fn new(id: ChunkId, map: Map) -> Arc<Self> {
         let (writer, map) = (Mutex::new(()), RwLock::new(map));
         Arc::new(Self { id, writer, map, touched: AtomicBool::new(true) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_types::{ChunkIndex, Ino, VolumeId};
+
+    /// All leaves of a chunk that was deleted counted as changed: what was then written there counted nothing, and no room for it was
+    /// kept back for the map.
+    #[test]
+    fn a_chunk_that_is_deleted_and_written_again_counts_all_of_its_leaves() {
+        let id = ChunkId { volume: VolumeId(1), ino: Ino(1), index: ChunkIndex(0) };
+        let mut map = Map::default();
+        let mut change = |edit: &Edit| {
+            let counted = map.newly_dirty(edit);
+            map.apply(edit, &mut Vec::new(), &mut Vec::new());
+            counted
+        };
+        let mut small = Edit::new(id, BLOCK_BYTES);
+        small.push(0, Block::Reserved(0));
+        assert_eq!(change(&small), 1);
+        let mut large = Edit::new(id, 64 * LEAF_BLOCKS * BLOCK_BYTES);
+        (0..64).for_each(|leaf| large.push(leaf * LEAF_BLOCKS, Block::Reserved(1 + leaf)));
+        let counted = change(&Edit::removal(id)) + change(&large);
+        assert_eq!(counted, 63, "the first counts already");
     }
 }

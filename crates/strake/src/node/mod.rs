@@ -445,7 +445,12 @@ fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
 
 async fn open_targets(targets: Vec<Target>, disk_rate: Option<u64>) -> Outcome<Vec<Target>> {
     let opened = stores::open_all(targets, disk_rate).await?;
-    opened.into_iter().map(|(target, opened)| opened.map(|()| target)).collect()
+    let (targets, outcomes): (Vec<_>, Vec<_>) = opened.into_iter().unzip();
+    let Err(failure) = outcomes.into_iter().collect::<Outcome>() else { return Ok(targets) };
+    // Those that are open end with a checkpoint each.
+    let closed = tokio::task::spawn_blocking(move || drop(targets));
+    closed.await.context(|| "closing the targets".into())?;
+    Err(failure)
 }
 
 fn check_newcomer(options: &NodeOptions, targets: &[Target], map: &ClusterMap) -> Outcome {

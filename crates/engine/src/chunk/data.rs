@@ -29,8 +29,30 @@ const FILES_PER_THREE_SEGMENTS: u64 = 8;
 /// Segments that a target may have open in any case.
 const SEGMENTS_MIN: u64 = 16;
 
-/// Targets that this process has open: they share the files that it may have open.
+/// A disk with more room than this part of it,
+const PLENTY_PART: u64 = 100;
+/// or than so much, has plenty.
+const PLENTY_BYTES_MAX: u64 = 1 << 30;
+
+/// Targets that this process has open, or is about to: they share the files that it may have open.
 static TARGETS: AtomicU64 = AtomicU64::new(0);
+
+/// A target's share of the files that the process may have open. It counts from before the first is opened, so that one target that
+/// is opened beside others does not take theirs.
+pub(super) struct Share(());
+
+impl Share {
+    pub(super) fn begin() -> Self {
+        TARGETS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        TARGETS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// The data files of a target.
 pub(super) struct Data {
@@ -42,6 +64,7 @@ pub(super) struct Data {
     gathered: Mutex<Gathered>,
     /// A file was made whose name is not durable yet.
     names_changed: AtomicBool,
+    _share: Share,
 }
 
 /// A segment whose file is open.
@@ -49,7 +72,8 @@ struct Segment {
     file: Arc<dyn DiskFile>,
     /// Used since others were looked for to be closed.
     used: AtomicBool,
-    /// Written to since it was last synced.
+    /// Written to, or room set aside in it, since it was last synced. It stays so, and the file open, where the edit that would have
+    /// named that was not made, until another one is synced.
     unsynced: AtomicBool,
 }
 
@@ -73,6 +97,8 @@ impl Segment {
 struct Segments {
     open: Vec<Option<Arc<Segment>>>,
     count: usize,
+    /// The one looked at last for something to close.
+    hand: usize,
 }
 
 impl Segments {
@@ -93,12 +119,14 @@ impl Segments {
     /// Takes out what nobody uses and is synced, until no more than `keep` are left: first those not used since last time.
     /// What is returned is closed with it.
     fn take_idle(&mut self, keep: usize) -> Vec<Arc<Segment>> {
-        let mut taken = Vec::new();
+        let (mut taken, all) = (Vec::new(), self.open.len());
         for spare_used in [true, false] {
-            for slot in &mut self.open {
+            for _ in 0..all {
                 if self.count <= keep {
                     return taken;
                 }
+                self.hand = (self.hand + 1) % all;
+                let slot = &mut self.open[self.hand];
                 let Some(segment) = slot.as_mut().and_then(Arc::get_mut) else { continue };
                 let used = std::mem::take(segment.used.get_mut());
                 if *segment.unsynced.get_mut() || used && spare_used {
@@ -137,13 +165,12 @@ impl Gathered {
 }
 
 impl Data {
-    pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
-        Self::within(disk, descriptor::limit())
+    pub(super) fn new(disk: Arc<dyn Disk>, share: Share) -> Self {
+        Self::within(disk, share, descriptor::limit())
     }
 
     /// In a process that may have so many files open.
-    fn within(disk: Arc<dyn Disk>, files_max: u64) -> Self {
-        TARGETS.fetch_add(1, Ordering::Relaxed);
+    fn within(disk: Arc<dyn Disk>, share: Share, files_max: u64) -> Self {
         // An earlier process may have died before it made the names it had given durable.
         Self {
             disk,
@@ -151,6 +178,7 @@ impl Data {
             files_max,
             gathered: Mutex::default(),
             names_changed: AtomicBool::new(true),
+            _share: share,
         }
     }
 
@@ -194,16 +222,6 @@ impl Data {
         Ok(blocks)
     }
 
-    /// Writes blocks to the places that they were read from.
-    pub(super) fn write_places(&self, places: &[Places], mut blocks: &[u8]) -> io::Result<()> {
-        for &(at, count) in places {
-            let (now, rest) = blocks.split_at(count as usize * BLOCK_BYTES as usize);
-            self.write(now, at, 0)?;
-            blocks = rest;
-        }
-        Ok(())
-    }
-
     /// Writes at `skip` bytes after a place; all of it lies in one segment.
     pub(super) fn write(&self, data: &[u8], at: u64, skip: u64) -> io::Result<()> {
         self.segment(at, true)?.write(data, offset_of(at) + skip)?;
@@ -229,8 +247,14 @@ impl Data {
     /// Gives the disk space of granules within one segment back.
     pub(super) fn punch(&self, first_granule: u64, count: u64) -> io::Result<()> {
         let at = first_granule * GRANULE_BLOCKS;
-        match self.segment(at, false) {
-            Ok(segment) => segment.file.punch(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES),
+        let (nth, offset) = ((at / SEGMENT_BLOCKS) as usize, offset_of(at));
+        let len = count * GRANULE_BLOCKS * BLOCK_BYTES;
+        if let Some(segment) = self.opened(nth) {
+            return segment.file.punch(offset, len);
+        }
+        match self.open_segment(nth, false) {
+            // It need not stay open.
+            Ok(file) => file.punch(offset, len),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
@@ -292,17 +316,21 @@ impl Data {
     }
 }
 
-impl Drop for Data {
-    fn drop(&mut self) {
-        TARGETS.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Ground for Data {
     fn provision(&self, first_granule: u64, count: u64) -> io::Result<()> {
         let at = first_granule * GRANULE_BLOCKS;
         let segment = self.segment(at, true)?;
-        segment.file.allocate(offset_of(at), count * GRANULE_BLOCKS * BLOCK_BYTES)
+        let len = count * GRANULE_BLOCKS * BLOCK_BYTES;
+        let set_aside = segment.file.allocate(offset_of(at), len);
+        // What is reserved there is synced, too.
+        segment.unsynced.store(true, Ordering::Release);
+        set_aside
+    }
+
+    fn has_plenty(&self) -> bool {
+        // What a disk that does not say has is taken as ever.
+        let space = self.disk.space();
+        space.map_or(true, |(all, free)| free > (all / PLENTY_PART).min(PLENTY_BYTES_MAX))
     }
 }
 
@@ -357,8 +385,8 @@ mod tests {
     fn who_must_not_wait_opens_no_data_file_and_waits_for_nobody_who_does() {
         let disk = Arc::new(HeldDisk::new(SimDisk::new(1, 8 << 20).process()));
         let block = [7; BLOCK_BYTES as usize];
-        Data::new(disk.clone()).write(&block, 0, 0).unwrap();
-        let data = Arc::new(Data::new(disk.clone()));
+        Data::new(disk.clone(), Share::begin()).write(&block, 0, 0).unwrap();
+        let data = Arc::new(Data::new(disk.clone(), Share::begin()));
         let mut read = [0; BLOCK_BYTES as usize];
         assert!(!data.read_cached(&mut read, 0).unwrap(), "it is not open");
         disk.hold();
@@ -386,7 +414,7 @@ mod tests {
     #[test]
     fn no_more_data_files_are_open_than_there_may_be_and_all_can_be_read() {
         let disk: Arc<dyn Disk> = SimDisk::new(1, 64 << 20).process();
-        let data = Data::within(disk, 0);
+        let data = Data::within(disk, Share::begin(), 0);
         let place = |nth: u64| nth * SEGMENT_BLOCKS;
         let block = |nth: u64| [nth as u8; BLOCK_BYTES as usize];
         let is_open = |nth: u64| data.opened(nth as usize).is_some();
@@ -410,5 +438,40 @@ mod tests {
         assert!(data.close_idle(0));
         assert_eq!((count(), is_open(1)), (1, true));
         assert!(!data.close_idle(0), "the rest is not synced");
+    }
+
+    /// Room that was only reserved counted as synced: its file could be closed, and a sync had to open it again.
+    #[test]
+    fn a_data_file_in_which_room_was_reserved_stays_open_until_it_is_synced() {
+        let disk: Arc<dyn Disk> = SimDisk::new(1, 64 << 20).process();
+        let data = Data::within(disk, Share::begin(), 0);
+        data.provision(0, 1).unwrap();
+        assert!(!data.close_idle(0));
+        data.sync(&BTreeSet::from([0])).unwrap();
+        assert!(data.close_idle(0));
+    }
+
+    /// Each file that room was given back in stayed open, also those of a target that was opened beside others.
+    #[test]
+    fn room_is_given_back_without_keeping_a_data_file_open() {
+        let disk = SimDisk::new(1, 64 << 20);
+        let granule_bytes = GRANULE_BLOCKS * BLOCK_BYTES;
+        Data::new(disk.process(), Share::begin()).provision(0, 2).unwrap();
+        let data = Data::new(disk.process(), Share::begin());
+        data.punch(1, 1).unwrap();
+        data.punch(SEGMENT_BLOCKS / GRANULE_BLOCKS, 1).unwrap();
+        assert_eq!(disk.occupied("data-00000"), granule_bytes);
+        assert!(data.opened(0).is_none());
+    }
+
+    /// Data took the last room of a disk where it had free places in pieces, and the target refused all that made its map larger.
+    #[test]
+    fn the_last_hundredth_of_a_disk_is_not_plenty() {
+        let disk = SimDisk::new(1, 400 << 20);
+        let data = Data::new(disk.process(), Share::begin());
+        data.provision(0, 390).unwrap();
+        assert!(data.has_plenty());
+        data.provision(390, 6).unwrap();
+        assert!(!data.has_plenty());
     }
 }

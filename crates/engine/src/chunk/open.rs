@@ -2,7 +2,7 @@
 
 use super::boot::{self, Boot};
 use super::buffer::Buffers;
-use super::data::{self, Data};
+use super::data::{self, Data, Share};
 use super::identity::{self, Identity};
 use super::leaf::Block;
 use super::log::{self, Found, Log};
@@ -11,7 +11,7 @@ use super::resident::Resident;
 use super::space::{GRANULE_BLOCKS, Ground, Space};
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
-use super::{ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
+use super::{BLOCK_BYTES, ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
 use crate::reserve::{self, is_full};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
@@ -75,6 +75,8 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
     if has_failed {
         reread(&*disk).map_err(io)?;
     }
+    // The second is held until the target is open.
+    let (share, _ahead) = (Share::begin(), table::read_ahead(&*disk));
     let table = Table::open(&*disk, options.map_cache_bytes, options.reserve_bytes)?;
     let durable = table.generation()?;
     // Of what was not synced when a disk failed no more is known than after a power loss.
@@ -105,7 +107,7 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
         commit: Mutex::new(commit),
         space: Mutex::new(Space::new(capacity_bytes)),
         table,
-        data: Data::new(disk.clone()),
+        data: Data::new(disk.clone(), share),
         disk,
         boot,
         buffers: Buffers::default(),
@@ -119,7 +121,6 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
     store.load_space()?;
     store.identity.upgrade(&*store.disk)?;
     store.carry_out_again(found)?;
-    store.punch_absent().map_err(io)?;
     if has_failed {
         store.commit.lock().log.forget_other().map_err(io)?;
         store.boot.begin_anew().map_err(io)?;
@@ -216,14 +217,16 @@ impl Store {
     /// Brings back what the edits found name: disk space that a power loss may have taken, or that went
     /// back to the disk when they were made and undone; and the contents of blocks that marks vouch for.
     fn bring_back(&self, commit: &mut Commit, found: &Found) -> io::Result<()> {
-        if found.edits.is_empty() && found.marks.is_empty() {
-            return Ok(());
-        }
-        // First what nothing names: there may be no other room.
-        self.punch_absent()?;
         let places = found.edits.iter().flat_map(|edit| &edit.runs).flat_map(Run::places);
         let granules: BTreeSet<u64> = places.map(|at| at / GRANULE_BLOCKS).collect();
-        for granule in granules {
+        // What nothing names any more takes no room from what is named.
+        let mut space = self.space.lock();
+        let (gone, named): (BTreeSet<u64>, BTreeSet<u64>) =
+            granules.into_iter().partition(|granule| space.let_go(*granule));
+        drop(space);
+        // First what nothing names: there may be no other room.
+        self.punch_absent()?;
+        for granule in named {
             match self.data.provision(granule, 1) {
                 Ok(()) => {
                     commit.segments.insert(granule * GRANULE_BLOCKS / SEGMENT_BLOCKS);
@@ -233,8 +236,15 @@ impl Store {
                 }
             }
         }
-        let mut marks = found.marks.iter();
-        marks.try_for_each(|mark| self.data.write_places(&mark.places, &mark.blocks))
+        for mark in &found.marks {
+            let places = mark.places.iter().flat_map(|(at, count)| *at..*at + u64::from(*count));
+            for (at, block) in places.zip(mark.blocks.chunks_exact(BLOCK_BYTES as usize)) {
+                if !gone.contains(&(at / GRANULE_BLOCKS)) {
+                    self.data.write(block, at, 0)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn not_brought_back(&self, error: &io::Error) -> ChunkError {

@@ -34,6 +34,10 @@ pub(super) type Places = (u64, u32);
 pub(super) trait Ground {
     /// Sets disk space aside for granules within one segment.
     fn provision(&self, first_granule: u64, count: u64) -> io::Result<()>;
+    /// True if the disk has so much that some of it may be taken although there are free places.
+    fn has_plenty(&self) -> bool {
+        true
+    }
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -116,10 +120,11 @@ impl Space {
         Ok(Some(taken))
     }
 
-    /// Where so many are free in a row, near enough or in new granules.
+    /// Where so many are free in a row, near enough or in new granules. The last room of a disk is left to the extent map, which can
+    /// take nothing else.
     fn find_row(&mut self, wanted: u64, ground: &dyn Ground) -> io::Result<Option<u64>> {
         let mut found = self.find(wanted, SEARCH_GRANULES_MAX);
-        if found.is_none() && self.grow(1, ground)? {
+        if found.is_none() && ground.has_plenty() && self.grow(1, ground)? {
             found = self.find(wanted, SEARCH_GRANULES_MAX);
         }
         Ok(found)
@@ -223,6 +228,18 @@ impl Space {
         self.absent_from = self.absent_from.min(first);
     }
 
+    /// Lets a granule go at open if all of it is free: it counts as one that occupies no disk space. False if it is in use.
+    pub(super) fn let_go(&mut self, granule: u64) -> bool {
+        let is_free =
+            self.granules.get(granule as usize) == Some(&Granule::Ready) && self.is_whole(granule);
+        if is_free {
+            self.mark_taken(granule * GRANULE_BLOCKS, GRANULE_BLOCKS);
+            self.ready_granules -= 1;
+            self.left(granule, 1);
+        }
+        is_free
+    }
+
     /// Those of `count` granules that occupy no disk space as far as is known here, as (first,
     /// count).
     pub(super) fn absent(&self, first: u64, count: u64) -> Vec<(u64, u64)> {
@@ -291,8 +308,6 @@ impl Space {
 
     /// True if all of a granule is free.
     fn is_whole(&self, granule: u64) -> bool {
-        #[cfg(test)]
-        tests::note_look();
         is_whole(self.free_in[granule as usize])
     }
 

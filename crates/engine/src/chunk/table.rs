@@ -15,6 +15,7 @@ use std::fmt::Display;
 use std::io;
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, DiskFile};
 use strake_base::process::machine_memory_bytes;
 use strake_types::ChunkId;
@@ -26,10 +27,13 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// Key in META: number of the last log whose edits the table contains.
 const GENERATION: &str = "generation";
 
-/// A map from this size on is read in one go before it is walked through, and what takes long is told.
+/// A map from this size on is read in one go before it is walked through.
 const LARGE_BYTES: u64 = 64 << 20;
 /// Bytes read at a time then.
 const PIECE_BYTES: u64 = 1 << 20;
+
+/// Bytes of maps that have been read ahead for targets that are being opened, of all those of this process.
+static AHEAD_BYTES: AtomicU64 = AtomicU64::new(0);
 
 type Leaves = ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Pairs = redb::Range<'static, &'static [u8], &'static [u8]>;
@@ -82,10 +86,6 @@ impl Table {
         let room = Arc::new(room.map_err(|error| ChunkError::io(&target, &error))?);
         let mut builder = redb::Builder::new();
         builder.set_cache_size(cache_bytes as usize);
-        if file.len().is_ok_and(|len| len >= LARGE_BYTES) {
-            read_ahead(&*file);
-            tell_repair(&mut builder, target.clone());
-        }
         let backend = Backend { file, room: room.clone() };
         let database =
             builder.create_with_backend(backend).map_err(|error| failure(&target, error))?;
@@ -229,27 +229,45 @@ impl Table {
     }
 }
 
-/// Has the kernel read a map from its beginning to its end, if it fits into memory: after a crash it is walked through three times in
-/// the order of its tree, which moves the arm of a disk for each page. What cannot be read is met by these walks.
-fn read_ahead(file: &dyn DiskFile) {
-    let Ok(len) = file.len() else { return };
-    if len > machine_memory_bytes() / 2 {
-        return;
+/// A part of the memory, for a map that has been read ahead.
+pub(super) struct Ahead {
+    all: &'static AtomicU64,
+    bytes: u64,
+}
+
+impl Ahead {
+    /// Takes so many bytes, if all that is taken then is no more than `most`.
+    fn take(all: &'static AtomicU64, bytes: u64, most: u64) -> Option<Self> {
+        let more = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= most);
+        let taken = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.is_ok().then(|| Self { all, bytes })
     }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Has the kernel read a large map from its beginning to its end, if it fits into memory beside those of targets that are being opened:
+/// after a crash it is walked through three times in the order of its tree, which moves the arm of a disk for each page. What cannot be
+/// read is met by these walks. What is returned is held until they are over.
+pub(super) fn read_ahead(disk: &dyn Disk) -> Option<Ahead> {
+    let file = disk.open(FILE, false).ok()?;
+    let len = file.len().ok().filter(|len| *len >= LARGE_BYTES)?;
+    let ahead = Ahead::take(&AHEAD_BYTES, len, machine_memory_bytes() / 2);
+    let (target_dir, mib, at_once) = (disk.path(), len >> 20, ahead.is_some());
+    tracing::info!(%target_dir, mib, at_once, "a large extent map is read, which takes a while");
+    let ahead = ahead?;
     let mut piece = vec![0; PIECE_BYTES as usize];
     for at in (0..len).step_by(PIECE_BYTES as usize) {
         let part = &mut piece[..PIECE_BYTES.min(len - at) as usize];
         if file.read_exact_at(part, at).is_err() {
-            return;
+            break;
         }
     }
-}
-
-fn tell_repair(builder: &mut redb::Builder, target: String) {
-    builder.set_repair_callback(move |repair| {
-        let percent = (repair.progress() * 100.0) as u64;
-        tracing::info!(target_dir = %target, percent, "{FILE} was not closed and is gone through");
-    });
+    Some(ahead)
 }
 
 fn read_leaves(database: &Database) -> Result<Leaves, redb::Error> {
@@ -310,5 +328,24 @@ impl redb::StorageBackend for Backend {
                 written => return written,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each map was measured by itself, and those of targets that were opened side by side pushed each other out of memory.
+    #[test]
+    fn maps_that_are_read_ahead_fit_into_memory_together() {
+        static ALL: AtomicU64 = AtomicU64::new(0);
+        let first = Ahead::take(&ALL, 60, 100);
+        assert!(first.is_some() && Ahead::take(&ALL, 60, 100).is_none());
+        let second = Ahead::take(&ALL, 40, 100);
+        assert!(second.is_some());
+        drop(first);
+        assert!(Ahead::take(&ALL, 60, 100).is_some());
+        drop(second);
+        assert_eq!(ALL.load(Ordering::Relaxed), 0);
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeSet;
 
 thread_local! {
-    /// Granules that were looked at: for one that is absent, for free places, for one that is free as a whole.
+    /// Granules that were looked at: for one that is absent, or for free places.
     static LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -169,18 +169,35 @@ fn of_granules_that_have_left_the_lowest_is_got_again() {
     assert_eq!(again, [(0, GRANULE_BLOCKS as u32)]);
 }
 
-/// After each checkpoint all granules were looked through for those that could go back to the disk.
+/// Ground of a disk that has little left.
+struct Scarce;
+
+impl Ground for Scarce {
+    fn provision(&self, _first: u64, _count: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn has_plenty(&self) -> bool {
+        false
+    }
+}
+
+/// Data took the last room of a disk for the sake of rows, and nothing was left for the map, so that all writes were refused with many
+/// places free.
 #[test]
-fn a_target_that_has_nothing_to_give_back_is_not_looked_through() {
-    let granules = 10_000;
+fn on_a_disk_with_little_left_fragments_are_taken_before_new_granules() {
     let mut space = Space::new(1 << 40);
-    space.take(granules * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
-    let before = LOOKED_AT.get();
-    assert_eq!(space.leaving(1 << 40), []);
-    assert_eq!(LOOKED_AT.get(), before);
-    let taken = space.take(100 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
-    places(&taken).for_each(|at| space.give_up(at));
-    assert!(!space.leaving(1 << 40).is_empty(), "what is surplus leaves");
+    let taken = space.take(64 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
+    let rest = space.bytes().free / BLOCK_BYTES;
+    space.take(rest - CUT_BLOCKS, false, &Boundless).unwrap().unwrap();
+    places(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
+    let before = space.ready_granules;
+    let fragments = 20 * GRANULE_BLOCKS;
+    assert!(space.take(fragments, false, &Scarce).unwrap().is_some());
+    assert_eq!(space.ready_granules, before);
+    // Where there are too few, the last is taken.
+    assert!(space.take(fragments, false, &Scarce).unwrap().is_some());
+    assert!(space.ready_granules > before);
 }
 
 /// For each fragment a row was looked for through all of a target that has none.

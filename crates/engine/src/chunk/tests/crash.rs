@@ -322,6 +322,26 @@ fn room_that_went_back_to_the_disk_before_a_kill_is_there_when_it_is_reserved_ag
     assert_eq!(contents(&store, chunk(2, 0)), vec![2; 1 << 20]);
 }
 
+/// What nothing named any more was set aside again first, and on a full disk no room was left for what was reserved.
+#[test]
+fn what_is_not_named_any_more_takes_no_room_from_what_is_reserved() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    store.allocate(chunk(1, 0), 0, 1 << 20).unwrap();
+    store.allocate(chunk(2, 0), 0, 1 << 20).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
+    disk.kill();
+    drop(store);
+    // As after a power loss that took the room.
+    let file = disk.process().open("data-00000", false).unwrap();
+    file.punch(0, 64 << 20).unwrap();
+    let (total, left) = disk.process().space().unwrap();
+    disk.set_capacity(total - left + (1 << 20) + (256 << 10));
+    let store = open(&disk);
+    put(&store, chunk(2, 0), 0, vec![2; 1 << 20]).unwrap();
+    assert_eq!(contents(&store, chunk(2, 0)), vec![2; 1 << 20]);
+}
+
 /// What is written between the sync of a log and the note of it may be lost with the power, which is no damage.
 #[test]
 fn a_note_vouches_for_no_more_than_was_synced_before_it() {

@@ -28,6 +28,8 @@ pub(crate) struct Reserve {
     wanted: u64,
     /// Fewer than wanted are kept back.
     short: AtomicBool,
+    /// The file system keeps no room back.
+    unable: AtomicBool,
 }
 
 impl Reserve {
@@ -35,7 +37,8 @@ impl Reserve {
     pub fn open(disk: &dyn Disk, wanted: u64) -> io::Result<Self> {
         let file = disk.open(FILE, true)?;
         let (bytes, short) = (AtomicU64::new(file.len()?), AtomicBool::new(true));
-        let reserve = Self { file, bytes, lock: Mutex::default(), wanted, short };
+        let unable = AtomicBool::new(false);
+        let reserve = Self { file, bytes, lock: Mutex::default(), wanted, short, unable };
         reserve.refill();
         Ok(reserve)
     }
@@ -63,7 +66,7 @@ impl Reserve {
     /// Fills it up to so many bytes; false if the disk has no room for all of them.
     pub fn fill(&self, upto: u64) -> bool {
         let _one_at_a_time = self.lock.lock();
-        if self.bytes() < upto {
+        if self.bytes() < upto && !self.unable.load(Ordering::Relaxed) {
             match self.file.allocate(0, upto) {
                 Ok(()) => self.bytes.store(upto, Ordering::Relaxed),
                 Err(error) if is_full(&error) => {
@@ -71,8 +74,12 @@ impl Reserve {
                     let _it_is_tried_again_soon = self.file.set_len(self.bytes());
                     return false;
                 }
-                // The file system cannot keep room back.
-                Err(error) => tracing::debug!(%error, "no room can be kept back"),
+                Err(error) => {
+                    tracing::debug!(%error, "no room can be kept back");
+                    // It never will: nobody asks again.
+                    let never = error.kind() == io::ErrorKind::Unsupported;
+                    self.unable.store(never, Ordering::Relaxed);
+                }
             }
         }
         if upto >= self.wanted {

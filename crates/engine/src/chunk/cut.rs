@@ -1,14 +1,14 @@
-//! Taking away: truncate, punch, delete. None of them fails for lack of room: a block that is cut in
-//! part goes to one of the places kept back for that.
+//! Taking away: truncate, punch, delete. None of them fails for lack of places: a block that is cut in
+//! part goes to one of those kept back for that. A punch may make the map larger, and is refused when next to nothing is left for that.
 
 use super::leaf::Block;
-use super::map::Chunk;
+use super::map::{Chunk, Map};
 use super::record::Edit;
-use super::room::FOR_PROMISED;
+use super::room::{FOR_LITTLE, FOR_PROMISED};
 use super::space::Places;
 use super::store::Store;
 use super::write::check_range;
-use super::{BLOCK_BYTES, ChunkError, Result, crc};
+use super::{BLOCK_BYTES, ChunkError, LEAF_BLOCKS, Result, crc};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
@@ -66,12 +66,16 @@ impl Store {
         self.check_poison()?;
         let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
         let _writer = chunk.writer.lock();
-        let (old_len, end) = {
+        let (old_len, end, may_grow) = {
             let map = chunk.map.read();
-            (map.len, offset.saturating_add(len).min(map.end() * BLOCK_BYTES))
+            let end = offset.saturating_add(len).min(map.end() * BLOCK_BYTES);
+            (map.len, end, offset < end && leaves_some(&map, &(offset..end)))
         };
         if offset >= end {
             return Ok(());
+        }
+        if may_grow {
+            self.check_map_room(FOR_LITTLE)?;
         }
         self.cut(&chunk, offset..end, old_len, Damage::Fails)
     }
@@ -196,6 +200,15 @@ impl Store {
         }
         self.commit(&chunk, &Edit::removal(id), &[])
     }
+}
+
+/// True if anything is left of the leaves in which a range begins and ends when it is cut out: that may be in more runs than before.
+fn leaves_some(map: &Map, range: &Range<u64>) -> bool {
+    let begin = range.start / BLOCK_BYTES / LEAF_BLOCKS * LEAF_BLOCKS;
+    let end = range.end.div_ceil(BLOCK_BYTES).next_multiple_of(LEAF_BLOCKS);
+    let mut outside =
+        (begin..range.start.div_ceil(BLOCK_BYTES)).chain(range.end / BLOCK_BYTES..end);
+    outside.any(|nth| map.get(nth) != Block::Hole)
 }
 
 /// The next chunk in order; the last one has none and is its own.

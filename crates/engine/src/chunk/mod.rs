@@ -185,7 +185,8 @@ impl ChunkStore {
         self.store.set_len(chunk, len, Damage::IsLost)
     }
 
-    /// Makes a range read as zeros and frees its space. Does not change the chunk's length.
+    /// Makes a range read as zeros and frees its space. Does not change the chunk's length. Where next to nothing is left
+    /// for the extent map, one that leaves a part of a MiB is refused ([`ChunkError::Full`]).
     pub fn punch(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
         self.store.punch(chunk, offset, len)
     }
@@ -200,6 +201,12 @@ impl ChunkStore {
     /// once is no longer reserved, for a change goes to new places.
     pub fn write_takes_room(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
         self.store.any_block(chunk, offset, len, |block| !matches!(block, Block::Reserved(_)))
+    }
+
+    /// True if room that is reserved may be promised to somebody who is about to write there: enough is left for the extent map.
+    /// Waits for no disk.
+    pub fn keeps_promises(&self) -> bool {
+        self.store.table.room.has_left(room::PROMISED)
     }
 
     /// Bytes of free room that [`ChunkStore::allocate`] there needs: of whole blocks.

@@ -1,6 +1,6 @@
 //! Room on the disk for the extent map: data takes all else.
 //!
-//! What the next checkpoint may write to the map is counted with each edit, as the most that it can be, and so much is
+//! What the next checkpoint may write to the map is counted with each edit, as about the most that it can be, and so much is
 //! kept back on the disk, more while more has changed. Where the disk has no more, a checkpoint comes before the edit.
 //! The map of a full disk may still become larger, by clones, or by writes that leave its runs in pieces, and takes what is kept back;
 //! so writes are refused when half of that is gone, and the rest is for what frees room.
@@ -9,6 +9,7 @@ use super::map::Map;
 use super::record::Edit;
 use crate::reserve::Reserve;
 use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use strake_base::disk::Disk;
 
 /// Eighths of what is always kept back that must be left: for the target to say that it has room. Others then have time
@@ -16,10 +17,15 @@ use strake_base::disk::Disk;
 pub(super) const OFFERED: u64 = 6;
 /// For an edit that makes the map larger,
 pub(super) const FOR_GROWTH: u64 = 4;
-/// and for one that does so little, or for which room was reserved.
+/// for one that does so little, or for which room was reserved: so much more for it to be promised to others,
+pub(super) const PROMISED: u64 = 3;
+/// and so much when it is made;
 pub(super) const FOR_PROMISED: u64 = 2;
+/// and for a punch, which frees room but may make two runs of one, or for a chunk with nothing in it, without which a copy would
+/// have to leave.
+pub(super) const FOR_LITTLE: u64 = 1;
 
-/// Bytes that a checkpoint writes to the map at most for a chunk that has changed: the pages above its leaves,
+/// Bytes that a checkpoint writes to the map, about at most, for a chunk that has changed: the pages above its leaves,
 const CHUNK_BYTES: u64 = 12 << 10;
 /// and for each of its leaves: the page that it is in, which it may divide.
 const LEAF_BYTES: u64 = 8 << 10;
@@ -29,7 +35,7 @@ const RELEASE_PART: u64 = 32;
 /// and at least so much.
 const RELEASE_BYTES_MIN: u64 = 64 << 10;
 
-/// Bytes that an edit adds, at most, to what the next checkpoint writes to the map.
+/// Bytes that an edit adds, about at most, to what the next checkpoint writes to the map.
 pub(super) fn bytes_of(map: &Map, edit: &Edit) -> u64 {
     let chunk = if map.queued { 0 } else { CHUNK_BYTES };
     chunk + map.newly_dirty(edit) * LEAF_BYTES
@@ -40,24 +46,35 @@ pub(super) struct Room {
     reserve: Reserve,
     /// Bytes that are always kept back.
     wanted: u64,
+    /// The fewest eighths for which the disk had no room, since there may be more last: it is not asked for each write that is refused.
+    refused: AtomicU64,
+    /// Something was refused since all was kept back last.
+    refuses: AtomicBool,
 }
 
 impl Room {
     /// Keeps so many bytes back, as far as the disk has them.
     pub(super) fn open(disk: &dyn Disk, wanted: u64) -> io::Result<Self> {
-        Ok(Self { reserve: Reserve::open(disk, wanted)?, wanted })
+        let (reserve, refused) = (Reserve::open(disk, wanted)?, AtomicU64::new(u64::MAX));
+        Ok(Self { reserve, wanted, refused, refuses: AtomicBool::new(false) })
     }
 
     /// Keeps back what a checkpoint needs that writes so many bytes; false if the disk has not so much.
     pub(super) fn keep(&self, map_bytes: u64) -> bool {
         let kept = self.reserve.bytes();
         // The other half is for the next checkpoint: what this one writes may stay.
-        let usable = kept - kept.min(self.wanted) / 2;
+        let half = kept - kept.min(self.wanted) / 2;
+        // What is left of one that is used up falls by little at a time: others hear that the target is short before it refuses.
+        let usable = match self.reserve.is_marked_short() {
+            true => half.min(self.wanted / 8),
+            false => half,
+        };
         map_bytes <= usable || self.reserve.fill(self.needed(map_bytes))
     }
 
     /// Gives back what no checkpoint needs that writes so many bytes, or gets what is missing. Nobody relies on more.
     pub(super) fn settle(&self, map_bytes: u64) {
+        self.refused.store(u64::MAX, Ordering::Relaxed);
         self.reserve.shrink(self.needed(map_bytes));
         if self.reserve.is_marked_short() {
             self.refill();
@@ -80,9 +97,19 @@ impl Room {
         !self.reserve.is_marked_short() || self.reserve.bytes() >= self.wanted * eighths / 8
     }
 
-    /// As [`Room::has_left`], after a try to get them.
-    pub(super) fn may_grow(&self, eighths: u64) -> bool {
-        self.has_left(eighths) || self.reserve.fill(self.wanted * eighths / 8)
+    /// As [`Room::has_left`], after a try to get them: `anew`, or once between two checkpoints.
+    pub(super) fn may_grow(&self, eighths: u64, anew: bool) -> bool {
+        if self.has_left(eighths) {
+            return true;
+        }
+        if !anew && eighths >= self.refused.load(Ordering::Relaxed) {
+            return false;
+        }
+        let filled = self.reserve.fill(self.wanted * eighths / 8);
+        if !filled {
+            self.refused.fetch_min(eighths, Ordering::Relaxed);
+        }
+        filled
     }
 
     /// Keeps room back again that was used up, as far as the disk has it; false if that is not all.
@@ -92,7 +119,16 @@ impl Room {
             self.reserve.fill(upto.min(self.wanted))
         };
         // Pieces, too: what comes back a little at a time would go to others.
-        self.reserve.refill() || (0..RELEASE_PART).all(piece)
+        let is_whole = self.reserve.refill() || (0..RELEASE_PART).all(piece);
+        if is_whole {
+            self.refuses.store(false, Ordering::Relaxed);
+        }
+        is_whole
+    }
+
+    /// Something is refused: true if it is the first since all was kept back.
+    pub(super) fn begins_to_refuse(&self) -> bool {
+        !self.refuses.swap(true, Ordering::Relaxed)
     }
 
     /// Gives a piece up to what is written now; false if nothing is left.

@@ -4,7 +4,7 @@ use super::leaf::Block;
 use super::map::Chunk;
 use super::read::Wait;
 use super::record::Edit;
-use super::room::FOR_GROWTH;
+use super::room::{FOR_GROWTH, FOR_PROMISED};
 use super::store::Store;
 use super::write::check_range;
 use super::{BLOCK_BYTES, Result};
@@ -94,7 +94,10 @@ impl Store {
                 Block::Hole | Block::Reserved(_) => edit.push(nth, Block::Hole),
             }
         }
-        if !places.is_empty() {
+        if places.is_empty() {
+            // Holes take no places, but they may make the chunk, or leave what is there in more runs.
+            self.check_map_room(FOR_PROMISED)?;
+        } else {
             self.check_map_room(FOR_GROWTH)?;
             let mut space = self.space.lock();
             places.iter().for_each(|at| space.share(*at));

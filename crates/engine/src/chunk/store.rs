@@ -71,7 +71,7 @@ pub(super) struct Commit {
     pub(super) segments: BTreeSet<u64>,
     pub(super) unsynced_bytes: u64,
     pub(super) unmarked: Unmarked,
-    /// What the next checkpoint writes to the map, at most,
+    /// What the next checkpoint writes to the map, about at most,
     pub(super) map_bytes: u64,
     /// and what the one does that is under way.
     pub(super) flushing_bytes: u64,
@@ -239,7 +239,7 @@ impl Store {
     /// checkpoint if need be.
     pub(super) fn check_map_room(&self, eighths: u64) -> Result<()> {
         for last in [false, true] {
-            if self.table.room.may_grow(eighths) {
+            if self.table.room.may_grow(eighths, last) {
                 return Ok(());
             }
             if last || !self.space.lock().is_waiting() {
@@ -247,6 +247,9 @@ impl Store {
             }
             self.checkpoint()?;
             self.give_space_back();
+        }
+        if self.table.room.begins_to_refuse() {
+            tracing::warn!(target_dir = %self.target, "the disk has no room for the extent map: what makes it larger is refused");
         }
         Err(ChunkError::Full { target: self.target.clone() })
     }

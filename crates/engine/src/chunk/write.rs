@@ -6,7 +6,7 @@
 use super::leaf::Block;
 use super::map::Chunk;
 use super::record::Edit;
-use super::room::{FOR_GROWTH, FOR_PROMISED};
+use super::room::{FOR_GROWTH, FOR_LITTLE, FOR_PROMISED};
 use super::space::{Places, push_places};
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, Result, crc};
@@ -219,7 +219,7 @@ impl Store {
         if chunk.map.read().exists {
             return Ok(());
         }
-        self.check_map_room(FOR_PROMISED)?;
+        self.check_map_room(FOR_LITTLE)?;
         self.commit(&chunk, &Edit::new(id, 0), &[])
     }
 

@@ -203,7 +203,9 @@ impl Replica {
             said.tight = target.is_tight(bytes);
             said.full = !target.may_reserve(bytes);
         } else {
-            said.reserved = self.shelf.has_reserved(wanted.parts).await?;
+            // Where next to nothing is left for the extent map, what is reserved cannot be written either.
+            let keeps = target.store.keeps_promises();
+            said.reserved = keeps && self.shelf.has_reserved(wanted.parts).await?;
         }
         plain_answer(StorageAnswer::Done(said))
     }

@@ -171,6 +171,97 @@ fn a_write_into_reserved_room_is_made_where_others_are_refused_for_the_map() {
     assert!(matches!(refused, ChunkError::Full { .. }), "{refused}");
 }
 
+/// Uses up what is kept back for the map, but for less than so many eighths, and fills the disk.
+fn use_up_map_room(store: &ChunkStore, disk: &SimDisk, eighths: u64) {
+    store.store.checkpoint().unwrap();
+    while store.store.table.room.has_left(eighths) {
+        assert!(store.store.table.room.release());
+    }
+    let (total, left) = disk.process().space().unwrap();
+    disk.set_capacity(total - left);
+}
+
+/// A punch makes two runs of one: none was refused, until nothing was left for the map and the target took no more writes or deletes.
+#[test]
+fn a_punch_that_leaves_pieces_is_refused_before_the_map_has_no_room() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    assert!(fill(&store) > 20);
+    use_up_map_room(&store, &disk, room::FOR_LITTLE);
+    let punch = |index| store.punch(chunk(1, index), 3 * BLOCK_BYTES, BLOCK_BYTES);
+    let refused = punch(1).unwrap_err();
+    assert!(matches!(refused, ChunkError::Full { .. }), "{refused}");
+    assert_eq!(contents(&store, chunk(1, 1)), vec![1; MIB as usize]);
+    store.punch(chunk(1, 1), 0, MIB).unwrap();
+    assert_eq!(contents(&store, chunk(1, 1)), vec![0; MIB as usize]);
+    store.truncate(chunk(1, 2), 1000).unwrap();
+    store.delete_range(VolumeId(1), Ino(1), from(10)).unwrap();
+    punch(3).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.stat().poisoned, None);
+}
+
+/// Clones of holes take no places, and were not refused, but they make chunks.
+#[test]
+fn clones_of_holes_are_refused_before_the_map_has_no_room() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    store.set_len(chunk(1, 0), MIB).unwrap();
+    use_up_map_room(&store, &disk, room::FOR_PROMISED);
+    let refused = store.clone_range(chunk(1, 0), 0, chunk(2, 0), 0, MIB).unwrap_err();
+    assert!(matches!(refused, ChunkError::Full { .. }), "{refused}");
+    assert_eq!(store.stat().chunks, 1);
+}
+
+/// A member said that it takes a write into reserved room, and refused it then; and one that made no reservation could not even make
+/// the chunk. For both it had to leave its groups.
+#[test]
+fn reserved_room_is_promised_no_more_while_what_was_promised_is_still_written() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    store.allocate(chunk(9, 0), 0, MIB).unwrap();
+    assert!(store.keeps_promises());
+    use_up_map_room(&store, &disk, room::PROMISED);
+    assert!(!store.keeps_promises());
+    put(&store, chunk(9, 0), 0, vec![7; MIB as usize]).unwrap();
+    use_up_map_room(&store, &disk, room::FOR_PROMISED);
+    store.touch(chunk(9, 1)).unwrap();
+    assert_eq!(store.stat().chunks, 2);
+}
+
+/// Each write that was refused asked the disk for room.
+#[test]
+fn the_disk_is_asked_for_room_for_the_map_once_between_two_checkpoints() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    use_up_map_room(&store, &disk, room::FOR_GROWTH);
+    let is_refused = |store: &ChunkStore| match put(store, chunk(1, 0), 0, vec![1; 4096]) {
+        Err(ChunkError::Full { .. }) => true,
+        made => made.map(|()| false).unwrap(),
+    };
+    assert!(is_refused(&store));
+    let before = disk.operations();
+    assert!(is_refused(&store));
+    assert_eq!(disk.operations(), before);
+    disk.set_capacity(40 << 20);
+    store.store.table.refill_reserve();
+    assert!(!is_refused(&store));
+}
+
+/// One checkpoint could take half of what was left: who sends to the target did not hear in time that it is short.
+#[test]
+fn what_is_left_for_the_map_falls_by_an_eighth_at_most_with_each_checkpoint() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    for index in 0..40 {
+        store.set_len(chunk(1, index), 1).unwrap();
+    }
+    use_up_map_room(&store, &disk, 8);
+    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
+    let commit = store.store.commit.lock();
+    assert!(commit.map_bytes <= MIB / 8, "{}", commit.map_bytes);
+}
+
 #[test]
 fn reserved_space_takes_a_write_when_the_target_is_full() {
     let disk = formatted(1, 256 << 20);

@@ -43,8 +43,10 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, ctx: &Ctx) -> Att
         attr.version += shard.version;
     }
     if inode.is_dir() {
-        let layout = layout::for_children(inode, &ctx.settings, &ctx.core.map);
-        attr.layout = layout.map(|l| (&l).into()).ok();
+        let layout = layout::for_children(inode, &ctx.settings, &ctx.core.map).ok();
+        // A map that does not know yet what another server has set there says nothing that can be understood.
+        let layout = layout.filter(|layout| layout.validate().is_ok());
+        attr.layout = layout.map(|layout| (&layout).into());
     }
     attr
 }

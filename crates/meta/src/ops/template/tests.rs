@@ -93,6 +93,25 @@ async fn copies_are_handed_down_and_targets_lead_groups_of_that_many() {
     }
 }
 
+/// One of several servers has set them; another, whose map is behind, told who looked at the directory of a layout of no groups, which
+/// could not be read, and refused files there for good.
+#[tokio::test]
+async fn copies_that_the_map_does_not_know_yet_keep_nobody_from_looking_and_are_waited_for() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "d").await.unwrap();
+    root.setxattr(dir, "user.strake.layout.copies", b"2").await.unwrap();
+    let groups = world.manager.map.lock().groups.clone();
+    let single = |group: &&Group| GroupId(group.id).copies() == 1;
+    world.set_groups(groups.iter().filter(single).cloned().collect()).await;
+    assert_eq!(root.lookup(1, "d").await.unwrap().layout, None);
+    assert_eq!(kind(root.file(dir, "f").await), ErrorKind::Unavailable);
+    world.set_groups(groups).await;
+    let layout = root.lookup(1, "d").await.unwrap().layout.unwrap();
+    assert_eq!((layout.copies, layout.table), (2, 3));
+    root.file(dir, "f").await.unwrap();
+}
+
 /// It stayed as narrow as it had become, whatever was set on it later.
 #[tokio::test]
 async fn a_file_that_went_around_a_full_target_gets_the_width_that_it_was_to_have() {

@@ -132,7 +132,8 @@ fn extend_class(state: &mut State, copies: u32) {
 struct Loads {
     /// The number of groups, and the server.
     of: BTreeMap<u32, (usize, u32)>,
-    /// Number of groups, target, server: thousands of new groups look at the first few each, under the lock of the manager.
+    /// Number of groups, target, server: thousands of new groups look at the first few each, under the lock of the manager. (Where
+    /// few servers have very many targets each, at those of one that has a member already.)
     fewest_first: BTreeSet<(usize, u32, u32)>,
 }
 

@@ -1,18 +1,21 @@
 //! A plan that was ready when the cluster had changed already, too often to make it anew.
 
 use crate::jobs;
-use crate::plan::{self, Facts};
+use crate::plan::{self, Facts, check_heard};
 use crate::records::Job;
 use crate::state::State;
 use strake_types::Result;
 use strake_wire::message::jobs::{JobKind, Plan};
 
 /// Enters a job that was planned of an earlier state; its number and itself. It is refused for what a plan made now would be
-/// refused for. Moves that do not fit any more get another target when their turn comes, as those of any job; what has come
-/// to the targets that are emptied is moved, too. That takes little time: nothing that is planned is planned again.
+/// refused for, except that moves which are planned and do not fit any more, for room or for a copy on the same server, get another
+/// target when their turn comes, as those of any job; and that a rebalance, which plans nothing anew, goes by what was counted when
+/// it was planned, also where a server has started since and goes through what it holds. What has come to the targets that are
+/// emptied is moved, too. That takes little time: nothing that is planned is planned again.
 pub(crate) fn enter(
     state: &mut State,
     facts: &Facts,
+    has_beaten: impl Fn(u32) -> bool,
     request: &Plan,
     planned: &Job,
 ) -> Result<(u32, Job)> {
@@ -21,6 +24,9 @@ pub(crate) fn enter(
     {
         // These are planned in a moment.
         return jobs::plan(state, facts, request);
+    }
+    if kind != Some(JobKind::Rebalance) {
+        check_heard(state, facts, has_beaten, request)?;
     }
     let targets = jobs::targets_of(state, request)?;
     jobs::check_free(state, &targets)?;
@@ -40,7 +46,7 @@ pub(crate) fn enter(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::groups::prepare;
+    use crate::groups::{Life, prepare};
     use crate::testing::{add_target, all_serve, cluster};
     use std::collections::BTreeSet;
     use strake_types::{ErrorKind, GroupId};
@@ -78,7 +84,7 @@ mod tests {
         let (mut state, job) = planned(&request);
         let (left, came) = (change(&mut state, 2, 4), change(&mut state, 3, 2));
         let facts = all_serve(&state, 10);
-        let (id, job) = enter(&mut state, &facts, &request, &job).unwrap();
+        let (id, job) = enter(&mut state, &facts, |_| true, &request, &job).unwrap();
         let moves: BTreeSet<(u32, u32)> = job.items.iter().map(|i| (i.group, i.from)).collect();
         let has = state.groups.iter().filter(|(_, group)| group.members.contains(&2));
         assert_eq!(moves, has.map(|(&group, _)| (group, 2)).collect());
@@ -97,7 +103,7 @@ mod tests {
         let (mut state, job) = planned(&request);
         let new = add_target(&mut state, 2);
         let facts = all_serve(&state, 10);
-        let (_, job) = enter(&mut state, &facts, &request, &job).unwrap();
+        let (_, job) = enter(&mut state, &facts, |_| true, &request, &job).unwrap();
         assert_eq!(job.targets, [2, new]);
         assert!(job.items.iter().any(|item| item.from == new));
         assert!(job.items.iter().all(|item| ![2, new].contains(&item.to)), "{:?}", job.items);
@@ -108,25 +114,57 @@ mod tests {
         let drain = request(JobKind::Drain, &[2]);
         let (mut state, job) = planned(&drain);
         let facts = all_serve(&state, 10);
-        enter(&mut state, &facts, &drain, &job).unwrap();
-        let error = enter(&mut state, &facts, &drain, &job).unwrap_err();
+        enter(&mut state, &facts, |_| true, &drain, &job).unwrap();
+        let error = enter(&mut state, &facts, |_| true, &drain, &job).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Busy, "another job empties it: {error}");
 
         let (mut state, job) = planned(&drain);
         for id in [3, 4] {
             state.targets.get_mut(&id).unwrap().drains = true;
         }
-        let error = enter(&mut state, &facts, &drain, &job).unwrap_err();
+        let error = enter(&mut state, &facts, |_| true, &drain, &job).unwrap_err();
         assert!(error.detail.contains("1 targets would stay"), "{error}");
 
         let replace = Plan { to: 3, ..request(JobKind::Replace, &[2]) };
         let (mut state, job) = planned(&replace);
         state.targets.get_mut(&3).unwrap().drains = true;
-        let error = enter(&mut state, &facts, &replace, &job).unwrap_err();
+        let error = enter(&mut state, &facts, |_| true, &replace, &job).unwrap_err();
         assert!(error.detail.contains("is being drained itself"), "{error}");
         state.targets.remove(&2);
-        let error = enter(&mut state, &facts, &replace, &job).unwrap_err();
+        let error = enter(&mut state, &facts, |_| true, &replace, &job).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotFound, "{error}");
+    }
+
+    /// It was entered, and its move waited for a server that is gone, also with `--lose-data`.
+    #[test]
+    fn a_late_plan_looks_anew_at_what_is_lost() {
+        let drain = request(JobKind::Drain, &[2]);
+        let (mut state, job) = planned(&drain);
+        let mut facts = all_serve(&state, 10);
+        facts.lives.insert(2, Life::Gone);
+        let error = enter(&mut state, &facts, |_| true, &drain, &job).unwrap_err();
+        assert!(error.detail.contains("nobody else has everything of group"), "{error}");
+
+        let drain = Plan { lose_data: true, ..drain };
+        let (mut state, job) = planned(&drain);
+        assert!(job.items.iter().all(|item| !item.lost));
+        let (_, entered) = enter(&mut state, &facts, |_| true, &drain, &job).unwrap();
+        let is_only_copy = |id: u32| state.groups[&id].in_sync == [2];
+        assert!(entered.items.iter().any(|item| item.lost));
+        assert!(entered.items.iter().all(|item| item.lost == is_only_copy(item.group)));
+    }
+
+    /// Where a drain puts what has come since is decided by what targets hold now.
+    #[test]
+    fn a_late_plan_needs_counts_where_something_is_planned_anew() {
+        let requests = [request(JobKind::Drain, &[2]), request(JobKind::Rebalance, &[])];
+        for (request, is_refused) in requests.into_iter().zip([true, false]) {
+            let (mut state, job) = planned(&request);
+            let mut facts = all_serve(&state, 10);
+            facts.uncounted.insert(3);
+            let entered = enter(&mut state, &facts, |_| true, &request, &job);
+            assert_eq!(entered.is_err_and(|e| e.kind == ErrorKind::Unavailable), is_refused);
+        }
     }
 
     #[test]
@@ -148,7 +186,7 @@ mod tests {
         for members in [&mut group.members, &mut group.in_sync] {
             members.iter_mut().filter(|m| **m == first.from).for_each(|m| *m = first.to);
         }
-        let (_, entered) = enter(&mut state, &facts, &request, &job).unwrap();
+        let (_, entered) = enter(&mut state, &facts, |_| true, &request, &job).unwrap();
         assert_eq!(entered.items, job.items[1..]);
     }
 }

@@ -302,7 +302,7 @@ pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec
     empty_rest(state, facts, wanted, Vec::new())
 }
 
-/// The same, where some of that is planned already.
+/// The same, where some of that is planned already: what is lost with it now is looked at anew.
 pub(crate) fn empty_rest(
     state: &State,
     facts: &Facts,
@@ -311,23 +311,23 @@ pub(crate) fn empty_rest(
 ) -> Result<Vec<Item>> {
     let mut loads = Loads::of(state, facts);
     items.iter().for_each(|item| loads.moved(item.from, item.to, item.bytes));
-    let known: HashMap<(u32, u32), u32> =
-        items.iter().map(|item| ((item.group, item.from), item.to)).collect();
+    let known: HashMap<(u32, u32), usize> =
+        items.iter().enumerate().map(|(at, item)| ((item.group, item.from), at)).collect();
     let mut losses = Vec::new();
     for (&id, group) in &state.groups {
         let mut members = group.members.clone();
         for from in group.members.iter().copied().filter(|m| wanted.leaving.contains(m)) {
-            if let Some(&to) = known.get(&(id, from)) {
-                members.retain(|member| *member != from);
-                members.push(to);
-                continue;
-            }
             let lost = facts.loses(group, &wanted.leaving);
             if lost && !wanted.lose_data {
                 losses.push((id, group));
                 break;
             }
             members.retain(|member| *member != from);
+            if let Some(&at) = known.get(&(id, from)) {
+                items[at].lost = lost;
+                members.push(items[at].to);
+                continue;
+            }
             let bytes = facts.bytes_of(id, group);
             let place = Place { id, members: &members, from };
             let to = match choose(state, facts, &loads, &place, wanted) {

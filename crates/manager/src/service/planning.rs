@@ -72,7 +72,8 @@ impl Manager {
                     return Ok(None);
                 }
                 let facts = self.facts(now, live);
-                late::enter(now, &facts, &request, &job).map(Some)
+                let has_beaten = |server| live.has_beaten(server);
+                late::enter(now, &facts, has_beaten, &request, &job).map(Some)
             };
             if let (Some((id, job)), _) = self.change(enter).await? {
                 if id != 0 {

@@ -66,7 +66,7 @@ impl Manager {
     /// Notes who lives now. Who is up is part of the map: a change of it has an epoch of its own.
     pub async fn tick(&self) -> Result<()> {
         let now = self.now();
-        let (changed, due) = {
+        let (changed, due, owned) = {
             let mut inner = self.inner.lock();
             inner.ticked = Some(now);
             inner.live.forget_old(now);
@@ -83,7 +83,7 @@ impl Manager {
             let owned = owners.is_settled(state, tenure, released);
             // A change that was given up in the middle is settled by the next.
             let due = self.coming.load(Ordering::Acquire) > 0 || jobs::are_due(state);
-            (changed, !groups::is_settled(state, life, paused, yields) || !owned || due)
+            (changed, !groups::is_settled(state, life, paused, yields) || !owned || due, owned)
         };
         if changed || due {
             self.change(|state, live| {
@@ -91,8 +91,11 @@ impl Manager {
                 let life = |target| lives.get(&target).copied().unwrap_or(Life::Gone);
                 let paused = |group, member| live.is_paused(group, member, now);
                 groups::settle(state, life, paused, |id, group| live.yields(id, group));
-                let tenure = |server| live.tenure(server, now);
-                owners::settle(state, tenure, |server, v, e| live.has_released(server, v, e));
+                // While a job lasts this is done with each look; another state than was looked at is looked at by the next.
+                if !owned {
+                    let tenure = |server| live.tenure(server, now);
+                    owners::settle(state, tenure, |server, v, e| live.has_released(server, v, e));
+                }
                 // Where no group differs, the epoch is the change.
                 state.cluster.epoch += u64::from(changed);
                 Ok(())

@@ -125,24 +125,26 @@ async fn a_plan_is_entered_however_often_the_cluster_changes_meanwhile() {
 async fn others_change_the_cluster_while_a_plan_is_made_the_last_time_too() {
     let bench = Bench::new().await;
     bench.join(server("a:1", &["x"])).await.unwrap();
-    let plan = Plan { kind: JobKind::Scrub as u32, ..Plan::default() };
-    let mut planned = std::pin::pin!(bench.ask(ManagerOp::Plan(plan)));
-    for nth in 0_u32.. {
-        tokio::select! {
-            biased;
-            planned = &mut planned => {
-                assert!(matches!(planned.unwrap(), ManagerAnswer::Jobs(_)));
-                break;
-            }
-            () = std::future::ready(()) => {}
-        }
-        let spec = VolumeSpec { sync_always: Some(nth.is_multiple_of(2)), ..named("main") };
-        let change = bench.ask(ManagerOp::SetVolume(spec));
-        let changed = tokio::time::timeout(Duration::from_secs(20), change).await;
-        changed.expect("nobody keeps it from that").unwrap();
-        tokio::task::yield_now().await;
-    }
+    bench.plan_while_all_changes(Plan { kind: JobKind::Scrub as u32, ..Plan::default() }).await;
     assert!(bench.manager.inner.lock().state.jobs.contains_key(&1));
+}
+
+/// The moves of a plan that always came too late.
+#[tokio::test]
+async fn moves_are_entered_however_often_the_cluster_changes_while_they_are_planned() {
+    let bench = Bench::new().await;
+    for (address, uuid) in [("a:1", "x"), ("b:1", "y")] {
+        let joined = bench.join(server(address, &[uuid])).await.unwrap();
+        bench.beat(joined.server).await.unwrap();
+    }
+    let drain = Plan { kind: JobKind::Drain as u32, targets: vec![1], ..Plan::default() };
+    let is_synced = bench.plan_while_all_changes(drain).await;
+    let state = bench.manager.inner.lock().state.clone();
+    let moves: Vec<_> = state.jobs[&1].items.iter().map(|item| (item.from, item.to)).collect();
+    assert_eq!(moves, [(1, 2)]);
+    assert!(state.targets[&1].drains);
+    let main = state.volumes.values().find(|volume| volume.spec.name == "main").unwrap();
+    assert_eq!(main.spec.sync_always.unwrap_or(false), is_synced, "nothing is taken back");
 }
 
 /// A manager on a store that outlives it.
@@ -180,6 +182,28 @@ impl Bench {
         match self.ask(ManagerOp::GetMap(GetMap::default())).await.unwrap() {
             ManagerAnswer::Map(answer) => answer.decoded().unwrap().unwrap(),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Asks for a job, and changes a volume again and again until there is one. What that was set to last.
+    async fn plan_while_all_changes(&self, plan: Plan) -> bool {
+        let mut planned = std::pin::pin!(self.ask(ManagerOp::Plan(plan)));
+        let mut sync_always = false;
+        loop {
+            tokio::select! {
+                biased;
+                planned = &mut planned => {
+                    assert!(matches!(planned.unwrap(), ManagerAnswer::Jobs(_)));
+                    return sync_always;
+                }
+                () = std::future::ready(()) => {}
+            }
+            sync_always = !sync_always;
+            let spec = VolumeSpec { sync_always: Some(sync_always), ..named("main") };
+            let change = self.ask(ManagerOp::SetVolume(spec));
+            let changed = tokio::time::timeout(Duration::from_secs(20), change).await;
+            changed.expect("nobody keeps it from that").unwrap();
+            tokio::task::yield_now().await;
         }
     }
 

@@ -3,6 +3,8 @@
 use super::copies::follows::{follow, left};
 use super::*;
 use crate::owners::LOOKS;
+use crate::records::{Item, Job};
+use strake_wire::message::jobs::JobState;
 
 /// Two metadata servers on one database.
 struct Two {
@@ -71,6 +73,16 @@ impl Two {
         assert_eq!(self.owner().await, self.other, "{ms}");
     }
 
+    /// How often all volumes are gone through while both are heard, and it is looked so often what follows.
+    async fn looks(&self, times: u32) -> u32 {
+        LOOKS.set(0);
+        for _ in 0..times {
+            self.pass(200, u64::MAX).await;
+            self.bench.manager.watch().await.unwrap();
+        }
+        LOOKS.get()
+    }
+
     async fn miss(&self) {
         let epoch = self.bench.map().await.epoch;
         self.fetch(epoch, &[1]).await;
@@ -105,19 +117,31 @@ async fn a_volume_that_nobody_misses_is_left_to_a_server_that_is_late() {
 #[tokio::test]
 async fn volumes_are_gone_through_again_only_when_something_has_changed() {
     let two = Two::new().await;
-    let watch = async |times: u32| {
-        LOOKS.set(0);
-        for _ in 0..times {
-            two.pass(200, u64::MAX).await;
-            two.bench.manager.watch().await.unwrap();
-        }
-        LOOKS.get()
-    };
-    watch(50).await;
-    assert_eq!(watch(10).await, 0);
+    two.looks(50).await;
+    assert_eq!(two.looks(10).await, 0);
     two.bench.create(named("work")).await.unwrap();
-    assert_ne!(watch(10).await, 0, "there is another volume");
-    assert_eq!(watch(10).await, 0);
+    assert_ne!(two.looks(10).await, 0, "there is another volume");
+    assert_eq!(two.looks(10).await, 0);
+}
+
+/// A job that lasts, a paused one too, is looked after five times a second, and all volumes were with it.
+#[tokio::test]
+async fn volumes_are_not_gone_through_again_and_again_while_a_job_lasts() {
+    let two = Two::new().await;
+    two.looks(50).await;
+    let waits = Item { group: 1, from: 1, to: 2, ..Item::default() };
+    let paused = JobState::Paused as u32;
+    let kind = JobKind::Drain as u32;
+    let job = Job { kind, state: paused, items: vec![waits], ..Job::default() };
+    {
+        let mut inner = two.bench.manager.inner.lock();
+        let mut state = State::clone(&inner.state);
+        state.jobs.insert(1, job);
+        inner.go_on_with(state);
+    }
+    assert_ne!(two.looks(10).await, 0, "that is another state");
+    assert_eq!(two.looks(10).await, 0);
+    assert!(two.bench.manager.inner.lock().state.jobs[&1].is(JobState::Paused));
 }
 
 /// A shorter one that is asked for later takes nothing away from one that lasts.

@@ -516,6 +516,44 @@ fn a_large_file_is_copied_beside_a_partial_copy_that_may_not_be_opened() {
     }
 }
 
+/// It was whole, with the mode of its source, when its copy was killed in the sync before its name: nobody went on with it, and
+/// where there was no room for a second one no copy succeeded any more.
+#[test]
+fn a_whole_partial_copy_of_a_read_only_file_is_gone_on_with() {
+    if !may_be_nobody() {
+        return;
+    }
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    let source = servers.directory().join("source");
+    fs::write(&source, vec![1; LARGE as usize]).unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    fs::File::open(&source).unwrap().set_modified(time).unwrap();
+    set_mode(&source, 0o444);
+    let here = servers.directory().join("here");
+    let there = format!("{}:/main/d", servers.address());
+    for (directory, to) in [(mount.at("d"), there), (here.clone(), here.display().to_string())] {
+        fs::create_dir(&directory).unwrap();
+        set_mode(&directory, 0o777);
+        let partial = directory.join(format!(".f-{LARGE:x}-1.0.strake-partial"));
+        for flags in ["-q", "-pq"] {
+            fs::write(&partial, vec![1; LARGE as usize]).unwrap();
+            fs::File::open(&partial).unwrap().set_modified(time).unwrap();
+            chown(&partial, Some(65_534), Some(65_534)).unwrap();
+            set_mode(&partial, 0o444);
+            let left = fs::metadata(&partial).unwrap().ino();
+            let to = format!("{to}/f");
+            let output = run_as_nobody(["cp", flags, source.to_str().unwrap(), &to]);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{flags} {to}: {error}");
+            let copy = fs::metadata(directory.join("f")).unwrap();
+            assert_eq!((copy.ino(), copy.mode() & 0o777), (left, 0o444), "{flags} {to}");
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "{flags} {to}");
+            fs::remove_file(directory.join("f")).unwrap();
+        }
+    }
+}
+
 /// The first one was the end of the copy: the rest was missing, and no directory got its time.
 #[test]
 fn a_tree_is_copied_but_for_what_may_not_be_read() {

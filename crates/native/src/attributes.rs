@@ -108,13 +108,13 @@ impl Inode {
         }
     }
 
-    /// Takes rights away from the mode of a regular file.
-    pub async fn take_rights(&self, rights: u32) -> Result<()> {
+    /// Gives rights to the mode of a regular file, and takes others away.
+    pub async fn change_rights(&self, given: u32, taken: u32) -> Result<()> {
         let r = match self {
-            Inode::Local(file) => return file.clone().take_rights(rights).await,
+            Inode::Local(file) => return file.clone().change_rights(given, taken).await,
             Inode::Remote(r) => r,
         };
-        let change = SetAttr { mode: Some(r.mode & !rights), ..SetAttr::default() };
+        let change = SetAttr { mode: Some(r.mode & !taken | given), ..SetAttr::default() };
         r.volume.setattr(&r.cred, r.ino, change, None).await.map(drop)
     }
 

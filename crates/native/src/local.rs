@@ -240,10 +240,10 @@ impl Attributed {
         .await
     }
 
-    /// Takes rights away from its mode.
-    pub async fn take_rights(self, rights: u32) -> Result<()> {
+    /// Gives rights to its mode, and takes others away.
+    pub async fn change_rights(self, given: u32, taken: u32) -> Result<()> {
         blocking(move || {
-            let mode = fs::metadata(self.path())?.mode() & 0o7777 & !rights;
+            let mode = fs::metadata(self.path())?.mode() & 0o7777 & !taken | given;
             Ok(rustix::fs::chmod(self.path(), Mode::from_raw_mode(mode))?)
         })
         .await

@@ -13,6 +13,7 @@ use futures::stream::FuturesOrdered;
 use futures::{Stream, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use strake_base::task::spawn_owned;
 use strake_client::SeekTo;
 use strake_types::{Error, ErrorKind, FileKind, Result};
@@ -154,6 +155,10 @@ impl Job {
             }
             to => to?,
         };
+        // Its name says when it began, by a clock that may be set. (In a volume this would be a message for each small file.)
+        if to.is_local() {
+            let _locked = to.lock(Duration::ZERO).await;
+        }
         let placed = match self.copy_whole(task, from, &aside, &to).await {
             Ok(()) => aside.rename(&task.to.name).await,
             failed => failed,

@@ -9,7 +9,7 @@ use crate::info::Info;
 use crate::place::Name;
 use std::pin::pin;
 use std::time::Duration;
-use strake_types::{Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, FileKind, Result};
 
 /// How long another copy is waited for in a volume, which may have been killed: its session ends after half of this.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -37,8 +37,13 @@ impl Job {
         let name = task.to.directory.name(partial_name(&task.to.name, &task.info));
         let opened_max = if self.is_alike(&name) { 0 } else { OPENED_MAX };
         for _ in 0..opened_max {
-            let contents = match self.open_growing(task, &name, false).await {
-                // It is somebody else's; or it was whole, and has the mode of its source.
+            let mut opened = self.open_growing(task, &name, false).await;
+            let is_refused = opened.as_ref().is_err_and(|error| is_denied(error.kind));
+            if is_refused && self.give_rights(&name).await? {
+                opened = self.open_growing(task, &name, false).await;
+            }
+            let contents = match opened {
+                // It is somebody else's, or another copy is at it.
                 Err(error) if is_denied(error.kind) => break,
                 opened => opened?,
             };
@@ -80,6 +85,29 @@ impl Job {
         self.mode(source) | 0o600
     }
 
+    /// Lets its owner open what was left under this name when it had the mode of its source already, and not its final name: a sync
+    /// between the two may take minutes. False: it is somebody else's, or another copy is at it.
+    async fn give_rights(&self, name: &Name) -> Result<bool> {
+        let Some(there) = name.info().await?.filter(|there| there.kind == FileKind::File) else {
+            return Ok(false);
+        };
+        let Ok(left) = Contents::open(name, &there, &self.pool).await else { return Ok(false) };
+        let locked = unless_stopped(self.options.stop.clone(), locked(name, &left)).await;
+        let given = match locked {
+            Ok(true) => match Inode::of_contents(&left).await {
+                Ok(left) => left.change_rights(0o600, 0).await,
+                Err(error) => Err(error),
+            },
+            _ => Ok(()),
+        };
+        if let Ok(true) = locked {
+            left.unlock().await;
+        }
+        let closed = left.close().await;
+        let is_mine = locked.and_then(|locked| closed.map(|()| locked));
+        is_mine.map(|is_mine| is_mine && given.is_ok()).map_err(|error| name.about(error))
+    }
+
     /// Takes from what was written under this name the rights that its owner had only while it grew.
     pub(super) async fn take_back_rights(
         &self,
@@ -93,7 +121,7 @@ impl Job {
             return Ok(());
         }
         let grown = Inode::of_contents(to).await.map_err(|error| name.about(error))?;
-        match grown.take_rights(rights).await {
+        match grown.change_rights(0, rights).await {
             // Only its owner may. It is somebody else's, who can have them whenever he likes.
             Err(error) if is_denied(error.kind) => Ok(()),
             taken => taken.map_err(|error| name.about(error)),

@@ -417,6 +417,29 @@ async fn a_copy_that_grows_aside_stays_until_it_has_its_name() {
     assert!(!large.exists() && !long_ago(8).exists(), "nobody is at them");
 }
 
+/// Only its name and its time said that it had just begun: where a clock was set another copy removed it.
+#[tokio::test]
+async fn a_smaller_copy_that_grows_aside_is_locked_while_it_is_written() {
+    let places = Places::new();
+    fs::write(places.from.join("f"), vec![1; 2 << 20]).unwrap();
+    fs::write(places.to.join("f"), "old").unwrap();
+    let task = found(&places.from.join("f"), &places.to.join("f")).await;
+    let job = job(archive());
+    let all = u32::try_from(job.room.available_permits()).unwrap();
+    let room = job.room.clone().acquire_many_owned(all).await.unwrap();
+    let mut copying = std::pin::pin!(job.copy_file(&task));
+    // It waits for room to read.
+    tokio::time::timeout(Duration::from_millis(300), &mut copying).await.unwrap_err();
+    let names = task.to.directory.names(partial::is_partial).await.unwrap();
+    let [aside] = &names[..] else { panic!("{} partial copies", names.len()) };
+    let other = fs::File::open(aside.local_path().unwrap()).unwrap();
+    let error = descriptor::lock_within(&other, Duration::ZERO).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    drop(room);
+    assert!(copying.await.unwrap());
+    assert!(fs::read(places.to.join("f")).unwrap() == vec![1; 2 << 20]);
+}
+
 /// Its copy was taken for a part of the other file, and got the name of that.
 #[tokio::test]
 async fn a_source_that_is_called_as_a_partial_copy_is_copied_as_well() {

@@ -24,7 +24,8 @@ pub enum Part {
 /// A store in a database, to be opened. (No `Debug`: the URL may hold a password.)
 #[derive(Clone)]
 pub struct DatabaseOptions {
-    /// `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE` or `etcd://[USER[:PASSWORD]@]HOST[:PORT],.../NAME`.
+    /// `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE`, `etcd://[USER[:PASSWORD]@]HOST[:PORT],.../NAME` or
+    /// `tikv://HOST[:PORT],.../NAME`.
     pub url: String,
     /// Id of the store, known to its owner alone: a database with another one in it is refused.
     pub store: String,

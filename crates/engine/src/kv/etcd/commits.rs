@@ -1,6 +1,7 @@
 //! What the writer is asked to do, and which commits go together into one transaction.
 
 use super::super::conflicts::RecentWrites;
+use super::super::group::Queued;
 use super::super::{Outcome, Result, Writes};
 use super::hub::Hub;
 use super::messages::Compare;
@@ -70,6 +71,16 @@ impl Commit {
     }
 }
 
+impl Queued for Commit {
+    fn writes(&self) -> impl Iterator<Item = (&Vec<u8>, &Option<Bytes>)> {
+        self.writes.iter()
+    }
+
+    fn into_answer(self) -> oneshot::Sender<Result<Outcome>> {
+        self.answer
+    }
+}
+
 /// Asks the writer to settle what is in doubt.
 pub async fn settle(hub: &Hub, writer: &mpsc::Sender<Ask>) -> Result<()> {
     ask(hub, writer, Ask::Settle).await
@@ -127,11 +138,4 @@ pub fn next_batch(waiting: &mut VecDeque<Commit>, bytes_max: usize) -> Vec<Commi
     later.append(waiting);
     *waiting = later;
     batch
-}
-
-/// Tells those who wait how it ended.
-pub fn tell(commits: Vec<Commit>, result: &Result<Outcome>) {
-    for commit in commits {
-        let _gone = commit.answer.send(result.clone());
-    }
 }

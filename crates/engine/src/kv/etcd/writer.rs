@@ -8,9 +8,10 @@
 //! there we make sure that a transaction which is still on its way never will.
 
 use super::super::conflicts::RecentWrites;
+use super::super::group::tell;
 use super::super::pause::Pause;
 use super::super::{KvError, Outcome, Result};
-use super::commits::{Ask, Commit, WAITING_MAX, next_batch, tell};
+use super::commits::{Ask, Commit, WAITING_MAX, next_batch};
 use super::failure::Failed;
 use super::hub::{Hub, version};
 use super::messages::{
@@ -135,7 +136,7 @@ impl Writer {
             tell(batch, &result);
             // The others have waited as long, and would one after the other wait as long again.
             if let Err(error @ KvError::Unreachable { .. }) = result {
-                tell(std::mem::take(&mut waiting).into(), &Err(error));
+                tell::<Commit>(std::mem::take(&mut waiting).into(), &Err(error));
             }
         }
     }
@@ -162,7 +163,7 @@ impl Writer {
             Ask::Settle(tell_settled) => {
                 let settled = self.settle(self.hub.cluster.deadline()).await.map(|_| ());
                 if let Err(error) = &settled {
-                    tell(std::mem::take(waiting).into(), &Err(error.clone()));
+                    tell::<Commit>(std::mem::take(waiting).into(), &Err(error.clone()));
                 }
                 let _gone = tell_settled.send(settled);
             }

@@ -8,7 +8,7 @@
 //! asks him before others append (S-014), and what he sends when he is back may lie where theirs does. So what is acknowledged
 //! until then counts for nothing.
 
-use super::files::{DROPPED, DROPPED_AFTER_MS, consider_change};
+use super::files::{DROPPED, DROPPED_AFTER_MS, consider};
 use super::mount::Mount;
 use super::places::Directories;
 use super::plan::Plan;
@@ -245,7 +245,7 @@ impl Appends {
     pub async fn work_on(&self, mount: &Mount, mut random: SplitMix64, is_over: impl Fn() -> bool) {
         while self.any && !is_over() {
             let outcome = self.use_once(mount, &mut random).await;
-            consider_change(&self.world, outcome.err().map(|error| error.kind));
+            consider(&self.world, outcome.err().map(|error| error.kind));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }
@@ -258,12 +258,25 @@ impl Appends {
     async fn use_once(&self, mount: &Mount, random: &mut SplitMix64) -> Result<()> {
         let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
         let open = self.open(mount, flags).await?;
+        self.world.remains.lock().begin(mount.number, open.ino());
+        let used = self.use_open(mount, &open, random).await;
+        self.world.lengthened(open.ino(), &used);
+        self.world.remains.lock().end(mount.number, open.ino());
+        used
+    }
+
+    async fn use_open(
+        &self,
+        mount: &Mount,
+        open: &Arc<OpenFile>,
+        random: &mut SplitMix64,
+    ) -> Result<()> {
         let mut numbers = Vec::new();
         let mut outcome = Ok(());
         for _ in 0..1 + random.below(4) {
-            outcome = self.append(mount, &open, &mut numbers, random).await;
+            outcome = self.append(mount, open, &mut numbers, random).await;
             if outcome.is_ok() && random.percent(30) {
-                outcome = mount.call("fsync appends", mount.volume.fsync(&open, false)).await;
+                outcome = mount.call("fsync appends", mount.volume.fsync(open, false)).await;
                 self.told(mount, &numbers, outcome.is_ok(), true);
             }
             if outcome.is_err() {
@@ -271,9 +284,9 @@ impl Appends {
             }
             tokio::time::sleep(Duration::from_millis(random.below(500))).await;
         }
-        let flushed = mount.call("flush appends", mount.volume.flush(&open)).await;
+        let flushed = mount.call("flush appends", mount.volume.flush(open)).await;
         self.told(mount, &numbers, outcome.is_ok() && flushed.is_ok(), false);
-        let released = mount.call("close appends", mount.volume.release(&open)).await;
+        let released = mount.call("close appends", mount.volume.release(open)).await;
         if flushed.is_ok() && released.is_ok() {
             self.records.lock().released(mount.number);
         }
@@ -314,7 +327,7 @@ impl Appends {
             Some(_) => numbers.push(number),
             None => {
                 strake_base::count_case("append-dropped");
-                self.world.remains.lock().of_failed = true;
+                self.world.remains.lock().of_failed.insert(open.ino());
             }
         }
         Ok(())

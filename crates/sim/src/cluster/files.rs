@@ -7,6 +7,7 @@ use super::register::{BLOCK, Opened, Register, mark_of};
 use super::world::World;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -29,6 +30,8 @@ const MODE: u32 = 0o644;
 pub struct Files {
     world: Arc<World>,
     registers: Vec<Mutex<Register>>,
+    /// Which file has which inode.
+    inos: Mutex<BTreeMap<Ino, u32>>,
     places: Vec<Whereabouts>,
     directories: Arc<Directories>,
     /// Counts what may have ended a client's session.
@@ -63,10 +66,11 @@ impl Files {
         let ending = AtomicBool::new(false);
         let (owners, inline, pause_ms) = (plan.clients, plan.is_inline(), plan.pause_ms);
         let (world, directories) = (world.clone(), directories.clone());
-        let (upsets, doubts, brief) = Default::default();
+        let (inos, upsets, doubts, brief) = Default::default();
         Arc::new(Self {
             world,
             registers,
+            inos,
             places,
             directories,
             upsets,
@@ -149,6 +153,7 @@ impl Files {
         let flags = OpenFlags { exclusive: true, ..OpenFlags::READ_WRITE };
         let made = mount.volume.create(&cred, directory, name, MODE, 0, flags);
         let (_, open, _) = mount.call("create", made).await?;
+        self.inos.lock().insert(open.ino(), file);
         let blocks = self.register(file).lock().len();
         self.write(mount, file, &open, 0, blocks).await?;
         self.sync(mount, file, &open).await?;
@@ -189,8 +194,7 @@ impl Files {
             Ok(Some(_)) => self.register(file).lock().written(first, count, version),
             Ok(None) => {
                 strake_base::count_case("write-dropped");
-                self.world.remains.lock().of_failed = true;
-                self.register(file).lock().failed();
+                self.register(file).lock().forget_own();
             }
             Err(error) => {
                 self.register(file).lock().failed();
@@ -338,13 +342,13 @@ impl Files {
         while !self.ending.load(Ordering::Relaxed) && !own.is_empty() {
             let file = own[random.below(own.len() as u64) as usize];
             let failed = self.write_once(mount, file, &mut random).await.err();
-            consider_change(&self.world, failed.map(|e| e.kind));
+            consider(&self.world, failed.map(|e| e.kind));
             if self.directories.are_several() {
                 let failed = match random.percent(50) {
                     true => self.place(file).relocate(mount, &mut random).await.err(),
                     false => self.use_briefly(mount, &mut random).await.err(),
                 };
-                consider_change(&self.world, failed.map(|e| e.kind));
+                consider(&self.world, failed.map(|e| e.kind));
             }
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
@@ -410,6 +414,12 @@ impl Files {
         mount.call("close", mount.volume.release(&open)).await
     }
 
+    /// True if an inode is that of a file which may say that it occupies nothing although targets hold something.
+    pub fn may_seem_empty(&self, ino: Ino) -> bool {
+        let file = self.inos.lock().get(&ino).copied();
+        file.is_some_and(|file| self.register(file).lock().may_seem_empty())
+    }
+
     /// Files of which a dead client may have had something under way.
     pub fn awaiting_the_dead(&self) -> Vec<u32> {
         self.numbers().filter(|file| self.register(*file).lock().awaits_the_dead()).collect()
@@ -419,7 +429,7 @@ impl Files {
     pub async fn rewrite(&self, mount: &Mount, file: u32, reader: &Mount) -> Result<()> {
         let (open, _) = self.open(mount, file, OpenFlags::READ_WRITE).await?;
         // What another mount has written, and seen, is nothing that this one is told of.
-        self.register(file).lock().failed();
+        self.register(file).lock().forget_own();
         let blocks = self.register(file).lock().len();
         self.write(mount, file, &open, 0, blocks).await?;
         self.sync(mount, file, &open).await?;
@@ -444,9 +454,13 @@ impl Files {
         let made = mount.volume.create(&cred, from, name.clone(), MODE, 0, OpenFlags::READ_WRITE);
         let (_, open, _) = mount.call(&format!("make {name:?}"), made).await?;
         let (began, upsets) = (self.world.now(), self.upsets.load(Ordering::Relaxed));
+        self.world.remains.lock().begin(mount.number, open.ino());
         let used = self.use_open(mount, &open, (from, to), &name, random).await;
         let released = mount.volume.release(&open);
         let used = used.and(mount.call(&format!("close {name:?}"), released).await);
+        // It is still there then, and of what was written before that nobody has asked what becomes of it.
+        self.world.lengthened(open.ino(), &used);
+        self.world.remains.lock().end(mount.number, open.ino());
         // Its session may be over, and with that the file that has no name.
         let lost = self.world.now() - began > SESSION
             || self.doubts.load(Ordering::Relaxed) > 0
@@ -541,12 +555,6 @@ pub fn consider(world: &World, failed: Option<ErrorKind>) {
     if let Some(kind) = failed.filter(|kind| !is_explained(*kind, disks_fill)) {
         world.fail(format!("a client was told {kind:?}"));
     }
-}
-
-/// As [`consider`], of something that changes contents: what has failed may have been carried out in part.
-pub fn consider_change(world: &World, failed: Option<ErrorKind>) {
-    world.remains.lock().of_failed |= failed.is_some();
-    consider(world, failed);
 }
 
 /// True if trouble explains such an error; `disks_fill`: some are full at times.

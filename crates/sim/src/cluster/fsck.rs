@@ -8,7 +8,7 @@ use super::mount::Mount;
 use super::world::Remains;
 use std::time::Duration;
 use strake_base::count_case;
-use strake_types::{Credentials, Result};
+use strake_types::{Credentials, Ino, Result};
 use strake_wire::message::meta::{Check, CheckPart, Problem};
 
 /// What a check says where nobody can be asked about some chunks, by the map of a moment ago.
@@ -17,6 +17,9 @@ const AWAY: &str = "chunks-away";
 const LOOKS: usize = 3;
 /// and how long after one another.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
+
+/// What was found, and whether all could be looked at.
+type Looked = (Vec<Problem>, Result<()>);
 
 impl Cluster {
     /// Looks at everything. What cannot be looked at now is passed over, as the verb does: targets that do not answer, and
@@ -47,50 +50,90 @@ impl Cluster {
         part: CheckPart,
         target: u32,
     ) -> Result<()> {
-        let mut problems = Vec::new();
-        for look in 0..LOOKS {
-            if look > 0 {
-                count_case("fsck-looked-again");
-                tokio::time::sleep(LOOK_PAUSE).await;
-            }
-            problems = self.problems(mount, part, target).await?;
-            if problems.iter().all(|problem| problem.what != AWAY) {
-                break;
-            }
+        let look = async || self.look(mount, part, target).await;
+        let (found, ended) = look_until_all_is_there(look).await;
+        self.judge(found);
+        ended
+    }
+
+    /// What is found fails the run, unless something has gone wrong that leaves it.
+    fn judge(&self, problems: Vec<Problem>) {
+        if problems.is_empty() {
+            return;
         }
-        let mut remains = *self.world.remains.lock();
+        let mut remains = self.world.remains.lock().clone();
         // What its primary has said of a change goes with the primary (S-099).
         remains.of_power |= self.plan.acknowledges_alone();
         for Problem { what, ino, detail, .. } in problems {
-            match is_excused(&what, remains) {
+            match is_excused(&what, Ino(ino), &remains, |ino| self.files.may_seem_empty(ino)) {
                 true => count_case("fsck-excused"),
                 false => self.world.fail(format!("fsck: {what} of inode {ino}: {detail}")),
             }
         }
-        Ok(())
     }
 
-    async fn problems(&self, mount: &Mount, part: CheckPart, target: u32) -> Result<Vec<Problem>> {
+    /// One look.
+    async fn look(&self, mount: &Mount, part: CheckPart, target: u32) -> Looked {
         let mut check = Check { part: part as u32, target, ..Check::default() };
-        let mut problems = Vec::new();
+        let mut found = Vec::new();
         loop {
-            let checked = mount.volume.check(&Credentials::root(), check.clone()).await?;
-            problems.extend(checked.problems);
-            if checked.next.is_empty() {
-                return Ok(problems);
+            match mount.volume.check(&Credentials::root(), check.clone()).await {
+                Ok(checked) => {
+                    found.extend(checked.problems);
+                    if checked.next.is_empty() {
+                        return (found, Ok(()));
+                    }
+                    check.after = checked.next;
+                }
+                Err(error) => return (found, Err(error)),
             }
-            check.after = checked.next;
         }
     }
 }
 
-/// True of what may be left of something that went wrong, and is promised to be nothing worse.
-fn is_excused(what: &str, remains: Remains) -> bool {
+/// Looks again while something cannot be asked. All else that was found counts whatever a later look finds, and so does what a later
+/// one was not able to ask again. It fails if already the first one does.
+async fn look_until_all_is_there(mut look: impl AsyncFnMut() -> Looked) -> Looked {
+    let (mut found, mut away) = (Vec::new(), Vec::new());
+    for nth in 0..LOOKS {
+        if nth > 0 {
+            count_case("fsck-looked-again");
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        let (problems, ended) = look().await;
+        let (waiting, told): (Vec<_>, Vec<_>) = problems.into_iter().partition(is_away);
+        found.extend(told);
+        match ended {
+            Ok(()) => away = waiting,
+            Err(error) if nth == 0 => return (found, Err(error)),
+            Err(_) => {}
+        }
+        if away.is_empty() {
+            break;
+        }
+    }
+    found.extend(away);
+    (found, Ok(()))
+}
+
+fn is_away(problem: &Problem) -> bool {
+    problem.what == AWAY
+}
+
+/// True of what may be left of something that went wrong with this file, and is promised to be nothing worse. `may_seem_empty`:
+/// whether a file of those that do not grow may be called so.
+fn is_excused(
+    what: &str,
+    ino: Ino,
+    remains: &Remains,
+    may_seem_empty: impl Fn(Ino) -> bool,
+) -> bool {
+    let has_failed = remains.of_failed.contains(&ino);
     match what {
         // It takes room, and is no part of the file (S-053).
-        "chunk-past-end" => remains.of_failed || remains.of_dead || remains.of_power,
+        "chunk-past-end" => has_failed || remains.of_dead.contains(&ino) || remains.of_power,
         // What nobody was told of, or went before it was on disk, need not be counted; what a dead client had written is (S-063).
-        "wrong-occupied" => remains.of_failed || remains.of_power,
+        "wrong-occupied" => has_failed || remains.of_power || may_seem_empty(ino),
         _ => false,
     }
 }
@@ -98,17 +141,84 @@ fn is_excused(what: &str, remains: Remains) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_types::{Error, ErrorKind};
 
-    /// All of it was excused in every run.
+    const HERE: Ino = Ino(7);
+    const ELSEWHERE: Ino = Ino(8);
+
+    fn excused(what: &str, remains: &Remains) -> bool {
+        is_excused(what, HERE, remains, |_| false)
+    }
+
+    /// All of it was excused in every run; then in every run in which any change of any file had failed.
     #[test]
     fn what_is_left_is_excused_only_where_something_went_wrong_that_leaves_it() {
-        let nothing = Remains::default();
-        let dead = Remains { of_dead: true, ..nothing };
-        let failed = Remains { of_failed: true, ..nothing };
-        let power = Remains { of_power: true, ..nothing };
-        let excused = |what| [nothing, dead, failed, power].map(|left| is_excused(what, left));
-        assert_eq!(excused("chunk-past-end"), [false, true, true, true]);
-        assert_eq!(excused("wrong-occupied"), [false, false, true, true]);
-        assert_eq!(excused(AWAY), [false; 4]);
+        let left = |failed: &[Ino], dead: &[Ino], of_power| {
+            let (mut remains, client) = (Remains { of_power, ..Remains::default() }, 1);
+            remains.of_failed.extend(failed);
+            dead.iter().for_each(|ino| remains.begin(client, *ino));
+            remains.died(client);
+            remains
+        };
+        let all = [
+            left(&[], &[], false),
+            left(&[ELSEWHERE], &[ELSEWHERE], false),
+            left(&[], &[HERE], false),
+            left(&[HERE], &[], false),
+            left(&[], &[], true),
+        ];
+        let excused = |what| [0, 1, 2, 3, 4].map(|nth: usize| excused(what, &all[nth]));
+        assert_eq!(excused("chunk-past-end"), [false, false, true, true, true]);
+        assert_eq!(excused("wrong-occupied"), [false, false, false, true, true]);
+        assert_eq!(excused(AWAY), [false; 5]);
+        let nothing = &all[0];
+        assert!(is_excused("wrong-occupied", HERE, nothing, |ino| ino == HERE));
+        assert!(!is_excused("chunk-past-end", HERE, nothing, |_| true), "it has its length");
+    }
+
+    /// The last look alone counted, and where it failed nothing did.
+    #[test]
+    fn what_an_earlier_look_of_fsck_has_found_counts_whatever_becomes_of_later_ones() {
+        let failed = || Err(Error::new(ErrorKind::Unavailable));
+        let both = "chunks-away orphaned-chunk";
+        let orphan = || ("orphaned-chunk".to_owned(), true);
+        assert_eq!(looked(vec![(both, Ok(())), ("", Ok(()))]), orphan());
+        assert_eq!(looked(vec![(AWAY, Ok(())), ("orphaned-chunk", Ok(()))]), orphan());
+        let later = vec![(AWAY, Ok(())), ("", failed()), ("orphaned-chunk", failed())];
+        assert_eq!(looked(later), ("orphaned-chunk chunks-away".to_owned(), true));
+        assert_eq!(looked(vec![(both, failed())]), ("orphaned-chunk".to_owned(), false));
+        let answered = vec![(AWAY, Ok(())), ("", failed()), ("", Ok(()))];
+        assert_eq!(looked(answered), (String::new(), true));
+    }
+
+    /// What counts of looks that find this and end so, and whether that is all.
+    fn looked(looks: Vec<(&str, Result<()>)>) -> (String, bool) {
+        let problem = |what: &str| Problem { what: what.to_owned(), ..Problem::default() };
+        let mut looks = looks.into_iter();
+        let next = async || {
+            let (found, ended) = looks.next().expect("it was looked often enough");
+            let found: Vec<Problem> = found.split_whitespace().map(problem).collect();
+            (found, ended)
+        };
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().start_paused(true).build().unwrap();
+        let (found, ended) = runtime.block_on(look_until_all_is_there(next));
+        let words: Vec<String> = found.into_iter().map(|problem| problem.what).collect();
+        (words.join(" "), ended.is_ok())
+    }
+
+    #[test]
+    fn a_client_that_died_leaves_something_only_of_what_it_was_doing() {
+        let mut remains = Remains::default();
+        remains.begin(1, HERE);
+        remains.begin(2, ELSEWHERE);
+        remains.end(1, HERE);
+        remains.died(1);
+        remains.died(3);
+        assert_eq!(remains.of_dead.len(), 0);
+        remains.begin(1, HERE);
+        remains.died(1);
+        assert!(excused("chunk-past-end", &remains));
+        assert_eq!(remains.of_dead.len(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! The workload on files that all clients append to, cut and read: who changes one holds its lock, and
 //! opens it after that. [`super::log`] knows what there has to be.
 
-use super::files::consider_change;
+use super::files::consider;
 use super::log::Log;
 use super::mount::Mount;
 use super::places::Directories;
@@ -123,7 +123,7 @@ impl Logs {
                 true => self.change(mount, nth, &mut random).await,
                 false => self.read_unlocked(mount, nth, &mut random).await,
             };
-            consider_change(&self.world, outcome.err().map(|error| error.kind));
+            consider(&self.world, outcome.err().map(|error| error.kind));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }
@@ -213,30 +213,45 @@ impl Logs {
         if self.replace(nth, mount.number) {
             return mount.call(&format!("close log {nth}"), mount.volume.release(&open)).await;
         }
-        let mut outcome = self.read_own(mount, nth, &open, random).await;
+        self.world.remains.lock().begin(mount.number, ino);
+        let changed = self.change_open(mount, nth, &open, random).await;
+        self.world.remains.lock().end(mount.number, ino);
+        changed
+    }
+
+    async fn change_open(
+        &self,
+        mount: &Mount,
+        nth: usize,
+        open: &Arc<OpenFile>,
+        random: &mut SplitMix64,
+    ) -> Result<()> {
+        let mut outcome = self.read_own(mount, nth, open, random).await;
         for _ in 0..1 + random.below(4) {
             if outcome.is_err() {
                 break;
             }
             outcome = match random.below(10) {
-                0..5 => self.append(mount, nth, &open, random).await,
-                5 => self.resize(mount, nth, &open, random).await,
-                6 => self.read_own(mount, nth, &open, random).await,
-                7 => self.sync(mount, nth, &open).await,
+                0..5 => self.append(mount, nth, open, random).await,
+                5 => self.resize(mount, nth, open, random).await,
+                6 => self.read_own(mount, nth, open, random).await,
+                7 => self.sync(mount, nth, open).await,
                 _ => {
                     tokio::time::sleep(Duration::from_millis(random.below(1_500))).await;
                     Ok(())
                 }
             };
         }
-        let flushed = mount.call(&format!("close log {nth}"), mount.volume.flush(&open)).await;
+        let flushed = mount.call(&format!("close log {nth}"), mount.volume.flush(open)).await;
         if outcome.is_ok() && flushed.is_ok() {
             self.log(nth).lock().acknowledged(mount.number, false);
         } else {
             self.log(nth).lock().failed(mount.number);
         }
-        let released = mount.call(&format!("close log {nth}"), mount.volume.release(&open)).await;
-        outcome.and(flushed).and(released)
+        let released = mount.call(&format!("close log {nth}"), mount.volume.release(open)).await;
+        let closed = flushed.and(released);
+        self.world.lengthened(open.ino(), &closed);
+        outcome.and(closed)
     }
 
     async fn open(
@@ -268,7 +283,9 @@ impl Logs {
             log.append(len)
         };
         let what = format!("append {len} bytes to log {nth} at {at}");
-        let written = mount.call(&what, mount.volume.write(open, 0, bytes)).await?;
+        let written = mount.call(&what, mount.volume.write(open, 0, bytes)).await;
+        self.world.lengthened(open.ino(), &written);
+        let written = written?;
         let mut log = self.log(nth).lock();
         if log.is_held_by(mount.number) {
             let landed = log.landed(at, written.offset as usize);
@@ -302,11 +319,15 @@ impl Logs {
         let change = SetAttr { length: Some(len), ..SetAttr::default() };
         let cred = Credentials::root();
         let cut = mount.volume.setattr(&cred, self.ino(nth), change, Some(open));
-        mount.call(&format!("set the length of log {nth} to {len}"), cut).await.map(drop)
+        let cut = mount.call(&format!("set the length of log {nth} to {len}"), cut).await;
+        self.world.lengthened(open.ino(), &cut);
+        cut.map(drop)
     }
 
     async fn sync(&self, mount: &Mount, nth: usize, open: &Arc<OpenFile>) -> Result<()> {
-        mount.call(&format!("fsync log {nth}"), mount.volume.fsync(open, false)).await?;
+        let synced = mount.call(&format!("fsync log {nth}"), mount.volume.fsync(open, false)).await;
+        self.world.lengthened(open.ino(), &synced);
+        synced?;
         self.log(nth).lock().acknowledged(mount.number, true);
         Ok(())
     }

@@ -414,7 +414,7 @@ impl Cluster {
         ];
         let died = mount.process.is_dead() || ended.iter().any(std::result::Result::is_err);
         if died || mount.close().await.is_err() {
-            self.world.remains.lock().of_dead = true;
+            self.world.remains.lock().died(mount.number);
             self.files.forget(mount);
             self.appends.forget(mount);
             self.logs.forget(mount);

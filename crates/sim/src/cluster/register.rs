@@ -63,6 +63,8 @@ pub struct Register {
     doubts: u64,
     /// One copy acknowledges what others may not have: only an `fsync` says that it stays.
     alone: bool,
+    /// Its mount was told that a change has failed.
+    refused: bool,
     /// The mount has read something older than what it has written: its next sync has to say why, or
     /// already its next close, unless power was lost.
     suspect: Option<(String, bool)>,
@@ -84,7 +86,7 @@ impl Register {
     pub fn new(file: u32, blocks: u64) -> Self {
         let block = Block { zeros: BTreeSet::from([0]), ..Block::default() };
         let blocks = vec![block; blocks as usize];
-        let (next, lossy, shaky, alone, suspect) = (1, 0, false, false, None);
+        let (next, lossy, shaky, alone, refused, suspect) = (1, 0, false, false, false, None);
         let (losses, unsaid, upsets) = (0, 0, 0);
         let (unheard, misses, since_missed, doubts) = (false, 0, 0, 0);
         Self {
@@ -101,6 +103,7 @@ impl Register {
             since_missed,
             doubts,
             alone,
+            refused,
             suspect,
         }
     }
@@ -198,8 +201,14 @@ impl Register {
         self.unheard &= self.doubts > 0 || misses != self.misses;
     }
 
-    /// The mount was told of an error, or is gone.
+    /// The mount was told of an error.
     pub fn failed(&mut self) {
+        self.refused = true;
+        self.forget_own();
+    }
+
+    /// Of what the mount has written nobody knows what it sees: it was told of an error, is gone, or never heard what has become of it.
+    pub fn forget_own(&mut self) {
         self.suspect = None;
         self.upsets += 1;
         self.blocks.iter_mut().for_each(|block| block.own = None);
@@ -208,11 +217,17 @@ impl Register {
     /// The mount has died. What it had sent and was not answered may still be carried out, after what
     /// others write.
     pub fn died(&mut self) {
-        self.failed();
+        self.forget_own();
         for block in &mut self.blocks {
             let sent = (block.acked + 1..=block.latest).filter(|sent| !block.done.contains(sent));
             block.ghosts.extend(sent);
         }
+    }
+
+    /// True if it may say that it occupies nothing although targets hold something (S-063): all of it was punched, and may have been
+    /// counted then, and of a change that has failed nobody need have told.
+    pub fn may_seem_empty(&self) -> bool {
+        self.refused && self.blocks.iter().all(|block| block.zeros.len() > 1)
     }
 
     /// True if something that a dead client had sent may arrive.
@@ -239,7 +254,7 @@ impl Register {
     /// The machine of the metadata server has lost power, and with it perhaps what its journal had not synced of this file,
     /// which lies there: no later `fsync` notices (S-008), and who has seen it may have been the last one.
     pub fn journal_lost(&mut self) {
-        self.failed();
+        self.forget_own();
         self.power_lost();
         self.unsaid = self.next - 1;
     }

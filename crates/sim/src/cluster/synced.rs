@@ -6,7 +6,7 @@
 //! once, so nothing that is done later hides a loss. An `fsync` says nothing of what was done before a loss of
 //! power that came before it (S-008).
 
-use super::files::consider_change;
+use super::files::consider;
 use super::mount::Mount;
 use super::places::cred;
 use super::plan::{Plan, Trouble};
@@ -224,7 +224,7 @@ impl Synced {
             let failed = self.use_once(mount, &mut own, &mut random).await.err();
             // What was not synced may have gone.
             let kind = failed.map(|error| error.kind);
-            consider_change(&self.world, kind.filter(|kind| !kind.is_gone()));
+            consider(&self.world, kind.filter(|kind| !kind.is_gone()));
             tokio::time::sleep(Duration::from_millis(random.below(self.pause_ms))).await;
         }
     }
@@ -312,12 +312,16 @@ impl Synced {
         open: &Arc<OpenFile>,
         sync: Result<bool>,
     ) -> Result<()> {
+        self.world.remains.lock().begin(mount.number, open.ino());
         let written = match sync {
             Ok(sync) => self.write(mount, at, open, sync).await,
             Err(error) => Err(error),
         };
         let released = mount.call("close it", mount.volume.release(open)).await;
-        written.and(released)?;
+        let filled = written.and(released);
+        self.world.lengthened(open.ino(), &filled);
+        self.world.remains.lock().end(mount.number, open.ino());
+        filled?;
         self.change(at, |item| item.unsure = false);
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::random::{SplitMix64, mixed};
 use strake_base::simulation::Process;
+use strake_types::{Ino, Result};
 use strake_wire::service::Services;
 use tokio::time::Instant;
 
@@ -66,14 +67,33 @@ pub enum Again {
 }
 
 /// What explains what `strake fsck` finds when all is over.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remains {
-    /// Of a change of contents that failed.
-    pub of_failed: bool,
-    /// Of a client that died.
-    pub of_dead: bool,
+    /// Files of which a change has failed, or was dropped, that would have made them longer.
+    pub of_failed: BTreeSet<Ino>,
+    /// Files that a client was making longer when it died.
+    pub of_dead: BTreeSet<Ino>,
     /// Of what was not on disk when power was lost.
     pub of_power: bool,
+    /// Files that each client is making longer now.
+    pub growing: BTreeMap<u32, BTreeSet<Ino>>,
+}
+
+impl Remains {
+    /// A client begins to do what may make a file longer.
+    pub fn begin(&mut self, client: u32, ino: Ino) {
+        self.growing.entry(client).or_default().insert(ino);
+    }
+
+    /// It has come to an end with that, whether it has failed or not.
+    pub fn end(&mut self, client: u32, ino: Ino) {
+        self.growing.entry(client).or_default().remove(&ino);
+    }
+
+    /// A client has died.
+    pub fn died(&mut self, client: u32) {
+        self.of_dead.extend(self.growing.remove(&client).unwrap_or_default());
+    }
 }
 
 /// What all share.
@@ -153,6 +173,13 @@ impl World {
         self.failed.notify_one();
     }
 
+    /// Notes what has become of a change that may make a file longer: if it has failed, something of it may be left.
+    pub fn lengthened<T>(&self, ino: Ino, outcome: &Result<T>) {
+        if outcome.is_err() {
+            self.remains.lock().of_failed.insert(ino);
+        }
+    }
+
     /// What went wrong first.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()
@@ -184,7 +211,7 @@ impl World {
     }
 
     /// Who answers at a server; if nobody does, how its machine is.
-    pub fn at(&self, server: u32) -> Result<Serving, Power> {
+    pub fn at(&self, server: u32) -> std::result::Result<Serving, Power> {
         let network = self.network.lock();
         let off = if network.off.contains(&server) { Power::Off } else { Power::On };
         network.serving.get(&server).cloned().ok_or(off)

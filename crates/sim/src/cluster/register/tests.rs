@@ -244,3 +244,22 @@ fn zeros_that_were_answered_do_not_come_late() {
         assert_eq!(late.is_err(), answered);
     }
 }
+
+/// Any failed change of any file excused it for all.
+#[test]
+fn a_file_may_seem_empty_only_where_all_of_it_was_punched_and_a_change_has_failed() {
+    let mut register = Register::new(1, 2);
+    register.begin_write(0, 2);
+    register.failed();
+    assert!(!register.may_seem_empty(), "it was told of when it was made");
+    register.begin_zero(0, 1);
+    assert!(!register.may_seem_empty());
+    register.begin_zero(1, 1);
+    assert!(register.may_seem_empty());
+    let mut register = Register::new(1, 2);
+    register.begin_zero(0, 2);
+    register.begin_write(0, 1);
+    register.forget_own();
+    register.died();
+    assert!(!register.may_seem_empty(), "its mount goes on and tells, or its server counts");
+}

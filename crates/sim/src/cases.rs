@@ -58,6 +58,7 @@ pub const REQUIRED: &[&str] = &[
     "room-reserved",
     "session-fenced",
     "session-over-by-silence",
+    "silence-outlasts-session",
     "synced-name-judged",
     "volume-taken-over",
     "waited-for-room",

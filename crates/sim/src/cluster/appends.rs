@@ -9,7 +9,7 @@
 //! until then counts for nothing.
 
 use super::files::{DROPPED, DROPPED_AFTER_MS, consider};
-use super::mount::Mount;
+use super::mount::{DEAD_OVER, Mount};
 use super::places::Directories;
 use super::plan::Plan;
 use super::world::World;
@@ -32,8 +32,6 @@ const UNITS_MAX: u64 = 300;
 const RECORDS_MAX: u32 = 400;
 /// Bytes that are read at once.
 const READ_BYTES: u32 = 32 << 10;
-/// From then on a client that died is not waited for any more, and nothing arrives that it had sent: its lease, and a minute.
-const OVER: Duration = Duration::from_secs(90);
 /// Name of the file.
 const NAME: &str = "appends";
 
@@ -105,7 +103,7 @@ impl Records {
         self.settle(now);
         let missed = self.holding.remove(&client);
         if missed.is_some() {
-            self.dead_until = Some(now + OVER);
+            self.dead_until = Some(now + DEAD_OVER);
         }
         self.is_spoilt |= missed == Some(true);
     }
@@ -122,7 +120,7 @@ impl Records {
         self.settle(now);
         self.holding.values_mut().for_each(|missed| *missed = true);
         self.is_spoilt |= self.dead_until.is_some();
-        self.dead_until = self.dead_until.map(|_| now + OVER);
+        self.dead_until = self.dead_until.map(|_| now + DEAD_OVER);
     }
 
     fn power_lost(&mut self) {
@@ -221,6 +219,11 @@ impl Appends {
     /// A client is gone, and what it held back is never sent; what it had sent may arrive.
     pub fn forget(&self, mount: &Mount) {
         self.records.lock().died(mount.number, self.world.now());
+    }
+
+    /// When a client that died does not matter any more; `None`: by now.
+    pub fn dead_until(&self) -> Option<Duration> {
+        self.records.lock().dead_until
     }
 
     /// All copies are equal again.
@@ -412,14 +415,14 @@ mod tests {
         records.begin(1, 1, NOW);
         records.died(1, NOW);
         let tick = Duration::from_millis(1);
-        let last = OVER - tick;
+        let last = DEAD_OVER - tick;
         records.may_be_missed(last);
-        for now in [last, OVER, last + OVER - tick] {
+        for now in [last, DEAD_OVER, last + DEAD_OVER - tick] {
             let (number, _) = records.begin(2, 1, now);
             records.acknowledged(2, &[number], true);
             assert_eq!(records.check(&[]), Ok(()), "it may have been missed: {now:?}");
         }
-        let now = last + OVER;
+        let now = last + DEAD_OVER;
         records.begin(2, 1, now);
         records.may_be_missed(now);
         assert!(!records.is_spoilt, "the dead are over");

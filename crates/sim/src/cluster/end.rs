@@ -33,8 +33,6 @@ const LOOK: Duration = Duration::from_millis(500);
 const GONE_LOOK: Duration = Duration::from_secs(2);
 /// and records.
 const RECORDS_LOOK: Duration = Duration::from_secs(10);
-/// Nothing of a client arrives any more that has been dead for so long: its lease, and a minute.
-const DEAD_OVER: Duration = Duration::from_secs(90);
 /// Bits of an index in a store that count within the file; above them is the group.
 pub(super) const INDEX_BITS: u32 = 40;
 /// First byte of the keys of inodes.
@@ -108,7 +106,8 @@ impl Cluster {
         if files.is_empty() {
             return Ok(());
         }
-        tokio::time::sleep(DEAD_OVER).await;
+        let until = self.files.dead_until().max(self.appends.dead_until().unwrap_or_default());
+        tokio::time::sleep(until.saturating_sub(self.world.now())).await;
         let number = CLIENTS_FROM + self.plan.clients + 1;
         let reader = Mount::start(&self.world, &self.plan, number).await?;
         for file in files {

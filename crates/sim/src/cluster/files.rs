@@ -1,6 +1,6 @@
 //! The workload on contents: each client writes its own files, and reads everybody's.
 
-use super::mount::Mount;
+use super::mount::{DEAD_OVER, Mount};
 use super::places::{Directories, Whereabouts, cred};
 use super::plan::Plan;
 use super::register::{BLOCK, Opened, Register, mark_of};
@@ -38,6 +38,8 @@ pub struct Files {
     upsets: AtomicU64,
     /// For so many reasons that may happen at any time.
     doubts: AtomicU64,
+    /// Until then what a client that died had sent may arrive.
+    dead_until: Mutex<Duration>,
     /// Counts files that are made and removed again.
     brief: AtomicU64,
     owners: u32,
@@ -66,7 +68,7 @@ impl Files {
         let ending = AtomicBool::new(false);
         let (owners, inline, pause_ms) = (plan.clients, plan.is_inline(), plan.pause_ms);
         let (world, directories) = (world.clone(), directories.clone());
-        let (inos, upsets, doubts, brief) = Default::default();
+        let (inos, upsets, doubts, dead_until, brief) = Default::default();
         Arc::new(Self {
             world,
             registers,
@@ -75,6 +77,7 @@ impl Files {
             directories,
             upsets,
             doubts,
+            dead_until,
             brief,
             owners,
             inline,
@@ -98,6 +101,12 @@ impl Files {
     pub fn may_be_missed(&self) {
         self.upsets.fetch_add(1, Ordering::Relaxed);
         self.registers.iter().for_each(|register| register.lock().may_be_missed());
+        let now = self.world.now();
+        let mut until = self.dead_until.lock();
+        if now < *until {
+            // A metadata server that begins gives it another lease.
+            *until = now + DEAD_OVER;
+        }
     }
 
     /// A client was to be evicted, and nobody knows whether and when it is.
@@ -324,6 +333,7 @@ impl Files {
 
     /// What a mount has written and not told is gone with it.
     pub fn forget(&self, mount: &Mount) {
+        *self.dead_until.lock() = self.world.now() + DEAD_OVER;
         for file in self.own_of(mount) {
             self.register(file).lock().died();
         }
@@ -423,6 +433,11 @@ impl Files {
     /// Files of which a dead client may have had something under way.
     pub fn awaiting_the_dead(&self) -> Vec<u32> {
         self.numbers().filter(|file| self.register(*file).lock().awaits_the_dead()).collect()
+    }
+
+    /// When nothing of clients that died arrives any more.
+    pub fn dead_until(&self) -> Duration {
+        *self.dead_until.lock()
     }
 
     /// Writes all of a file of which nothing of the dead arrives any more, and reads it on another mount.

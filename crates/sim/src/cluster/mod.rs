@@ -137,6 +137,8 @@ pub(crate) struct Cluster {
     rolling: AtomicBool,
     /// A client has stood still for long.
     silenced: AtomicBool,
+    /// It still does, until this ends. Not among what ends later: servers may lose power meanwhile.
+    silence: Mutex<Option<JoinHandle<()>>>,
     /// What ends trouble later.
     later: Mutex<VecDeque<JoinHandle<()>>>,
 }
@@ -199,7 +201,8 @@ impl Cluster {
         let appends = Appends::new(&world, &plan, &directories);
         let locks = Locks::new(&world, &plan, &directories);
         let synced = Synced::new(&world, &plan);
-        let (weak, lost, rot, going, evicting, rolling, silenced, later) = Default::default();
+        let (weak, lost, rot, going, evicting, rolling) = Default::default();
+        let (silenced, silence, later) = Default::default();
         Arc::new(Self {
             world,
             plan,
@@ -219,6 +222,7 @@ impl Cluster {
             evicting,
             rolling,
             silenced,
+            silence,
             later,
         })
     }

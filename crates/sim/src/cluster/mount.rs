@@ -19,6 +19,9 @@ pub const CLIENTS_FROM: u32 = 100;
 /// may be under way, and what the operation does before and after.
 pub const CALL_BOUND: Duration = Duration::from_secs(180);
 
+/// Nobody waits for a client any more that has been dead for so long, and nothing that it had sent arrives: its lease, and a minute.
+pub const DEAD_OVER: Duration = Duration::from_secs(90);
+
 /// A mounted volume.
 pub struct Mount {
     /// Its machine.
@@ -82,20 +85,28 @@ impl Mount {
     /// A call, which has to end within its bound.
     pub async fn call<T>(&self, what: &str, call: impl Future<Output = Result<T>>) -> Result<T> {
         let began = self.world.now();
-        let outcome = tokio::time::timeout(self.bound, call).await;
-        let took = (self.world.now() - began).as_millis();
-        match outcome {
+        match tokio::time::timeout(self.bound, call).await {
             Ok(outcome) => {
-                let shown = outcome.as_ref().map(|_| "ok").map_err(|e| e.to_string());
-                let number = self.number;
-                self.world.note(format_args!("client {number} {what}: {shown:?} ({took} ms)"));
+                self.note_call(what, began, outcome.as_ref().map(|_| "ok"));
                 outcome
             }
             Err(_) => {
+                let took = (self.world.now() - began).as_millis();
                 self.world.fail(format!("client {} {what}: no end within {took} ms", self.number));
                 Err(Error::new(ErrorKind::TimedOut))
             }
         }
+    }
+
+    fn note_call(
+        &self,
+        what: &str,
+        began: Duration,
+        outcome: std::result::Result<&str, &Error>,
+    ) {
+        let (number, shown) = (self.number, outcome.map_err(|error| error.to_string()));
+        let took = (self.world.now() - began).as_millis();
+        self.world.note(format_args!("client {number} {what}: {shown:?} ({took} ms)"));
     }
 
     /// A call that is dropped where it waits when a time is over; `None`: it was.
@@ -105,13 +116,20 @@ impl Mount {
         time: Duration,
         call: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
-        let bounded = async {
-            match tokio::time::timeout(time, call).await {
-                Ok(outcome) => outcome.map(Some),
-                Err(_) => Ok(None),
-            }
+        let began = self.world.now();
+        let Ok(outcome) = tokio::time::timeout(time, call).await else {
+            self.note_call(what, began, Ok("dropped"));
+            return Ok(None);
         };
-        self.call(what, bounded).await
+        self.note_call(what, began, outcome.as_ref().map(|_| "ok"));
+        outcome.map(Some)
+    }
+
+    /// True if a client has a session, by its number.
+    pub async fn knows(&self, client: u32) -> Result<bool> {
+        let name = name_of(client);
+        let all = self.call("list clients", self.volume.clients(&Credentials::root())).await?;
+        Ok(all.iter().any(|client| client.name == name && !client.lost))
     }
 
     /// Evicts a client by its number.

@@ -233,7 +233,7 @@ fn add_others(world: &World, copies: u32, troubles: &mut Vec<Trouble>) {
         old_disk(&mut world.stream(0x9004), troubles);
     }
     roll(&mut world.stream(0x9007), troubles);
-    if world.stream(0x9010).percent(20) {
+    if world.stream(0x9012).percent(20) {
         // One of them has an effect: there is little time for it.
         troubles.extend([Trouble::Silence; 2]);
     }

@@ -550,6 +550,10 @@ impl Cluster {
         while let Some(later) = self.pop_later() {
             let _killed = later.await;
         }
+        let silence = self.silence.lock().take();
+        if let Some(silence) = silence {
+            let _killed = silence.await;
+        }
         self.world.mend_all();
         self.world.set_weather(self.plan.fair_weather());
         for host in self.members() {

@@ -302,21 +302,43 @@ fn is_not_taken_over(called: &Called, history: &[Called]) -> bool {
 /// True if a link was refused by a kernel that took the file for unlinked (S-110): while it waits for the answer to the
 /// removal of another name it may learn of what that leaves, and counts the name once more when the answer comes.
 fn is_taken_for_unlinked(called: &Called, history: &[Called]) -> bool {
+    use paths::Ask;
     let call = &called.call;
+    let Ask::Link(file, _) = call.ask else { return false };
+    let names = names_of_file(file, call, history);
     let removes = |other: &Called| {
-        let removal =
-            matches!(other.call.ask, paths::Ask::Unlink(_) | paths::Ask::Rename(_, _, How::Over));
-        removal
+        let (Ask::Unlink(removed) | Ask::Rename(_, removed, How::Over)) = other.call.ask else {
+            return false;
+        };
+        names.contains(&removed)
             && other.mount == called.mount
             && may_follow(call, &other.call)
             && call.began < other.call.ended.saturating_add(BELIEF_NS)
     };
-    matches!(call.ask, paths::Ask::Link(..))
-        && call.told == paths::Told::Refused(ErrorKind::NotFound)
-        && history.iter().any(removes)
+    call.told == paths::Told::Refused(ErrorKind::NotFound) && history.iter().any(removes)
 }
 
-/// Any move between directories excused ESTALE where there was no directory, and a removal on any mount a link.
+/// All names that the file of this one may have: by links and renames that began before a call has ended. None, if no link is among
+/// them: then it has no other.
+fn names_of_file(file: Name, call: &paths::Operation, history: &[Called]) -> Vec<Name> {
+    use paths::Ask;
+    let (mut names, mut linked, mut known) = (vec![file], false, 0);
+    while names.len() > known {
+        known = names.len();
+        for Called { call: other, .. } in history {
+            let (Ask::Link(one, two) | Ask::Rename(one, two, _)) = other.ask else { continue };
+            let may_be = other.told == paths::Told::Done && other.began < call.ended;
+            if may_be && [one, two].iter().any(|name| names.contains(name)) {
+                linked |= matches!(other.ask, Ask::Link(..));
+                let new = [one, two].into_iter().find(|name| !names.contains(name));
+                names.extend(new);
+            }
+        }
+    }
+    if linked { names } else { Vec::new() }
+}
+
+/// Any move between directories excused ESTALE where there was no directory, and a removal on any mount, or of any file, a link.
 #[test]
 fn a_kernel_is_excused_for_no_more_than_is_promised() {
     use paths::{Ask, Told};
@@ -337,8 +359,16 @@ fn a_kernel_is_excused_for_no_more_than_is_promised() {
     assert!(!is_not_taken_over(&stale(), &[own, made(Told::Done)]), "its own kernel moved it");
     let link = || refused(Ask::Link(from, to), ErrorKind::NotFound);
     let removed = |mount| Called { mount, ..called(1, Ask::Unlink(to), Told::Done) };
-    assert!(is_taken_for_unlinked(&link(), &[removed(0)]));
-    assert!(!is_taken_for_unlinked(&link(), &[removed(1)]), "another kernel");
+    let linked = || called(2, Ask::Link(from, to), Told::Done);
+    assert!(is_taken_for_unlinked(&link(), &[linked(), removed(0)]));
+    assert!(!is_taken_for_unlinked(&link(), &[linked(), removed(1)]), "another kernel");
+    assert!(!is_taken_for_unlinked(&link(), &[removed(0)]), "the file has one name");
+    let other = Name { within: 1, name: 1 };
+    let apart = called(2, Ask::Link(to, other), Told::Done);
+    assert!(!is_taken_for_unlinked(&link(), &[apart, removed(0)]), "another file");
+    let moved_on = called(2, Ask::Rename(other, to, How::ToFree), Told::Done);
+    let moved_on = [called(2, Ask::Link(from, other), Told::Done), moved_on, removed(0)];
+    assert!(is_taken_for_unlinked(&link(), &moved_on), "its other name was renamed");
 }
 
 #[test]

@@ -31,7 +31,8 @@ pub fn default_memory_bytes() -> u64 {
 #[derive(Clone)]
 pub struct VolumeOptions {
     /// Most bytes of contents and listings held in memory; unsent writes take at most half of it, listings an
-    /// eighth, and what was sent is kept in what is left.
+    /// eighth, and what was sent is kept in what is left. 256 KiB at least: less counts as that. Below [`MEMORY_BYTES_MIN`] a
+    /// request counts as a quarter of it at most also where it is larger (a write is taken in parts of 8 MiB): so more may be held.
     pub memory_bytes: u64,
     /// Longest time an operation waits for servers to come back.
     pub operation_wait_ms: u64,

@@ -45,6 +45,8 @@ pub struct Files {
     owners: u32,
     /// What is written lies inside inodes.
     inline: bool,
+    /// So many of a hundred ranges may be long.
+    long_ranges: u64,
     /// Longest pause of a client between two uses of files.
     pause_ms: u64,
     /// The workload is to end.
@@ -67,6 +69,7 @@ impl Files {
         let places = (0..plan.files).map(place).collect();
         let ending = AtomicBool::new(false);
         let (owners, inline, pause_ms) = (plan.clients, plan.is_inline(), plan.pause_ms);
+        let long_ranges = plan.long_ranges();
         let (world, directories) = (world.clone(), directories.clone());
         let (inos, upsets, doubts, dead_until, brief) = Default::default();
         Arc::new(Self {
@@ -81,6 +84,7 @@ impl Files {
             brief,
             owners,
             inline,
+            long_ranges,
             pause_ms,
             ending,
         })
@@ -342,7 +346,7 @@ impl Files {
     fn range(&self, file: u32, random: &mut SplitMix64) -> (u64, u64) {
         let blocks = self.register(file).lock().len();
         let first = random.below(blocks);
-        let most = if random.percent(20) { blocks } else { 6 };
+        let most = if random.percent(self.long_ranges) { blocks } else { 6 };
         (first, 1 + random.below(most.min(blocks - first)))
     }
 

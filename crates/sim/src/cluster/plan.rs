@@ -97,6 +97,11 @@ pub const FIRST_VOLUME: &str = "main";
 /// Longest time for which a client stands still.
 pub const SILENCE_MAX: Duration = Duration::from_secs(60);
 
+/// What a mount holds in memory at most,
+const MEMORY: u64 = 32 << 20;
+/// and where that is little: the least that counts. A long write takes a quarter of it, and while two are under way others wait.
+const LITTLE_MEMORY: u64 = 256 << 10;
+
 /// In a template: the primary acknowledges.
 const ACK_PRIMARY: u32 = 1;
 
@@ -175,7 +180,17 @@ fn shares(random: &mut SplitMix64, metas: u32) -> u32 {
 
 /// Memory of a mount: in every third run so little that writes wait for each other.
 fn memory_bytes(random: &mut SplitMix64) -> u64 {
-    [32 << 20, 32 << 20, 512 << 10][random.below(3) as usize]
+    [MEMORY, MEMORY, LITTLE_MEMORY][random.below(3) as usize]
+}
+
+/// Blocks of a file. Where there is little memory most files are as large: one is written to at a time, and when it is closed nothing
+/// of it is held any more.
+fn blocks(random: &mut SplitMix64, memory_bytes: u64) -> u64 {
+    let blocks = [2, 4, 24, 64][random.below(4) as usize];
+    match memory_bytes == LITTLE_MEMORY && blocks > 2 {
+        true => LITTLE_MEMORY / BLOCK,
+        false => blocks,
+    }
 }
 
 fn troubles(random: &mut SplitMix64, copies: u32, metas: u32) -> Vec<Trouble> {
@@ -271,6 +286,7 @@ impl Plan {
         if !alone {
             add_others(world, copies, &mut troubles);
         }
+        let memory_bytes = memory_bytes(&mut world.stream(0x9011));
         let mut plan = Plan {
             servers: servers as u32,
             metas,
@@ -278,9 +294,9 @@ impl Plan {
             spares: u32::from(troubles.contains(&Trouble::Join)),
             drives: [1, 1, 1, 2][random.below(4) as usize],
             clients: 2 + random.below(2) as u32,
-            memory_bytes: memory_bytes(&mut world.stream(0x9011)),
+            memory_bytes,
             files: 1 + random.below(5) as u32,
-            blocks: [2, 4, 24, 64][random.below(4) as usize],
+            blocks: blocks(random, memory_bytes),
             directories: random.below(3) as u32,
             native: world.stream(0x900d).percent(50),
             logs: random.below(3) as u32,
@@ -339,6 +355,11 @@ impl Plan {
     pub fn is_inline(&self) -> bool {
         let most = self.volume.inline_bytes_max.unwrap_or(0);
         self.blocks * BLOCK <= u64::from(most)
+    }
+
+    /// So many of a hundred writes and reads may be as long as the file, others a few blocks.
+    pub fn long_ranges(&self) -> u64 {
+        if self.memory_bytes == LITTLE_MEMORY { 70 } else { 20 }
     }
 
     /// The volume that the cluster has before it has servers.

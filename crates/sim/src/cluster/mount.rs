@@ -98,12 +98,7 @@ impl Mount {
         }
     }
 
-    fn note_call(
-        &self,
-        what: &str,
-        began: Duration,
-        outcome: std::result::Result<&str, &Error>,
-    ) {
+    fn note_call(&self, what: &str, began: Duration, outcome: std::result::Result<&str, &Error>) {
         let (number, shown) = (self.number, outcome.map_err(|error| error.to_string()));
         let took = (self.world.now() - began).as_millis();
         self.world.note(format_args!("client {number} {what}: {shown:?} ({took} ms)"));

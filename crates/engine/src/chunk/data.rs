@@ -233,6 +233,11 @@ impl Data {
         Ok(())
     }
 
+    /// False of a place in a segment that has no file.
+    pub(super) fn is_there(&self, at: u64) -> bool {
+        !matches!(self.segment(at, false), Err(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Makes what was written to some segments durable, and the names of all.
     pub(super) fn sync(&self, segments: &BTreeSet<u64>) -> io::Result<()> {
         for segment in segments {

@@ -206,8 +206,6 @@ impl Store {
             map.queued = true;
             commit.queue.push(chunk.clone());
         }
-        let data = edit.runs.iter().filter(|run| run.kind == super::record::Kind::Data);
-        commit.segments.extend(data.flat_map(Run::segments));
         let mut space = self.space.lock();
         taken.into_iter().for_each(|at| space.name_again(at));
         given_up.into_iter().for_each(|at| space.give_up(at));
@@ -227,13 +225,13 @@ impl Store {
         // First what nothing names: there may be no other room.
         self.punch_absent()?;
         for granule in named {
-            match self.data.provision(granule, 1) {
-                Ok(()) => {
-                    commit.segments.insert(granule * GRANULE_BLOCKS / SEGMENT_BLOCKS);
-                }
-                Err(error) => {
-                    tracing::warn!(target_dir = %self.target, %error, "space set aside is lost");
-                }
+            let at = granule * GRANULE_BLOCKS;
+            if let Err(error) = self.data.provision(granule, 1) {
+                tracing::warn!(target_dir = %self.target, %error, "space set aside is lost");
+            }
+            // Without room, too: what a killed process has written there is not on disk yet.
+            if self.data.is_there(at) {
+                commit.segments.insert(at / SEGMENT_BLOCKS);
             }
         }
         for mark in &found.marks {
@@ -241,6 +239,7 @@ impl Store {
             for (at, block) in places.zip(mark.blocks.chunks_exact(BLOCK_BYTES as usize)) {
                 if !gone.contains(&(at / GRANULE_BLOCKS)) {
                     self.data.write(block, at, 0)?;
+                    commit.segments.insert(at / SEGMENT_BLOCKS);
                 }
             }
         }

@@ -52,12 +52,12 @@ impl Cluster {
     ) -> Result<()> {
         let look = async || self.look(mount, part, target).await;
         let (found, ended) = look_until_all_is_there(look).await;
-        self.judge(found);
+        self.judge_problems(found);
         ended
     }
 
     /// What is found fails the run, unless something has gone wrong that leaves it.
-    fn judge(&self, problems: Vec<Problem>) {
+    fn judge_problems(&self, problems: Vec<Problem>) {
         if problems.is_empty() {
             return;
         }

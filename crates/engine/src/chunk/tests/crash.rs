@@ -342,6 +342,24 @@ fn what_is_not_named_any_more_takes_no_room_from_what_is_reserved() {
     assert_eq!(contents(&store, chunk(2, 0)), vec![2; 1 << 20]);
 }
 
+/// The power may have taken the file itself in which it was, too: nobody has asked for that one to be durable.
+#[test]
+fn a_target_opens_although_what_was_deleted_was_in_a_file_that_is_gone() {
+    for seed in 0..40 {
+        let disk = formatted(seed, 64 << 20);
+        let store = open(&disk);
+        put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+        store.sync().unwrap();
+        store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
+        store.sync().unwrap();
+        disk.power_loss();
+        drop(store);
+        let store = open(&disk);
+        put(&store, chunk(2, 0), 0, vec![2; 5000]).unwrap();
+        assert_eq!(contents(&store, chunk(2, 0)), vec![2; 5000], "seed {seed}");
+    }
+}
+
 /// What is written between the sync of a log and the note of it may be lost with the power, which is no damage.
 #[test]
 fn a_note_vouches_for_no_more_than_was_synced_before_it() {

@@ -14,7 +14,8 @@ use strake::node::moving::{self, Import};
 use strake_engine::kv::dump::{self, Progress, Step};
 use strake_engine::kv::{DatabaseOptions, EngineKind, Outcome, Part, Transaction, open_database};
 use strake_tests::cluster::{
-    Mount, Process, free_port, mount_memory, mount_of, mount_volume, run, signal, strake, take_away,
+    Mount, Process, eventually, free_port, mount_memory, mount_of, mount_volume, run, signal,
+    strake, take_away,
 };
 use strake_tests::etcd::EtcdServer;
 use strake_tests::postgres::{PASSWORD, PostgresServer};
@@ -22,6 +23,10 @@ use tempfile::TempDir;
 
 /// How often an import is killed.
 const KILLS: u64 = 12;
+/// What a file occupies that has a byte somewhere, at least.
+const BLOCK_BYTES: u64 = 4096;
+/// So long files may wait to be counted that are closed.
+const COUNTED_WAIT: Duration = Duration::from_secs(60);
 
 fn text(path: &Path) -> String {
     path.display().to_string()
@@ -167,6 +172,16 @@ fn fill(root: &Path) {
     fs::remove_file(root.join("dir0/small1")).unwrap();
 }
 
+/// Waits until the server has counted what sparse files of [`fill`] occupy, which it does once they are closed.
+fn all_counted(root: &Path) {
+    for dir in 0..5 {
+        let sparse = root.join(format!("dir{dir}/sparse"));
+        eventually(COUNTED_WAIT, "a sparse file is counted", || {
+            sparse.metadata().unwrap().blocks() * 512 >= BLOCK_BYTES
+        });
+    }
+}
+
 /// Everything that can be seen of what is below a directory.
 fn picture(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut seen = BTreeMap::new();
@@ -210,6 +225,10 @@ fn everything_is_there_whichever_engine_it_was_moved_to() {
     let mut server = Server::start(&[]);
     let mount = server.mount();
     fill(mount.path());
+    // What a mount closes it may close later.
+    drop(mount);
+    let mount = server.mount();
+    all_counted(mount.path());
     let mut wanted = picture(mount.path());
     drop(mount);
     server.stop();

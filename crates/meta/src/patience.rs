@@ -23,7 +23,7 @@ pub(crate) struct Patience {
 /// What was heard of a target.
 #[derive(Clone, Copy, Default)]
 struct Heard {
-    /// How often it has answered.
+    /// How often it has said something.
     answers: u64,
     /// Until when it is not asked, by the server's clock in milliseconds.
     silent_until_ms: u64,
@@ -45,7 +45,7 @@ impl Patience {
         core.monotonic_ms() >= self.end_ms
     }
 
-    /// What a target answers; TimedOut if it does not, or has not answered others, or nothing is asked any more.
+    /// What a target answers; TimedOut if it does not, or did not answer others and nobody since, or nothing is asked any more.
     pub async fn ask<T>(
         &self,
         core: &Core,
@@ -69,9 +69,16 @@ impl Patience {
             }
             return Err(silent());
         };
-        *heard = Heard { answers: heard.answers + 1, silent_until_ms: 0 };
+        if answer.as_ref().err().is_none_or(is_its_own) {
+            *heard = Heard { answers: heard.answers + 1, silent_until_ms: 0 };
+        }
         answer
     }
+}
+
+/// True if a target itself has said this, and not somebody who did not reach it.
+fn is_its_own(error: &Error) -> bool {
+    !error.is_passing() && error.kind != ErrorKind::TimedOut
 }
 
 #[cfg(test)]
@@ -128,5 +135,31 @@ mod tests {
         assert_eq!(kind(late), ErrorKind::TimedOut);
         soon.unwrap();
         ask(0).await.unwrap();
+    }
+
+    /// That no connection could be made counted as an answer: everybody waited for a host without power.
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_others_cannot_reach_has_said_nothing() {
+        let world = World::new().await;
+        let core = world.server.core();
+        for failure in [ErrorKind::Unavailable, ErrorKind::TimedOut] {
+            let patience = Patience::new(Duration::from_secs(4), 60_000);
+            let ask = |ms, answer: Result<()>| {
+                let asked = async move {
+                    tokio::time::sleep(Duration::from_millis(ms)).await;
+                    answer
+                };
+                patience.ask(&core, TargetId(11), asked)
+            };
+            let (hangs, fails) = tokio::join!(ask(4_500, Ok(())), ask(3_000, Err(failure.into())));
+            assert_eq!((kind(hangs), kind(fails)), (ErrorKind::TimedOut, failure));
+            let mut is_asked = false;
+            let asked = async {
+                is_asked = true;
+                Ok(())
+            };
+            let later = patience.ask(&core, TargetId(11), asked).await;
+            assert_eq!((kind(later), is_asked), (ErrorKind::TimedOut, false));
+        }
     }
 }

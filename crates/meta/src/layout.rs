@@ -9,7 +9,7 @@ pub(crate) mod text;
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Error, ErrorKind, GroupId, Ino, Layout, Result};
+use strake_types::{Error, GroupId, Ino, Layout, Result};
 use strake_wire::map::MapView;
 use strake_wire::message::common::Template;
 
@@ -55,29 +55,13 @@ pub(crate) fn for_new_file(
     map: &MapView,
 ) -> Result<Layout> {
     let inherited = handed_down(&template_of(dir)?, settings, map)?;
-    let copies = inherited.copies;
     let template = match own {
         None => inherited,
         Some(own) => LayoutTemplate::try_from(own.clone())?.or(&inherited, on_all(map))?,
     };
-    if template.copies == copies {
-        check_known(&template, settings)?;
-    }
     let layout = template.resolve(ino.0, &settings.tables);
     layout.validate()?;
     Ok(layout)
-}
-
-/// Fails, for who asks again, where a directory wants copies that this map has no groups of: they were there when that was stored, by
-/// a server whose map was newer.
-fn check_known(template: &LayoutTemplate, settings: &Settings) -> Result<()> {
-    match template.copies {
-        Some(copies) if template.groups.is_none() && settings.tables.size(copies) == 0 => {
-            let detail = format!("the map of this server has no groups of {copies} copies yet");
-            Err(Error::with(ErrorKind::Unavailable, detail))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Fails where a directory that gets such a template would hand down other copies of what is listed for the volume, and a target

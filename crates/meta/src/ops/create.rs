@@ -185,11 +185,15 @@ async fn answer(tx: &mut Tx<'_>, op: &Create, dir: &Inode, inode: Inode) -> Resu
 }
 
 /// Why a file gets no layout: what its directory hands down may need groups that are younger than the map which this
-/// server knows, where the server of another share has set it.
+/// server knows, where the server of another share has set it. For good it is refused only by the newest map.
 async fn unless_behind(ctx: &Ctx, error: Error) -> Error {
     match ctx.core.map.refresh().await {
         Ok(epoch) if epoch > ctx.settings.epoch => {
             Error::with(ErrorKind::StaleMap, error.to_string())
+        }
+        Err(away) if error.kind == ErrorKind::Invalid => {
+            let detail = format!("by a map that may be old: {error}; {away}");
+            Error::with(ErrorKind::Unavailable, detail)
         }
         _ => error,
     }

@@ -190,7 +190,8 @@ impl Two {
         map.servers.push(Server { id: 2, meta: true, up: true, ..Server::default() });
         map.volumes = (0..2).map(|share| share_of(1, "wide", share, 2)).collect();
         map.volumes[1].meta_server = 2;
-        let manager = FakeManager { map: Mutex::new(map), away: AtomicBool::new(false) };
+        let (away, silent) = Default::default();
+        let manager = FakeManager { map: Mutex::new(map), away, silent };
         let manager = Arc::new(manager);
         let (mut maps, mut servers) = (Vec::new(), Vec::new());
         let clocks: [Arc<TestClock>; 2] = Default::default();

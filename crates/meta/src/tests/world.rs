@@ -337,12 +337,17 @@ pub struct FakeManager {
     pub map: Mutex<ClusterMap>,
     /// It fences nobody now.
     pub away: AtomicBool,
+    /// It does not tell the map now.
+    pub silent: AtomicBool,
 }
 
 #[async_trait]
 impl ManagerService for FakeManager {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
         match request.op {
+            Some(ManagerOp::GetMap(_)) if self.silent.load(Ordering::SeqCst) => {
+                Err(ErrorKind::Unavailable.into())
+            }
             Some(ManagerOp::GetMap(_)) => {
                 let answer = MapAnswer::of(&self.map.lock());
                 Ok(ManagerAnswer::Map(answer).into())
@@ -465,7 +470,8 @@ impl World {
         callers.register_local(ServerId(1), services);
         let mut map = cluster_map();
         map.volumes = (0..count).map(|share| share_of(1, "main", share, count)).collect();
-        let manager = FakeManager { map: Mutex::new(map), away: AtomicBool::new(false) };
+        let (away, silent) = Default::default();
+        let manager = FakeManager { map: Mutex::new(map), away, silent };
         let manager = Arc::new(manager);
         let source = ManagerSource::Local(manager.clone());
         let map = MapView::connect(callers.clone(), source, 1000).await.unwrap();

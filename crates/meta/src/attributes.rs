@@ -3,6 +3,7 @@
 use crate::ctx::Ctx;
 use crate::layout;
 use crate::records::{Inode, Shard, later};
+use strake_types::Layout;
 use strake_wire::message::common::Attributes;
 
 /// What a directory's length grows by with each entry.
@@ -45,7 +46,7 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, ctx: &Ctx) -> Att
     if inode.is_dir() {
         let layout = layout::for_children(inode, &ctx.settings, &ctx.core.map).ok();
         // A map that does not know yet what another server has set there says nothing that can be understood.
-        let layout = layout.filter(|layout| layout.validate().is_ok());
+        let layout = layout.filter(Layout::has_groups);
         attr.layout = layout.map(|layout| (&layout).into());
     }
     attr

@@ -294,6 +294,11 @@ impl Layout {
         template.validate()
     }
 
+    /// False where the map had no groups of so many copies when it was made: it does not [`Layout::validate`].
+    pub fn has_groups(&self) -> bool {
+        self.groups.len() > 0
+    }
+
     /// Start and length in bytes of a chunk within the file.
     pub fn chunk_bounds(&self, index: ChunkIndex) -> (u64, u64) {
         let Distribution::Varstrip(strips) = &self.distribution else {

@@ -116,7 +116,11 @@ pub async fn join(manager: &dyn ManagerService, request: &Join, wait_ms: u64) ->
         // know yet whether others go on with what our targets hold, or whether they live.
         let now = Instant::now();
         let until = match error.kind {
-            ErrorKind::Unavailable | ErrorKind::TimedOut => end,
+            ErrorKind::Unavailable | ErrorKind::TimedOut => {
+                // Whoever answers next may have just started, too.
+                busy_since = None;
+                end
+            }
             ErrorKind::Busy if request.cluster.is_empty() => {
                 *busy_since.get_or_insert(now) + NEWCOMER_WAIT
             }

@@ -55,6 +55,27 @@ async fn a_server_without_a_cluster_asks_again_until_it_is_known_who_lives() {
     assert_eq!(ask(ErrorKind::WrongPeer, 10_000, "").await, (Err(ErrorKind::WrongPeer), 0));
 }
 
+/// A manager that is started anew while a server joins: busy for two seconds, away until the tenth, and busy for two more.
+struct Restarting(Instant);
+
+#[async_trait]
+impl ManagerService for Restarting {
+    async fn call(&self, _: ManagerRequest) -> Result<ManagerReply> {
+        match self.0.elapsed().as_secs() {
+            0..2 | 10..12 => Err(ErrorKind::Busy.into()),
+            2..10 => Err(ErrorKind::Unavailable.into()),
+            _ => Ok(ManagerAnswer::Joined(Joined { server: 7, ..Joined::default() }).into()),
+        }
+    }
+}
+
+/// The time that the manager was away counted as time in which it was busy.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_starts_anew_while_a_server_joins_is_given_the_same_time_again() {
+    let joined = join(&Restarting(Instant::now()), &Join::default(), 15_000).await;
+    assert_eq!(joined.unwrap().server, 7);
+}
+
 /// Notes what is renewed for how long, and where volumes are dropped.
 #[derive(Default)]
 struct Server {

@@ -45,6 +45,7 @@ pub use database::{
 pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};
 pub use error::{KvError, Result};
+pub use etcd::WRITE_BYTES;
 pub use moved::Moved;
 pub use parts::{Alone, DatabaseOptions, Part, Store};
 pub use pause::Pause;

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Commits that may wait to be taken up.
 pub const WAITING_MAX: usize = 1024;
 /// What a write has beside its key and its value: the store's name, lengths, and what kind it is.
-const WRITE_BYTES: usize = 112;
+pub const WRITE_BYTES: usize = 112;
 
 /// What the writer is asked to do.
 pub enum Ask {

@@ -20,6 +20,8 @@ mod snapshots;
 mod tls;
 mod writer;
 
+pub use commits::WRITE_BYTES;
+
 use super::background::Background;
 use super::{DatabaseOptions, Kv, KvError, Outcome, Part, Result, Snapshot, Store, Writes};
 use address::Address;

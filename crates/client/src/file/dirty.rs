@@ -186,6 +186,18 @@ impl Dirty {
         (self.under_way.values().sum::<u64>() + more) as usize
     }
 
+    /// How many senders there may be, where only these lanes count, and so many parts of a lane are sent at once at most. What a lane
+    /// has under way beyond that, because more were thought to be of use when it was taken, is no other lane's loss.
+    pub(crate) fn senders_max(
+        &self,
+        lanes: impl Iterator<Item = Lane>,
+        parts_max: impl Fn(Lane) -> u64,
+    ) -> usize {
+        let beyond = |(&lane, &count): (&Lane, &u64)| count.saturating_sub(parts_max(lane));
+        let beyond: u64 = self.under_way.iter().map(beyond).sum();
+        (lanes.map(&parts_max).sum::<u64>() + beyond) as usize
+    }
+
     fn under_way_to(&self, lane: Lane) -> u64 {
         self.under_way.get(&lane).copied().unwrap_or(0)
     }

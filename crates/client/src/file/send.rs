@@ -179,8 +179,8 @@ impl Volume {
 impl Core {
     /// How many senders its groups can keep busy.
     fn senders_max(&self, placement: &Placement) -> usize {
-        let groups = placement.slots().iter().take(UNDER_WAY_GROUPS_MAX);
-        groups.map(|&group| self.parts.sent_together(group)).sum::<u64>() as usize
+        let lanes = placement.slots().iter().take(UNDER_WAY_GROUPS_MAX).map(|group| group.0);
+        self.dirty.senders_max(lanes, |lane| self.parts.sent_together(GroupId(lane)))
     }
 
     /// A target has acknowledged this: a later reader need not ask for it.

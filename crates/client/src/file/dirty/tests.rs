@@ -209,3 +209,26 @@ fn what_is_ready_in_a_lane_wants_a_sender_however_many_are_at_others() {
     write(&mut dirty, &mut model, UNIT, UNIT, 1);
     assert_eq!((dirty.ready_len(), dirty.senders_wanted(|_| 4)), (2, 5));
 }
+
+/// All senders were at a group that had hung just after the first answer said that a few parts are enough for it: nobody was left for
+/// the other one.
+#[test]
+fn what_is_under_way_to_a_lane_beyond_what_it_may_have_now_takes_no_sender_from_others() {
+    let (mut dirty, mut model) = (Dirty::default(), vec![None; 1_800]);
+    let take = |dirty: &mut Dirty, parts_max: fn(Lane) -> u64| {
+        let jobs = dirty.take(unit_of, |_, _| false, |_| 0, parts_max);
+        jobs.first().map(|job| job.lane)
+    };
+    for at in (0..1_800).step_by(3 * UNIT as usize) {
+        write(&mut dirty, &mut model, at, UNIT, 1);
+        assert_eq!(take(&mut dirty, |_| 16), Some(0));
+    }
+    let parts_max: fn(Lane) -> u64 = |lane| if lane == 0 { 2 } else { 3 };
+    let max = |dirty: &Dirty| dirty.senders_max(0..2, parts_max);
+    assert_eq!(max(&dirty), 2 + 3 + 4);
+    write(&mut dirty, &mut model, UNIT, UNIT, 1);
+    assert!(dirty.senders_wanted(parts_max) <= max(&dirty));
+    assert_eq!((dirty.senders_wanted(parts_max), take(&mut dirty, parts_max)), (7, Some(1)));
+    (0..5).for_each(|_| dirty.answered(0));
+    assert_eq!(max(&dirty), 5, "it has no more than it may have");
+}

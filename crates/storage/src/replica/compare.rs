@@ -79,11 +79,12 @@ impl Replica {
                 found.left.push(request.repair && differs == Differs::Left);
             }
             if let Err(error) = compared {
-                if found.different.is_empty() {
+                // What differs of the first chunk is found again: no cursor tells of less than a chunk.
+                let Some(before) = last.filter(|_| !found.different.is_empty()) else {
                     return Err(error);
-                }
+                };
                 tracing::warn!("group {}: {chunk} is not compared: {error}", self.group);
-                found.next = last.or(request.after);
+                found.next = Some(before);
                 break;
             }
             last = Some(self.shelf.cursor(chunk)?);

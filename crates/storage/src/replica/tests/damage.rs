@@ -889,6 +889,29 @@ async fn a_comparison_goes_on_behind_a_chunk_that_a_member_cannot_look_at() {
     assert_eq!(bench.compare(true).await.unwrap(), (vec![chunk(0)], vec![2]));
 }
 
+/// A member did not answer about the first chunk, in which another one differed: all behind it counted as compared.
+#[tokio::test]
+async fn a_comparison_that_ends_within_its_first_chunk_skips_nothing() {
+    let bench = Bench::start().await;
+    bench.write_value(0, 7).await;
+    bench.write_value(1, 7).await;
+    let lose = |store: &ChunkStore, tag| (0..2).for_each(|index| delete(store, tag + index));
+    bench.change_behind(2, lose).await;
+    bench.change_behind(3, lose).await;
+    let all = (vec![chunk(0), chunk(0), chunk(1), chunk(1)], vec![2, 3, 2, 3]);
+    assert_eq!(bench.until(async || bench.compare(false).await.ok()).await, all);
+    let fails: fn(&StorageOp) -> bool = |op| match op {
+        StorageOp::Sums(chunk) => chunk.index == 0,
+        StorageOp::Damage(range) => range.chunk.index == 0,
+        _ => false,
+    };
+    *bench.net.fails.lock() = Some((3, fails, ErrorKind::Unavailable));
+    let found = bench.compare(false).await;
+    assert!(found.is_err(), "{found:?}");
+    *bench.net.fails.lock() = None;
+    assert_eq!(bench.until(async || bench.compare(false).await.ok()).await, all);
+}
+
 /// Whoever lacks very much is made equal by several calls, each of which ends.
 #[tokio::test]
 async fn a_comparison_that_finds_much_answers_before_it_is_through() {

@@ -7,6 +7,7 @@
 
 use super::digest::{Digest, found_on};
 use super::errand::Errand;
+use super::met::{READ_PAUSE, Tries};
 use super::ranges::Area;
 use super::{Replica, View};
 use crate::apply::sums_of;
@@ -223,18 +224,44 @@ impl Replica {
         tracing::warn!("group {}: {chunk} is left as it is: {error}", self.group);
     }
 
-    /// What we have of a chunk, and what a member has. It is asked first for damage in none of its blocks, which fails, too, where its map of
-    /// the chunk is damaged: for sums that fail again and again it takes itself out, and no change waits for these.
+    /// What we have of a chunk, and what a member has. What a disk does not read is tried again, for a moment.
     async fn sums_of_both(
         &self,
         errand: Errand,
         chunk: ChunkId,
     ) -> Result<(Option<BlockSums>, Option<BlockSums>)> {
+        let now = || self.common.clock.monotonic();
+        let mut tries = Tries::since(now());
+        loop {
+            match self.look_at_both(errand, chunk).await {
+                Err(error) if error.kind == ErrorKind::Io && tries.once_more(now()) => {
+                    tokio::time::sleep(READ_PAUSE).await;
+                }
+                both => return both,
+            }
+        }
+    }
+
+    async fn look_at_both(
+        &self,
+        errand: Errand,
+        chunk: ChunkId,
+    ) -> Result<(Option<BlockSums>, Option<BlockSums>)> {
         let ours = self.shelf.sums(chunk).await?;
+        Ok((ours, self.look_then_sums_at(errand.member, errand.epoch, chunk).await?))
+    }
+
+    /// As [`Replica::sums_at`]. The member is asked first for damage in none of its blocks, which fails, too, where its map of the chunk is
+    /// damaged: for sums that fail again and again it takes itself out, and no change waits for these.
+    async fn look_then_sums_at(
+        &self,
+        member: TargetId,
+        epoch: u64,
+        chunk: ChunkId,
+    ) -> Result<Option<BlockSums>> {
         let none = msg::Range { chunk: chunk.into(), offset: 0, len: 0 };
-        self.ask(errand.member, errand.epoch, StorageOp::Damage(none)).await?;
-        let theirs = self.sums_at(errand.member, errand.epoch, chunk).await?;
-        Ok((ours, theirs))
+        self.ask(member, epoch, StorageOp::Damage(none)).await?;
+        self.sums_at(member, epoch, chunk).await
     }
 
     /// Reserves at all members in sync what any of them has reserved of a chunk. The caller holds it. Who is close to being
@@ -246,8 +273,12 @@ impl Replica {
         }
         match self.reserve_everywhere(errand, view, chunk).await {
             Ok(()) => Ok(Differs::Reserved),
-            Err(error) if matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Io) => {
+            Err(error) if error.kind == ErrorKind::NoSpace => {
                 tracing::debug!("group {}: {chunk}: {error}", self.group);
+                Ok(Differs::No)
+            }
+            Err(error) if error.kind == ErrorKind::Io => {
+                self.tell_left(chunk, &error);
                 Ok(Differs::No)
             }
             Err(error) => Err(error),
@@ -258,7 +289,8 @@ impl Replica {
     async fn reserve_everywhere(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
         let others = || view.in_sync.iter().skip(1);
         for &member in others() {
-            let theirs = self.sums_at(member, errand.epoch, chunk).await?.unwrap_or_default();
+            let theirs = self.look_then_sums_at(member, errand.epoch, chunk).await?;
+            let theirs = theirs.unwrap_or_default();
             let ours = self.shelf.sums(chunk).await?.unwrap_or_default();
             for part in difference(&theirs, &ours).reserve {
                 let (offset, len) = (part.start, part.end - part.start);
@@ -275,15 +307,28 @@ impl Replica {
         Ok(())
     }
 
+    /// As [`Replica::unite_once`]. What a disk does not read is tried again, for a moment.
+    async fn unite(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
+        let now = || self.common.clock.monotonic();
+        let mut tries = Tries::since(now());
+        loop {
+            match self.unite_once(errand, view, chunk).await {
+                Err(error) if error.kind == ErrorKind::Io && tries.once_more(now()) => {
+                    tokio::time::sleep(READ_PAUSE).await;
+                }
+                united => return united,
+            }
+        }
+    }
+
     /// Makes a chunk equal at all members in sync, none of which loses what only it has: too much can be taken away again, too
     /// little not be brought back. The caller holds it.
-    async fn unite(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
+    async fn unite_once(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
         let others = || view.in_sync.iter().skip(1);
         for &member in others() {
             let errand = Errand { member, ..errand };
-            let Some(theirs) = self.sums_at(errand.member, errand.epoch, chunk).await? else {
-                continue;
-            };
+            let theirs = self.look_then_sums_at(member, errand.epoch, chunk).await?;
+            let Some(theirs) = theirs else { continue };
             let ours = self.shelf.sums(chunk).await?;
             let blocks = lacking(ours.as_ref(), &theirs);
             if ours.is_some() && blocks.is_empty() {

@@ -25,6 +25,8 @@ const ASK_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const REPAIR_WAIT: Duration = Duration::from_secs(30);
 /// How often what a disk does not read is tried before it counts as lost: as often as a client reads it.
 pub(super) const READS_MAX: u32 = 4;
+/// Pause before it is tried once more.
+pub(super) const READ_PAUSE: Duration = Duration::from_millis(50);
 /// It is not tried once more after so long: a disk may take seconds each time, and whoever wants the chunk waits. A member whose
 /// damage is in the way of a change resigns a little later.
 const READS_WAIT: Duration = Duration::from_secs(1);

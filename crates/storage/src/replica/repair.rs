@@ -7,7 +7,7 @@
 
 use super::errand::{Errand, MetBy, Outcome};
 use super::holes::hole_of;
-use super::met::{REPAIR_WAIT, Tries};
+use super::met::{READ_PAUSE, REPAIR_WAIT, Tries};
 use super::ranges::Area;
 use super::tale::Tale;
 use super::{Message, Reign, Replica, View};
@@ -16,7 +16,6 @@ use metrics::counter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 use strake_base::task;
 use strake_engine::chunk::{BLOCK_BYTES, BlockSums};
 use strake_types::limits::CHUNK_BYTES_MAX;
@@ -24,9 +23,6 @@ use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::frame::crc32c;
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp};
-
-/// Pause before what a disk does not read is tried once more.
-const READ_PAUSE: Duration = Duration::from_millis(50);
 
 /// A member that does not say what it has, and why.
 type Unheard = (TargetId, Error);
@@ -192,7 +188,8 @@ impl Replica {
             return Err(self.error(error.kind, &what));
         }
         outcome.lost.sort_unstable();
-        outcome.unseen = unseen.into_iter().next();
+        // Of who is away for a moment less is to be feared than of who cannot read what it has.
+        outcome.unseen = unseen.into_iter().min_by_key(|(_, error)| error.is_passing());
         Ok(outcome)
     }
 

@@ -6,6 +6,7 @@ use crate::replica::compare::Differs;
 use crate::replica::errand::{Errand, MetBy};
 use crate::soundness::{self, Finding};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicUsize;
 use strake_types::{ChunkId, ChunkIndex};
 use strake_wire::message::manager::Volume;
 use strake_wire::message::scrubs::ScrubFate;
@@ -263,6 +264,12 @@ async fn what_is_damaged_at_a_member_that_cannot_be_looked_at_is_not_called_repa
     bench.damage_filled(3, 1);
     assert_eq!(bench.read_from(3, 0).await.unwrap_err().kind, ErrorKind::Corrupt);
     bench.until_sound(3, 0, 1).await;
+    // That another one is away for a moment does not hide it.
+    bench.net.cut.lock().insert((1, 2));
+    *bench.net.fails.lock() = Some((3, is_damage, ErrorKind::Io));
+    let error = bench.repair(0).await.unwrap_err();
+    assert!(error.to_string().contains("looked at on target 3"), "{error}");
+    bench.net.cut.lock().clear();
     // Damage may be at a member that is silent for a moment, too.
     *bench.net.fails.lock() = Some((2, is_damage, ErrorKind::Unavailable));
     let error = bench.repair(0).await.unwrap_err();
@@ -863,13 +870,19 @@ async fn who_is_made_equal_gets_nothing_of_a_deleted_volume() {
 /// member takes itself out.
 #[tokio::test]
 async fn a_comparison_goes_on_behind_a_chunk_that_a_member_cannot_look_at() {
+    static SUMS: AtomicUsize = AtomicUsize::new(0);
     let bench = Bench::start().await;
     bench.write(0, 1).await;
     bench.write_value(1, 7).await;
     let lose = |store: &ChunkStore, tag| (0..2).for_each(|index| delete(store, tag + index));
     bench.change_behind(2, lose).await;
+    // What recovers after that may ask for sums.
+    bench.until(async || bench.compare(false).await.ok()).await;
     let fails: fn(&StorageOp) -> bool = |op| match op {
-        StorageOp::Sums(chunk) => chunk.index == 0,
+        StorageOp::Sums(chunk) if chunk.index == 0 => {
+            SUMS.fetch_add(1, Ordering::Relaxed);
+            true
+        }
         StorageOp::Damage(range) => range.chunk.index == 0,
         _ => false,
     };
@@ -884,9 +897,27 @@ async fn a_comparison_goes_on_behind_a_chunk_that_a_member_cannot_look_at() {
     let found = bench.until(compare).await;
     assert_eq!((found.different, found.left), (vec![chunk(0), chunk(1)], vec![true, false]));
     assert_eq!((found.members, found.next), (vec![2, 2], None));
+    assert_eq!(SUMS.load(Ordering::Relaxed), 0, "for these it would take itself out");
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
     *bench.net.fails.lock() = None;
     assert_eq!(bench.compare(true).await.unwrap(), (vec![chunk(0)], vec![2]));
+}
+
+/// One error of a disk was enough to leave a chunk as it is, and the scrub had failed.
+#[tokio::test]
+async fn a_comparison_looks_once_more_at_what_a_disk_has_not_read() {
+    static LOOKS: AtomicUsize = AtomicUsize::new(0);
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    bench.change_behind(2, delete).await;
+    bench.until(async || bench.compare(false).await.ok()).await;
+    let fails: fn(&StorageOp) -> bool =
+        |op| matches!(op, StorageOp::Damage(_)) && LOOKS.fetch_add(1, Ordering::Relaxed) == 0;
+    *bench.net.fails.lock() = Some((2, fails, ErrorKind::Io));
+    assert_eq!(bench.compare(true).await.unwrap(), (vec![chunk(0)], vec![2]));
+    assert!(LOOKS.load(Ordering::Relaxed) > 1);
+    *bench.net.fails.lock() = None;
+    assert_eq!(bench.compare(true).await.unwrap(), (vec![], vec![]));
 }
 
 /// A member did not answer about the first chunk, in which another one differed: all behind it counted as compared.

@@ -286,7 +286,8 @@ impl ChunkStore {
     /// Digests of the chunks after a cursor whose index `wanted` accepts, in the order of their ids.
     /// At most `limit`, and at least one. A page ends early, perhaps empty, where many chunks were
     /// passed over. Each digest is of one moment after the call began: no write that was acknowledged
-    /// before is missing in it, and none is in it by half.
+    /// before is missing in it, and none is in it by half. A chunk whose map is damaged is shown with
+    /// length 0 and a digest that no other chunk has.
     pub fn chunks_after(
         &self,
         after: Option<ChunkId>,

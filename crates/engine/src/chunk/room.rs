@@ -62,12 +62,11 @@ impl Room {
     /// Keeps back what a checkpoint needs that writes so many bytes; false if the disk has not so much.
     pub(super) fn keep(&self, map_bytes: u64) -> bool {
         let kept = self.reserve.bytes();
-        // The other half is for the next checkpoint: what this one writes may stay.
-        let half = kept - kept.min(self.wanted) / 2;
-        // What is left of one that is used up falls by little at a time: others hear that the target is short before it refuses.
+        // The rest is for the next checkpoints: what this one writes may stay. It falls by little at a time: others hear that the
+        // target is short before it refuses.
         let usable = match self.reserve.is_marked_short() {
-            true => half.min(self.wanted / 8),
-            false => half,
+            true => (kept / 2).min(self.wanted / 8),
+            false => kept.saturating_sub(self.spared()),
         };
         map_bytes <= usable || self.reserve.fill(self.needed(map_bytes))
     }
@@ -84,7 +83,12 @@ impl Room {
     /// Bytes kept back for a checkpoint that writes so many.
     fn needed(&self, map_bytes: u64) -> u64 {
         let piece = self.wanted.max(1);
-        (map_bytes + self.wanted / 2).next_multiple_of(piece).max(self.wanted)
+        (map_bytes + self.spared()).next_multiple_of(piece).max(self.wanted)
+    }
+
+    /// Bytes that no checkpoint may need while all is kept back.
+    fn spared(&self) -> u64 {
+        self.wanted - self.wanted / 4
     }
 
     /// True if more is kept back than always is: a checkpoint gives it to the disk.

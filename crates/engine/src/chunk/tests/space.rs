@@ -253,13 +253,28 @@ fn the_disk_is_asked_for_room_for_the_map_once_between_two_checkpoints() {
 fn what_is_left_for_the_map_falls_by_an_eighth_at_most_with_each_checkpoint() {
     let disk = formatted(1, 40 << 20);
     let store = open(&disk);
-    for index in 0..40 {
-        store.set_len(chunk(1, index), 1).unwrap();
-    }
     use_up_map_room(&store, &disk, 8);
-    store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
-    let commit = store.store.commit.lock();
-    assert!(commit.map_bytes <= MIB / 8, "{}", commit.map_bytes);
+    let room = &store.store.table.room;
+    assert!(!room.has_left(8));
+    assert!(room.keep(MIB / 8));
+    assert!(!room.keep(MIB / 8 + 1));
+}
+
+/// The first checkpoint took half of all that is kept back, and the target refused writes when hardly anybody had heard that it is short.
+#[test]
+fn a_checkpoint_takes_a_quarter_at_most_of_all_that_is_kept_back() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    store.store.checkpoint().unwrap();
+    let room = &store.store.table.room;
+    let (total, left) = disk.process().space().unwrap();
+    disk.set_capacity(total - left);
+    assert!(room.has_left(8) && !room.keeps_more());
+    assert!(room.keep(MIB / 4));
+    assert!(!room.keep(MIB / 4 + 1));
+    disk.set_capacity(total);
+    assert!(room.keep(MIB / 4 + 1));
+    assert!(room.keeps_more(), "the disk has more");
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Store {
         let (old_len, end, may_grow) = {
             let map = chunk.map.read();
             let end = offset.saturating_add(len).min(map.end() * BLOCK_BYTES);
-            (map.len, end, offset < end && leaves_some(&map, &(offset..end)))
+            (map.len, end, leaves_pieces(&map, &(offset..end)))
         };
         if offset >= end {
             return Ok(());
@@ -78,6 +78,14 @@ impl Store {
             self.check_map_room(FOR_LITTLE)?;
         }
         self.cut(&chunk, offset..end, old_len, Damage::Fails)
+    }
+
+    /// See [`super::ChunkStore::punch_leaves_pieces`].
+    pub(super) fn punch_leaves_pieces(&self, id: ChunkId, offset: u64, len: u64) -> Result<bool> {
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(false) };
+        let map = chunk.map.read();
+        let end = offset.saturating_add(len).min(map.end() * BLOCK_BYTES);
+        Ok(leaves_pieces(&map, &(offset..end)))
     }
 
     /// Makes a range zeros: whole blocks become holes.
@@ -202,8 +210,13 @@ impl Store {
     }
 }
 
-/// True if anything is left of the leaves in which a range begins and ends when it is cut out: that may be in more runs than before.
-fn leaves_some(map: &Map, range: &Range<u64>) -> bool {
+/// True if a range holds anything, and something is left of the leaves in which it begins and ends when it is cut out: that may be in
+/// more runs than before.
+fn leaves_pieces(map: &Map, range: &Range<u64>) -> bool {
+    let mut inside = range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES);
+    if range.is_empty() || inside.all(|nth| map.get(nth) == Block::Hole) {
+        return false;
+    }
     let begin = range.start / BLOCK_BYTES / LEAF_BLOCKS * LEAF_BLOCKS;
     let end = range.end.div_ceil(BLOCK_BYTES).next_multiple_of(LEAF_BLOCKS);
     let mut outside =

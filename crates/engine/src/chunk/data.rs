@@ -190,7 +190,7 @@ impl Data {
                 continue;
             };
             // It need not stay open.
-            let len = self.open_segment(nth as usize, false)?.len()?;
+            let len = self.open_or_make_way(nth as usize, false)?.len()?;
             let granule_bytes = GRANULE_BLOCKS * BLOCK_BYTES;
             let per_segment = SEGMENT_BLOCKS / GRANULE_BLOCKS;
             found.push((nth * per_segment, len.div_ceil(granule_bytes).min(per_segment)));
@@ -257,7 +257,7 @@ impl Data {
         if let Some(segment) = self.opened(nth) {
             return segment.file.punch(offset, len);
         }
-        match self.open_segment(nth, false) {
+        match self.open_or_make_way(nth, false) {
             // It need not stay open.
             Ok(file) => file.punch(offset, len),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -281,13 +281,7 @@ impl Data {
             return Ok(segment);
         }
         // Before the lock, which those take who must not wait for a disk. Of two who open it the first counts.
-        let file = match self.open_segment(nth, create) {
-            // Another target, or connections, may have more than their part.
-            Err(error) if is_out_of_files(&error) && self.close_idle(0) => {
-                self.open_segment(nth, create)?
-            }
-            opened => opened?,
-        };
+        let file = self.open_or_make_way(nth, create)?;
         let max = self.segments_max();
         let is_full = self.segments.read().count >= max;
         if is_full {
@@ -306,6 +300,17 @@ impl Data {
     fn close_idle(&self, keep: usize) -> bool {
         let idle = self.segments.write().take_idle(keep);
         !idle.is_empty()
+    }
+
+    /// Opens a segment's file; where the process may open no more, after all that nobody needs is closed.
+    fn open_or_make_way(&self, nth: usize, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        match self.open_segment(nth, create) {
+            // Another target, or connections, may have more than their part.
+            Err(error) if is_out_of_files(&error) && self.close_idle(0) => {
+                self.open_segment(nth, create)
+            }
+            opened => opened,
+        }
     }
 
     fn open_segment(&self, nth: usize, create: bool) -> io::Result<Arc<dyn DiskFile>> {

@@ -191,6 +191,11 @@ impl ChunkStore {
         self.store.punch(chunk, offset, len)
     }
 
+    /// True if a punch there may leave the chunk in more runs than before: it makes the extent map larger.
+    pub fn punch_leaves_pieces(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
+        self.store.punch_leaves_pieces(chunk, offset, len)
+    }
+
     /// Reserves space for a range, so that writing there once cannot fail for lack of room. Does not
     /// change the chunk's length.
     pub fn allocate(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
@@ -201,6 +206,11 @@ impl ChunkStore {
     /// once is no longer reserved, for a change goes to new places.
     pub fn write_takes_room(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
         self.store.any_block(chunk, offset, len, |block| !matches!(block, Block::Reserved(_)))
+    }
+
+    /// True while enough is left for the extent map to take what is new. Waits for no disk.
+    pub fn offers_room(&self) -> bool {
+        self.store.table.room.has_left(room::OFFERED)
     }
 
     /// True if room that is reserved may be promised to somebody who is about to write there: enough is left for the extent map.

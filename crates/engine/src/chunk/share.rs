@@ -76,16 +76,17 @@ impl Store {
         blocks: Range<u64>,
     ) -> Result<()> {
         let shared = source.map.read().range(first..first + (blocks.end - blocks.start));
-        let (mut edit, old) = {
+        let (mut edit, old, grows) = {
             let map = target.map.read();
             let edit = Edit::new(target.id, map.len.max(blocks.end * BLOCK_BYTES));
-            (edit, map.range(blocks.clone()))
+            let grows = !map.exists || edit.len > map.len;
+            (edit, map.range(blocks.clone()), grows)
         };
         let mut places = Vec::new();
         for ((nth, block), old) in blocks.zip(shared).zip(old) {
             match block {
                 // Cloned before.
-                Block::Data(..) if block == old => {}
+                Block::Data(..) | Block::Hole if block == old => {}
                 Block::Data(at, _) => {
                     places.push(at);
                     edit.push(nth, block);
@@ -93,6 +94,9 @@ impl Store {
                 // A reserved place is written to in place, so it has one owner only.
                 Block::Hole | Block::Reserved(_) => edit.push(nth, Block::Hole),
             }
+        }
+        if edit.runs.is_empty() && !grows {
+            return Ok(());
         }
         if places.is_empty() {
             // Holes take no places, but they may make the chunk, or leave what is there in more runs.

@@ -213,6 +213,25 @@ fn clones_of_holes_are_refused_before_the_map_has_no_room() {
     assert_eq!(store.stat().chunks, 1);
 }
 
+/// What changed nothing was refused, too.
+#[test]
+fn punches_and_clones_that_change_nothing_need_no_room_for_the_map() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![1; MIB as usize]).unwrap();
+    store.punch(chunk(1, 0), 8 * BLOCK_BYTES, 8 * BLOCK_BYTES).unwrap();
+    let clone = || store.clone_range(chunk(1, 0), 0, chunk(2, 0), 0, MIB);
+    clone().unwrap();
+    use_up_map_room(&store, &disk, room::FOR_LITTLE);
+    let punch = |first: u64| store.punch(chunk(1, 0), first * BLOCK_BYTES, BLOCK_BYTES);
+    assert!(matches!(punch(3).unwrap_err(), ChunkError::Full { .. }));
+    assert!(store.punch_leaves_pieces(chunk(1, 0), 3 * BLOCK_BYTES, BLOCK_BYTES).unwrap());
+    punch(9).unwrap();
+    assert!(!store.punch_leaves_pieces(chunk(1, 0), 9 * BLOCK_BYTES, BLOCK_BYTES).unwrap());
+    clone().unwrap();
+    assert_eq!(contents(&store, chunk(2, 0)), contents(&store, chunk(1, 0)));
+}
+
 /// A member said that it takes a write into reserved room, and refused it then; and one that made no reservation could not even make
 /// the chunk. For both it had to leave its groups.
 #[test]

@@ -150,6 +150,13 @@ impl Shelf {
         }
     }
 
+    /// True for a punch that makes no extent map larger.
+    pub async fn leaves_no_pieces(&self, op: &StorageOp) -> Result<bool> {
+        let StorageOp::Punch(range) = op else { return Ok(false) };
+        let (chunk, offset, len) = self.in_chunk(*range)?;
+        self.run(move |s| s.punch_leaves_pieces(chunk, offset, len).map(|leaves| !leaves)).await
+    }
+
     /// True if what is to be written takes no room, for it is reserved.
     pub async fn has_reserved(&self, parts: Vec<msg::Range>) -> Result<bool> {
         let parts = parts.into_iter().map(|part| self.in_chunk(part));

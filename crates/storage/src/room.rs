@@ -56,6 +56,10 @@ impl Room {
 
     /// True while the target takes nothing new from primaries.
     pub fn is_short(&self, store: &ChunkStore) -> bool {
+        // Where little is left for its extent map, however much it had a moment ago.
+        if !store.offers_room() {
+            return true;
+        }
         let mut look = self.0.lock();
         if !look.as_ref().is_some_and(Look::holds) {
             *look = Some(Look::at(store));

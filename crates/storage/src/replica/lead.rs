@@ -420,7 +420,7 @@ fn is_refusal(op: &StorageOp, error: &Error) -> bool {
     use ErrorKind::{FileTooBig, Invalid, Malformed, NoSpace, Unavailable};
     match error.kind {
         Malformed | Invalid | FileTooBig | Unavailable => true,
-        NoSpace => matches!(op, StorageOp::Allocate(_)),
+        NoSpace => matches!(op, StorageOp::Allocate(_) | StorageOp::Punch(_)),
         _ => false,
     }
 }

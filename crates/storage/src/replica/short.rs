@@ -41,7 +41,8 @@ impl Short {
     }
 }
 
-/// What a change asks of those who are short. Other changes take no room.
+/// What a change asks of those who are short. Other changes take no room. A punch needs nothing reserved, but some room for the extent
+/// map: it asks as who writes nothing.
 fn wanted_by(op: &StorageOp, payload: u64) -> msg::Settle {
     let parts = match op {
         StorageOp::Write(write) => {
@@ -56,6 +57,7 @@ fn wanted_by(op: &StorageOp, payload: u64) -> msg::Settle {
             starts.zip(&many.lens).map(part).collect()
         }
         StorageOp::Allocate(range) => vec![*range],
+        StorageOp::Punch(range) => vec![msg::Range { offset: 0, len: 0, ..*range }],
         _ => Vec::new(),
     };
     msg::Settle { parts, allocate: matches!(op, StorageOp::Allocate(_)) }
@@ -84,7 +86,7 @@ impl Replica {
         // What is reserved here need not be there: a copy that an earlier release has made equal has the same bytes, and
         // no more; nor has one that was short when it was made equal.
         let wanted = wanted_by(&message.op, message.payload.len() as u64);
-        if wanted.parts.is_empty() {
+        if wanted.parts.is_empty() || self.shelf.leaves_no_pieces(&message.op).await? {
             return Ok(());
         }
         for member in members.into_iter().filter(|&member| self.short.since(member).is_some()) {

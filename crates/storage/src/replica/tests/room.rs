@@ -284,6 +284,33 @@ async fn a_reservation_for_which_a_member_has_no_room_is_made_by_nobody_and_the_
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
 }
 
+/// Only the primary looked whether its own extent map has room: it made the punch, and the member that refused it had to leave.
+#[tokio::test]
+async fn a_punch_for_which_a_member_has_no_room_in_its_map_is_refused_and_the_member_stays() {
+    let bench = Bench::start().await;
+    let disk = bench.simulate(3).await;
+    bench.fill(0, 1).await.unwrap();
+    bench.kill(3);
+    bench.manager.take_out(3);
+    disk.kill();
+    // What was kept back for it is used up, and others have the rest of the disk.
+    disk.process().open("reserve", false).unwrap().set_len(0).unwrap();
+    disk.set_capacity(MIB as u64);
+    bench.start_member(3).await;
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    // All hear with this that it is short.
+    bench.change_in_time(StorageOp::Punch(blocks(1, 0, 1))).await;
+    for _ in 0..2 {
+        let punched = bench.change(StorageOp::Punch(blocks(0, 3, 1)), Bytes::new()).await;
+        assert_eq!(punched.unwrap_err().kind, ErrorKind::NoSpace);
+    }
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    assert_eq!(bench.read(1, 0).await, 1);
+    bench.change(StorageOp::Punch(blocks(0, 0, 256)), Bytes::new()).await.unwrap();
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+}
+
 /// It was taken back, and those that had made it remembered it as made: the next primary answered so when it was asked again.
 #[tokio::test]
 async fn a_reservation_that_was_refused_is_refused_by_the_next_primary_too() {

@@ -265,6 +265,11 @@ impl State {
         self.capacity_pages.saturating_sub(used)
     }
 
+    /// True if the next operation is to fail for lack of open files: also to open a file that is there, which is not counted.
+    fn is_out_of_files(&self) -> bool {
+        matches!(self.fault, Some((at, SimFault::Files)) if self.operations >= at)
+    }
+
     /// Counts an operation. `Err` if it is to fail.
     fn count(&mut self) -> Result<(), SimFault> {
         if self.stopped {
@@ -335,8 +340,14 @@ impl Drop for SimLock {
 impl Disk for SimProcess {
     fn open(&self, name: &str, create: bool) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = alive(&self.state, self.process)?;
-        let id = match state.names.get(name) {
-            Some(id) => *id,
+        let id = match state.names.get(name).copied() {
+            Some(id) => {
+                if state.is_out_of_files() {
+                    state.fault = None;
+                    return Err(error_of(SimFault::Files));
+                }
+                id
+            }
             None if !create => return Err(io::ErrorKind::NotFound.into()),
             None => {
                 state.count().map_err(error_of)?;

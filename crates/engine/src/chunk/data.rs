@@ -364,7 +364,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
     use std::time::Duration;
-    use strake_base::disk::{HeldDisk, sim::SimDisk};
+    use strake_base::disk::HeldDisk;
+    use strake_base::disk::sim::{SimDisk, SimFault};
 
     const KIB: u64 = 1 << 10;
 
@@ -472,6 +473,26 @@ mod tests {
         data.punch(SEGMENT_BLOCKS / GRANULE_BLOCKS, 1).unwrap();
         assert_eq!(disk.occupied("data-00000"), granule_bytes);
         assert!(data.opened(0).is_none());
+    }
+
+    /// Only reads and writes closed what nobody needs and tried again.
+    #[test]
+    fn room_is_given_back_also_where_no_more_files_may_be_open() {
+        let disk = SimDisk::new(1, 64 << 20);
+        let per_segment = SEGMENT_BLOCKS / GRANULE_BLOCKS;
+        let data = Data::new(disk.process(), Share::begin());
+        (0..2).for_each(|nth| data.provision(nth * per_segment, 1).unwrap());
+        data.sync(&BTreeSet::from([0, 1])).unwrap();
+        let let_one_be_open = || {
+            data.close_idle(0);
+            data.segment(0, false).unwrap();
+            disk.fault_after(0, SimFault::Files);
+        };
+        let_one_be_open();
+        data.punch(per_segment, 1).unwrap();
+        assert_eq!(disk.occupied("data-00001"), 0);
+        let_one_be_open();
+        assert_eq!(data.granules().unwrap().len(), 2);
     }
 
     /// Data took the last room of a disk where it had free places in pieces, and the target refused all that made its map larger.

@@ -49,6 +49,8 @@ pub(crate) struct Patience<'a> {
     works_long: bool,
     /// How long it waits, as what was answered last asks.
     limit: Duration,
+    /// That was that somebody else is to tell first what he has written.
+    held_back: bool,
     pause_ms: u64,
     renewals: u32,
     /// When something was refused first, and how long a capability may be.
@@ -73,6 +75,7 @@ impl<'a> Patience<'a> {
             worked: now,
             works_long: false,
             limit: Duration::from_millis(volume.options().operation_wait_ms),
+            held_back: false,
             pause_ms: PAUSE_MS_FIRST,
             renewals: 0,
             refused_since: None,
@@ -252,11 +255,18 @@ impl<'a> Patience<'a> {
     fn note_failure(&mut self, error: &Error) -> Duration {
         self.forget_standstill();
         let options = self.volume.options();
-        self.limit = Duration::from_millis(match error.kind {
-            ErrorKind::HeldBack => options.held_back_wait_ms,
-            _ => options.operation_wait_ms,
-        });
+        let held_back_wait = Duration::from_millis(options.held_back_wait_ms);
+        let is_held_back = error.kind == ErrorKind::HeldBack;
         let now = self.now();
+        if std::mem::replace(&mut self.held_back, is_held_back) && !is_held_back {
+            // A server that has answered until now is waited for anew, as often as there is time for those answers.
+            self.started = self.started.max(now.min(self.began + held_back_wait));
+            self.said = None;
+        }
+        self.limit = match is_held_back {
+            true => held_back_wait,
+            false => Duration::from_millis(options.operation_wait_ms),
+        };
         let lasted = now.saturating_sub(std::mem::replace(&mut self.failed, now));
         if error.kind == ErrorKind::NotCurrent && self.syncs() && lasted >= WORK_SAID_AFTER {
             if !std::mem::replace(&mut self.works_long, true) {

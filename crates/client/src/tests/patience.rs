@@ -385,6 +385,29 @@ async fn who_stands_in_line_behind_a_cut_that_others_hold_up_is_not_told_with_it
     told.unwrap();
 }
 
+/// The soak test found that: an open waited for what a killed mount had held back, and failed at once when the server was killed, too.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_goes_while_others_are_waited_for_is_waited_for_as_long_as_any() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { held_back_wait_ms: 60_000, ..patient(10) }).await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    // Some 25 s of these, and some 4 s of those.
+    for kind in [[ErrorKind::HeldBack; 50].as_slice(), &[ErrorKind::Unavailable; 12]].concat() {
+        fake.fail("setattr", kind);
+    }
+    let root = Credentials::root();
+    volume.setattr(&root, file.ino(), length(10), Some(&file)).await.unwrap();
+    // And both end in the end.
+    for nth in 0..2_000 {
+        let kind = if nth % 20 == 0 { ErrorKind::Unavailable } else { ErrorKind::HeldBack };
+        fake.fail("setattr", kind);
+    }
+    let cut = volume.setattr(&root, file.ino(), length(9), Some(&file));
+    let told = timeout(Duration::from_secs(140), cut).await.expect("it ends");
+    assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
+}
+
 /// One after the other waited for the same target for a second: what had been heard was too old when it was.
 #[tokio::test(start_paused = true)]
 async fn all_who_ask_for_room_wait_for_a_silent_target_together() {

@@ -560,9 +560,12 @@ impl Host {
         process.kill();
     }
 
-    /// Asks the manager, as who sits at this machine.
+    /// Asks the manager, as who sits at this machine. A manager that runs there itself works on it within its own process: outside
+    /// of any it would wait for real threads.
     pub async fn ask(&self, op: ManagerOp) -> Result<Option<ManagerAnswer>> {
-        Ok(self.map().ok_or_else(no_manager)?.ask_manager(op).await?.answer)
+        let (map, process) = self.map().zip(self.process()).ok_or_else(no_manager)?;
+        let asked = process.spawn(async move { map.ask_manager(op).await }).await;
+        Ok(asked.map_err(|_| no_manager())??.answer)
     }
 
     /// From now on the database is not reached from here, or is again. False: there is none.

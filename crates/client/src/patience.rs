@@ -258,10 +258,12 @@ impl<'a> Patience<'a> {
         let held_back_wait = Duration::from_millis(options.held_back_wait_ms);
         let is_held_back = error.kind == ErrorKind::HeldBack;
         let now = self.now();
-        if std::mem::replace(&mut self.held_back, is_held_back) && !is_held_back {
-            // A server that has answered until now is waited for anew, as often as there is time for those answers.
-            self.started = self.started.max(now.min(self.began + held_back_wait));
-            self.said = None;
+        let was_held_back = std::mem::replace(&mut self.held_back, is_held_back);
+        if is_held_back {
+            self.started = self.began;
+        } else if was_held_back && now < self.began + held_back_wait {
+            // A server that has answered until now is waited for anew.
+            (self.started, self.said) = (now, None);
         }
         self.limit = match is_held_back {
             true => held_back_wait,

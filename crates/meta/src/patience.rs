@@ -78,7 +78,7 @@ impl Patience {
 
 /// True if a target itself has said this, and not somebody who did not reach it.
 fn is_its_own(error: &Error) -> bool {
-    !error.is_passing() && error.kind != ErrorKind::TimedOut
+    !matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut)
 }
 
 #[cfg(test)]
@@ -161,5 +161,23 @@ mod tests {
             let later = patience.ask(&core, TargetId(11), asked).await;
             assert_eq!((kind(later), is_asked), (ErrorKind::TimedOut, false));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_refuses_others_has_answered() {
+        let world = World::new().await;
+        let core = world.server.core();
+        let patience = Patience::new(Duration::from_secs(4), 60_000);
+        let ask = |ms, answer: Result<()>| {
+            let asked = async move {
+                tokio::time::sleep(Duration::from_millis(ms)).await;
+                answer
+            };
+            patience.ask(&core, TargetId(11), asked)
+        };
+        let refused = Err(ErrorKind::NotCurrent.into());
+        let (hangs, fails) = tokio::join!(ask(4_500, Ok(())), ask(3_000, refused));
+        assert_eq!((kind(hangs), kind(fails)), (ErrorKind::TimedOut, ErrorKind::NotCurrent));
+        ask(0, Ok(())).await.unwrap();
     }
 }

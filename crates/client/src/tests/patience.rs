@@ -398,14 +398,35 @@ async fn a_server_that_goes_while_others_are_waited_for_is_waited_for_as_long_as
     }
     let root = Credentials::root();
     volume.setattr(&root, file.ino(), length(10), Some(&file)).await.unwrap();
-    // And both end in the end.
+    // And both end in the end: who has held back for his time is not waited for any longer.
     for nth in 0..2_000 {
         let kind = if nth % 20 == 0 { ErrorKind::Unavailable } else { ErrorKind::HeldBack };
         fake.fail("setattr", kind);
     }
     let cut = volume.setattr(&root, file.ino(), length(9), Some(&file));
-    let told = timeout(Duration::from_secs(140), cut).await.expect("it ends");
+    let told = timeout(Duration::from_secs(72), cut).await.expect("it ends");
     assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
+}
+
+/// The end of that wait, which comes while the server is at the last request, counted as one more server that was lost.
+#[tokio::test(start_paused = true)]
+async fn what_others_hold_back_is_waited_for_no_longer_than_that_may_take() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { held_back_wait_ms: 60_000, ..patient(10) }).await;
+    let file = create(&volume, "a").await;
+    for _ in 0..2_000 {
+        fake.fail("setattr", ErrorKind::HeldBack);
+    }
+    let root = Credentials::root();
+    let cut =
+        timeout(Duration::from_secs(62), volume.setattr(&root, file.ino(), length(9), Some(&file)));
+    let stands_still = async {
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let _asked = fake.set_attr_gate.write().await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    };
+    let (told, ()) = tokio::join!(cut, stands_still);
+    assert_eq!(told.expect("it ends").unwrap_err().kind, ErrorKind::TimedOut);
 }
 
 /// One after the other waited for the same target for a second: what had been heard was too old when it was.

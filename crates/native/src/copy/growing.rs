@@ -94,10 +94,7 @@ impl Job {
         let Ok(left) = Contents::open(name, &there, &self.pool).await else { return Ok(false) };
         let locked = unless_stopped(self.options.stop.clone(), locked(name, &left)).await;
         let given = match locked {
-            Ok(true) => match Inode::of_contents(&left).await {
-                Ok(left) => left.change_rights(0o600, 0).await,
-                Err(error) => Err(error),
-            },
+            Ok(true) => give_owner_rights(name, &left).await,
             _ => Ok(()),
         };
         if let Ok(true) = locked {
@@ -175,4 +172,13 @@ async fn locked(name: &Name, contents: &Contents) -> Result<bool> {
     let (shown, wait_s) = (name.shown(), WAIT_MAX.as_secs());
     tracing::warn!("{shown}: another copy is at it, or was killed; waiting up to {wait_s} s");
     locking.await
+}
+
+/// Lets the owner of what was left under this name open it, unless it has got its final name meanwhile, with the mode that it is to
+/// have there.
+async fn give_owner_rights(name: &Name, left: &Contents) -> Result<()> {
+    match left.found_as(name).await? {
+        Some(_) => Inode::of_contents(left).await?.change_rights(0o600, 0).await,
+        None => Ok(()),
+    }
 }

@@ -428,13 +428,19 @@ async fn a_smaller_copy_that_grows_aside_is_locked_while_it_is_written() {
     let all = u32::try_from(job.room.available_permits()).unwrap();
     let room = job.room.clone().acquire_many_owned(all).await.unwrap();
     let mut copying = std::pin::pin!(job.copy_file(&task));
-    // It waits for room to read.
-    tokio::time::timeout(Duration::from_millis(300), &mut copying).await.unwrap_err();
-    let names = task.to.directory.names(partial::is_partial).await.unwrap();
-    let [aside] = &names[..] else { panic!("{} partial copies", names.len()) };
-    let other = fs::File::open(aside.local_path().unwrap()).unwrap();
-    let error = descriptor::lock_within(&other, Duration::ZERO).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    // It waits for room to read, when it has made the other file and locked it.
+    let is_locked = async {
+        loop {
+            tokio::time::timeout(Duration::from_millis(50), &mut copying).await.unwrap_err();
+            let names = task.to.directory.names(partial::is_partial).await.unwrap();
+            let Some(aside) = names.first() else { continue };
+            let other = fs::File::open(aside.local_path().unwrap()).unwrap();
+            if let Err(error) = descriptor::lock_within(&other, Duration::ZERO) {
+                break assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), is_locked).await.expect("it is locked");
     drop(room);
     assert!(copying.await.unwrap());
     assert!(fs::read(places.to.join("f")).unwrap() == vec![1; 2 << 20]);

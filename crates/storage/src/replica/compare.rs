@@ -15,6 +15,7 @@ use bytes::Bytes;
 use metrics::counter;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 use strake_engine::chunk::{BlockSums, difference};
 use strake_types::{ChunkId, Error, ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
@@ -22,6 +23,8 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp};
 
 /// Differing chunks after which a comparison answers: each of them takes as long as it takes.
 const DIFFERENT_MAX: usize = 64;
+/// A page ends after so long, if it has got on: who asks for it waits for 20 s, and would begin it again.
+const PAGE_TIME: Duration = Duration::from_secs(6);
 
 /// Whether a copy differs from the primary's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,7 @@ impl Replica {
         }
         let mut found = msg::Compared { next: end, ..msg::Compared::default() };
         let (mut last, mut reserved) = (None, 0);
+        let until = self.common.clock.monotonic() + PAGE_TIME;
         for (chunk, members) in self.suspects(&own.digests, &copies, end, request.repair) {
             if request.after.is_some() && self.shelf.is_up_to(chunk, request.after) {
                 // At a member the chunks of a group that moves may come in another order.
@@ -89,7 +93,8 @@ impl Replica {
                 break;
             }
             last = Some(self.shelf.cursor(chunk)?);
-            if found.different.len() + reserved >= DIFFERENT_MAX {
+            let is_late = self.common.clock.monotonic() >= until;
+            if is_late || found.different.len() + reserved >= DIFFERENT_MAX {
                 found.next = last;
                 break;
             }

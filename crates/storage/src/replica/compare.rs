@@ -213,7 +213,7 @@ impl Replica {
         if !repair {
             return Ok(Differs::Left);
         }
-        if let Err(error) = self.unite(errand, &view, chunk).await {
+        if let Err(error) = self.tried_again(|| self.unite(errand, &view, chunk)).await {
             if !matches!(error.kind, ErrorKind::Corrupt | ErrorKind::Io) {
                 return Err(error);
             }
@@ -229,20 +229,28 @@ impl Replica {
         tracing::warn!("group {}: {chunk} is left as it is: {error}", self.group);
     }
 
-    /// What we have of a chunk, and what a member has. What a disk does not read is tried again, for a moment.
+    /// What we have of a chunk, and what a member has.
     async fn sums_of_both(
         &self,
         errand: Errand,
         chunk: ChunkId,
     ) -> Result<(Option<BlockSums>, Option<BlockSums>)> {
+        self.tried_again(|| self.look_at_both(errand, chunk)).await
+    }
+
+    /// Does something, once more for a moment while a disk does not read what is needed.
+    async fn tried_again<T, F>(&self, work: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
         let now = || self.common.clock.monotonic();
         let mut tries = Tries::since(now());
         loop {
-            match self.look_at_both(errand, chunk).await {
+            match work().await {
                 Err(error) if error.kind == ErrorKind::Io && tries.once_more(now()) => {
                     tokio::time::sleep(READ_PAUSE).await;
                 }
-                both => return both,
+                done => return done,
             }
         }
     }
@@ -312,23 +320,9 @@ impl Replica {
         Ok(())
     }
 
-    /// As [`Replica::unite_once`]. What a disk does not read is tried again, for a moment.
-    async fn unite(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
-        let now = || self.common.clock.monotonic();
-        let mut tries = Tries::since(now());
-        loop {
-            match self.unite_once(errand, view, chunk).await {
-                Err(error) if error.kind == ErrorKind::Io && tries.once_more(now()) => {
-                    tokio::time::sleep(READ_PAUSE).await;
-                }
-                united => return united,
-            }
-        }
-    }
-
     /// Makes a chunk equal at all members in sync, none of which loses what only it has: too much can be taken away again, too
     /// little not be brought back. The caller holds it.
-    async fn unite_once(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
+    async fn unite(&self, errand: Errand, view: &View, chunk: ChunkId) -> Result<()> {
         let others = || view.in_sync.iter().skip(1);
         for &member in others() {
             let errand = Errand { member, ..errand };

@@ -481,6 +481,25 @@ fn a_file_stays_as_it_was_where_what_was_to_replace_it_may_not_be_read() {
     }
 }
 
+/// A large file of a second after 1970.
+fn large_of_then(path: &Path) {
+    fs::write(path, vec![1; LARGE as usize]).unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    fs::File::open(path).unwrap().set_modified(time).unwrap();
+}
+
+/// Directories into which all may write, in the volume and on this machine, and as what a copy names them.
+fn open_to_all(servers: &Servers, mount: &Mount) -> [(PathBuf, String); 2] {
+    let here = servers.directory().join("here");
+    let there = format!("{}:/main/d", servers.address());
+    let both = [(mount.at("d"), there), (here.clone(), here.display().to_string())];
+    for (directory, _) in &both {
+        fs::create_dir(directory).unwrap();
+        set_mode(directory, 0o777);
+    }
+    both
+}
+
 /// Each copy failed, and named a hidden file.
 #[test]
 fn a_large_file_is_copied_beside_a_partial_copy_that_may_not_be_opened() {
@@ -490,15 +509,9 @@ fn a_large_file_is_copied_beside_a_partial_copy_that_may_not_be_opened() {
     let servers = Servers::start();
     let mount = servers.mount("mount", "");
     let source = servers.directory().join("source");
-    fs::write(&source, vec![1; LARGE as usize]).unwrap();
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-    fs::File::open(&source).unwrap().set_modified(time).unwrap();
+    large_of_then(&source);
     set_mode(&source, 0o444);
-    let here = servers.directory().join("here");
-    let there = format!("{}:/main/d", servers.address());
-    for (directory, to) in [(mount.at("d"), there), (here.clone(), here.display().to_string())] {
-        fs::create_dir(&directory).unwrap();
-        set_mode(&directory, 0o777);
+    for (directory, to) in open_to_all(&servers, &mount) {
         let partial = directory.join(format!(".f-{LARGE:x}-1.0.strake-partial"));
         fs::write(&partial, "of another user").unwrap();
         set_mode(&partial, 0o600);
@@ -526,19 +539,12 @@ fn a_whole_partial_copy_of_a_read_only_file_is_gone_on_with() {
     let servers = Servers::start();
     let mount = servers.mount("mount", "");
     let source = servers.directory().join("source");
-    fs::write(&source, vec![1; LARGE as usize]).unwrap();
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-    fs::File::open(&source).unwrap().set_modified(time).unwrap();
+    large_of_then(&source);
     set_mode(&source, 0o444);
-    let here = servers.directory().join("here");
-    let there = format!("{}:/main/d", servers.address());
-    for (directory, to) in [(mount.at("d"), there), (here.clone(), here.display().to_string())] {
-        fs::create_dir(&directory).unwrap();
-        set_mode(&directory, 0o777);
+    for (directory, to) in open_to_all(&servers, &mount) {
         let partial = directory.join(format!(".f-{LARGE:x}-1.0.strake-partial"));
         for flags in ["-q", "-pq"] {
-            fs::write(&partial, vec![1; LARGE as usize]).unwrap();
-            fs::File::open(&partial).unwrap().set_modified(time).unwrap();
+            large_of_then(&partial);
             chown(&partial, Some(65_534), Some(65_534)).unwrap();
             set_mode(&partial, 0o444);
             let left = fs::metadata(&partial).unwrap().ino();

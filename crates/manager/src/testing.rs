@@ -1,13 +1,16 @@
 //! Clusters for the tests of what is decided, and a clock.
 
 use crate::groups::{Life, Yields, next_single};
+use crate::jobs;
 use crate::liveness::waiting;
 use crate::plan::Facts;
 use crate::records::{Group, Server, Target};
+use crate::scrubs::AWAY_MS_MAX;
 use crate::state::State;
 use parking_lot::Mutex;
 use std::time::Duration;
 use strake_base::clock::Clock;
+use strake_wire::message::jobs::JobState;
 
 /// A clock that only moves when told to.
 #[derive(Default)]
@@ -66,6 +69,17 @@ pub(crate) fn pass(state: &State, facts: &mut Facts, ms: u64) {
     for wait in waiting(state) {
         *facts.waited.entry(wait).or_default() += ms;
     }
+}
+
+/// A job one item of which has just begun to wait goes on when the clock is set, and has failed when an hour has passed.
+pub(crate) fn is_given_up_by_no_clock_that_is_set(state: &mut State, facts: &mut Facts, id: u32) {
+    pass(state, facts, 60_000);
+    facts.now_ms += 2 * AWAY_MS_MAX;
+    jobs::keep(state, facts);
+    assert!(state.jobs[&id].lasts());
+    pass(state, facts, AWAY_MS_MAX);
+    jobs::keep(state, facts);
+    assert!(state.jobs[&id].is(JobState::Failed));
 }
 
 /// All targets serve, and each group of one copy has so many bytes.

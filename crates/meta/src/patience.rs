@@ -137,6 +137,12 @@ mod tests {
         ask(0).await.unwrap();
     }
 
+    /// What a target says, after so long.
+    async fn after(ms: u64, answer: Result<()>) -> Result<()> {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+        answer
+    }
+
     /// That no connection could be made counted as an answer: everybody waited for a host without power.
     #[tokio::test(start_paused = true)]
     async fn a_target_that_others_cannot_reach_has_said_nothing() {
@@ -144,13 +150,7 @@ mod tests {
         let core = world.server.core();
         for failure in [ErrorKind::Unavailable, ErrorKind::TimedOut] {
             let patience = Patience::new(Duration::from_secs(4), 60_000);
-            let ask = |ms, answer: Result<()>| {
-                let asked = async move {
-                    tokio::time::sleep(Duration::from_millis(ms)).await;
-                    answer
-                };
-                patience.ask(&core, TargetId(11), asked)
-            };
+            let ask = |ms, answer| patience.ask(&core, TargetId(11), after(ms, answer));
             let (hangs, fails) = tokio::join!(ask(4_500, Ok(())), ask(3_000, Err(failure.into())));
             assert_eq!((kind(hangs), kind(fails)), (ErrorKind::TimedOut, failure));
             let mut is_asked = false;
@@ -168,13 +168,7 @@ mod tests {
         let world = World::new().await;
         let core = world.server.core();
         let patience = Patience::new(Duration::from_secs(4), 60_000);
-        let ask = |ms, answer: Result<()>| {
-            let asked = async move {
-                tokio::time::sleep(Duration::from_millis(ms)).await;
-                answer
-            };
-            patience.ask(&core, TargetId(11), asked)
-        };
+        let ask = |ms, answer| patience.ask(&core, TargetId(11), after(ms, answer));
         let refused = Err(ErrorKind::NotCurrent.into());
         let (hangs, fails) = tokio::join!(ask(4_500, Ok(())), ask(3_000, refused));
         assert_eq!((kind(hangs), kind(fails)), (ErrorKind::TimedOut, ErrorKind::NotCurrent));

@@ -9,6 +9,7 @@ mod process;
 mod space;
 mod store;
 
+use super::record::encode_key;
 use super::*;
 use std::collections::BTreeMap;
 use strake_base::disk::sim::SimDisk;
@@ -34,6 +35,19 @@ pub(super) fn chunk(ino: u64, index: u64) -> ChunkId {
 /// All indices from one on.
 pub(super) fn from(first: u64) -> RangeInclusive<ChunkIndex> {
     ChunkIndex(first)..=ChunkIndex(u64::MAX)
+}
+
+/// Three chunks of a file; the map of the second is damaged, and none is in memory.
+fn with_a_damaged_map(seed: u64) -> ChunkStore {
+    let disk = formatted(seed, 64 << 20);
+    let store = open(&disk);
+    (0..3).for_each(|index| put(&store, chunk(1, index), 0, vec![7; 5000]).unwrap());
+    drop(store);
+    let store = open(&disk);
+    let durable = store.store.flushes.lock().durable;
+    let damaged = vec![(encode_key(chunk(1, 1), 0), Some(vec![0]))];
+    store.store.table.commit(&damaged, durable).unwrap();
+    store
 }
 
 pub(super) fn formatted(seed: u64, capacity_bytes: u64) -> SimDisk {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::jobs;
-use crate::testing::{all_serve, cluster, pass};
+use crate::testing::{all_serve, cluster, is_given_up_by_no_clock_that_is_set, pass};
 use std::sync::Arc;
 use strake_types::GroupId;
 use strake_wire::message::jobs::SteerJob;
@@ -161,13 +161,7 @@ fn a_server_that_is_away_is_not_given_up_because_the_clock_was_set() {
     let (mut state, mut facts, id) = begun(&request(2));
     facts.up.remove(&META);
     jobs::keep(&mut state, &facts);
-    pass(&state, &mut facts, 60_000);
-    facts.now_ms += 2 * AWAY_MS_MAX;
-    jobs::keep(&mut state, &facts);
-    assert!(state.jobs[&id].lasts());
-    pass(&state, &mut facts, AWAY_MS_MAX);
-    jobs::keep(&mut state, &facts);
-    assert!(state.jobs[&id].is(JobState::Failed));
+    is_given_up_by_no_clock_that_is_set(&mut state, &mut facts, id);
 }
 
 #[test]

@@ -1355,6 +1355,12 @@ async fn a_paused_job_begins_nothing_and_a_cancelled_one_gives_up_what_it_has_be
     settled(&world).await;
 }
 
+/// A group of two copies.
+fn two(ordinal: u32, members: &[u32]) -> Group {
+    let id = GroupId::of_class(2, ordinal).0;
+    Group { id, epoch: 1, members: members.to_vec(), ..Group::default() }
+}
+
 /// Groups were looked for by their numbers, which are those of other targets, or of none.
 #[tokio::test]
 async fn a_file_on_listed_targets_stays_on_them_with_other_copies() {
@@ -1366,12 +1372,6 @@ async fn a_file_on_listed_targets_stays_on_them_with_other_copies() {
     world.put_chunk(ino, 0, 100).await;
     let publish = Publish { ino, length_min: 100, occupied_delta: 100, ..Publish::default() };
     root.publish(publish).await.unwrap();
-    let two = |ordinal, members: &[u32]| Group {
-        id: GroupId::of_class(2, ordinal).0,
-        epoch: 1,
-        members: members.to_vec(),
-        ..Group::default()
-    };
     let mut groups = world.map.current().groups.clone();
     groups.retain(|group| GroupId(group.id).copies() == 1);
     groups.push(two(0, &[12, 13]));
@@ -1444,15 +1444,9 @@ async fn a_file_that_went_around_a_full_target_gets_other_copies_by_the_table() 
 #[tokio::test]
 async fn a_file_gets_other_copies_around_a_full_target_and_its_width_when_there_is_room() {
     let world = World::new().await;
-    let two = |ordinal, members: [u32; 2]| Group {
-        id: GroupId::of_class(2, ordinal).0,
-        epoch: 1,
-        members: members.to_vec(),
-        ..Group::default()
-    };
     let mut groups = world.map.current().groups.clone();
     groups.retain(|group| GroupId(group.id).copies() == 1);
-    groups.extend([two(0, [11, 12]), two(1, [12, 11]), two(2, [13, 11])]);
+    groups.extend([two(0, &[11, 12]), two(1, &[12, 11]), two(2, &[13, 11])]);
     world.set_groups(groups).await;
     world.set_free(13, 10).await;
     let ino = file(&world, "f").await;

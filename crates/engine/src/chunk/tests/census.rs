@@ -1,6 +1,5 @@
 //! What copies of chunks are compared by: it follows from their bytes, and from nothing else.
 
-use super::super::record::encode_key;
 use super::*;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -381,18 +380,7 @@ fn sums_are_of_one_moment_and_miss_nothing_acknowledged() {
 /// The page failed for ever: nothing behind that chunk was compared. And what is damaged on both is not the same for that.
 #[test]
 fn a_page_shows_a_chunk_whose_map_is_damaged_as_like_no_other_and_goes_on_behind_it() {
-    let stores = [1, 2].map(|seed| {
-        let disk = formatted(seed, 64 << 20);
-        let store = open(&disk);
-        (0..3).for_each(|index| put(&store, chunk(1, index), 0, vec![7; 5000]).unwrap());
-        drop(store);
-        // No map is in memory, and one rots.
-        let store = open(&disk);
-        let durable = store.store.flushes.lock().durable;
-        let rotten = vec![(encode_key(chunk(1, 1), 0), Some(vec![0]))];
-        store.store.table.commit(&rotten, durable).unwrap();
-        store
-    });
+    let stores = [1, 2].map(with_a_damaged_map);
     let [ours, theirs] = [&stores[0], &stores[1]].map(|store| census(store, 2));
     let ids: Vec<ChunkId> = ours.iter().map(|found| found.id).collect();
     assert_eq!(ids, [0, 1, 2].map(|index| chunk(1, index)));

@@ -206,15 +206,7 @@ fn a_damaged_map_shows_no_chunk_but_those_that_are_looked_for() {
 /// Each scrub of the target ended at that chunk, for ever: nothing behind it was verified.
 #[test]
 fn a_damaged_map_of_a_chunk_is_found_by_scrub_and_what_is_behind_it_is_verified() {
-    let disk = formatted(1, 64 << 20);
-    let store = open(&disk);
-    (0..3).for_each(|index| put(&store, chunk(1, index), 0, vec![7; 5000]).unwrap());
-    drop(store);
-    // No map is in memory, and one rots.
-    let store = open(&disk);
-    let durable = store.store.flushes.lock().durable;
-    let rotten = vec![(encode_key(chunk(1, 1), 0), Some(vec![0]))];
-    store.store.table.commit(&rotten, durable).unwrap();
+    let store = with_a_damaged_map(1);
     let report = store.scrub(None, u64::MAX).unwrap();
     assert_eq!((report.chunks, report.next), (3, None));
     assert_eq!(report.corrupt, [chunk(1, 1)]);

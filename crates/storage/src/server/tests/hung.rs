@@ -111,18 +111,23 @@ async fn write_once(server: Arc<StorageServer>, index: u64) -> Result<()> {
     server.call(request, data).await.map(drop)
 }
 
+/// A write is begun, and the disk hangs meanwhile. What its client is told.
+async fn begun_on_a_disk_that_hangs(server: &Arc<StorageServer>, disk: &Arc<HeldDisk>) -> Error {
+    write(server.clone(), 0).await.unwrap();
+    hold(server, disk);
+    let begun = tokio::spawn(write_once(server.clone(), 1));
+    until_waited_for(disk).await;
+    watch(server, true).await;
+    begun.await.unwrap().unwrap_err()
+}
+
 /// It was waited for without an end, with the room for its payload: those to eight disks had all the room of a server, and no
 /// call with a payload reached the others.
 #[tokio::test]
 async fn a_write_that_has_begun_on_a_disk_that_hangs_is_answered_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (server, disk) = server(&dir);
-    write(server.clone(), 0).await.unwrap();
-    hold(&server, &disk);
-    let begun = tokio::spawn(write_once(server.clone(), 1));
-    until_waited_for(&disk).await;
-    watch(&server, true).await;
-    let told = begun.await.unwrap().unwrap_err();
+    let told = begun_on_a_disk_that_hangs(&server, &disk).await;
     assert_eq!(told.kind, ErrorKind::Unavailable, "{told}");
     let again = write_once(server.clone(), 1).await.unwrap_err();
     assert_eq!(again.kind, ErrorKind::NotCurrent, "it is under way: {again}");
@@ -146,12 +151,7 @@ async fn a_write_that_has_begun_on_a_disk_that_hangs_is_answered_and_goes_on() {
 async fn who_asks_again_for_a_write_that_a_hanging_disk_has_begun_hears_of_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let (server, disk) = server(&dir);
-    write(server.clone(), 0).await.unwrap();
-    hold(&server, &disk);
-    let begun = tokio::spawn(write_once(server.clone(), 1));
-    until_waited_for(&disk).await;
-    watch(&server, true).await;
-    begun.await.unwrap().unwrap_err();
+    begun_on_a_disk_that_hangs(&server, &disk).await;
     for _ in 0..2 {
         let again = write_once(server.clone(), 1).await.unwrap_err();
         assert_eq!(again.kind, ErrorKind::NotCurrent, "it is under way: {again}");

@@ -1,6 +1,6 @@
 //! What this share borrows of others, to change it together with its own.
 
-use crate::core::Core;
+use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
 use crate::kept::OnLoan;
 use crate::keys;
@@ -119,6 +119,29 @@ async fn lock_all(ctx: &Ctx, scope: &[Ino], elsewhere: Elsewhere) -> Result<(Hel
 /// Takes the locks of inodes of this share, which may be lent.
 pub(crate) async fn lock_here(ctx: &Ctx, inodes: &[Ino]) -> Result<Held> {
     lock_within(ctx, inodes, LOCK_MS_MAX).await
+}
+
+/// Looks at what an inode leads to, so often at most while what was read does not fit together (`None`), and then once more
+/// while nobody may change it: whoever changes it again and again waits once.
+pub(crate) async fn look_again<T, F>(
+    ctx: &Ctx,
+    ino: Ino,
+    tries: u32,
+    look: impl Fn() -> F,
+) -> Result<Option<T>>
+where
+    F: Future<Output = Result<Option<T>>>,
+{
+    for turn in 0..tries {
+        if let Some(found) = look().await? {
+            return Ok(Some(found));
+        }
+        if turn + 1 < tries {
+            backoff(turn).await;
+        }
+    }
+    let _held = lock_here(ctx, &[ino]).await?;
+    Box::pin(look()).await
 }
 
 async fn lock_within(ctx: &Ctx, inodes: &[Ino], ms_max: u64) -> Result<Held> {

@@ -31,6 +31,17 @@ fn on_some(map: &MapView) -> impl FnOnce(&[GroupId], u32) -> Result<Vec<GroupId>
     move |list: &[GroupId], copies| Ok(map.on_same_targets(list, copies).some())
 }
 
+/// A template with so many copies, of a directory or a file: what is listed stays on the same targets, or it is refused.
+pub(crate) fn with_copies(
+    known: &LayoutTemplate,
+    copies: u32,
+    map: &MapView,
+) -> Result<LayoutTemplate> {
+    let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
+    wanted.validate()?;
+    wanted.or(known, on_all(map))
+}
+
 /// What a directory with such a template hands down.
 fn handed_down(
     template: &LayoutTemplate,

@@ -12,11 +12,12 @@ use crate::ctx::Ctx;
 use crate::ledger::Ledger;
 use crate::locks::inodes::Held;
 use crate::merge_queue::{Answer, Change, Place, Waiting};
-use crate::own::{AROUND_BYTES, WRITTEN_BYTES_MAX};
+use crate::own::WRITTEN_BYTES_MAX;
 use crate::txn::Mutation;
 use crate::view::Tx;
 use std::sync::Arc;
 use strake_base::task;
+use strake_engine::kv::WRITE_BYTES;
 use strake_types::{Error, ErrorKind, Ino, Result, name};
 use strake_wire::message::meta::{MetaAnswer, Name};
 use tokio::sync::oneshot;
@@ -265,7 +266,7 @@ async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
     let mut replied = 0;
     for (ctx, op) in asked {
         // What a directory hands down (an ACL, a list of targets) may be thousands for each, and so may xattrs that go.
-        let weight = tx.bytes() + AROUND_BYTES * tx.written() + replied;
+        let weight = tx.bytes() + WRITE_BYTES * tx.written() + replied;
         if weight >= WRITTEN_BYTES_MAX {
             break;
         }

@@ -7,7 +7,7 @@ use crate::records::{self, LoanRecord, Number, SessionRecord};
 use crate::stored::{decoded, store_error};
 use crate::volume::Volume;
 use bytes::Bytes;
-use strake_engine::kv::{KvError, Outcome, Transaction, WRITE_BYTES};
+use strake_engine::kv::{KvError, Outcome, Transaction};
 use strake_types::shares::SESSION_BITS;
 use strake_types::{Error, ErrorKind, Ino, Result};
 
@@ -25,8 +25,6 @@ const LOAN_BITS: u32 = 32;
 pub(crate) const WRITES_MAX: usize = 500;
 /// Bytes in them. etcd takes 1.5 MiB unless told otherwise, with what goes around them.
 pub(crate) const WRITTEN_BYTES_MAX: usize = 512 << 10;
-/// What goes around each key that is set or deleted, in a store that has most of that (etcd).
-pub(crate) const AROUND_BYTES: usize = WRITE_BYTES;
 /// How often a small transaction of the server's own is tried again.
 const OWN_TRIES_MAX: u32 = 100;
 

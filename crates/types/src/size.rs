@@ -16,9 +16,8 @@ pub fn parse(text: &str) -> Result<u64, String> {
     let wrong =
         || format!("{text:?} is no size; write a number with K, M, G, T, P or nothing after it");
     let too_large = || format!("{text:?} is more than any size: 16383P is the largest");
-    let trimmed = text.trim();
-    let lower = trimmed.to_ascii_uppercase();
-    let short = lower.strip_suffix("IB").or(lower.strip_suffix('B')).unwrap_or(&lower);
+    let upper = text.trim().to_ascii_uppercase();
+    let short = upper.strip_suffix("IB").or(upper.strip_suffix('B')).unwrap_or(&upper);
     let unit = in_unit(short, UNITS);
     let (number, factor) = unit.unwrap_or((short, 1));
     if let Ok(whole) = number.parse::<u64>() {

@@ -66,26 +66,26 @@ impl Store {
         self.check_poison()?;
         let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
         let _writer = chunk.writer.lock();
-        let (old_len, end, may_grow) = {
+        let (old_len, range, may_grow) = {
             let map = chunk.map.read();
-            let end = offset.saturating_add(len).min(map.end() * BLOCK_BYTES);
-            (map.len, end, leaves_pieces(&map, &(offset..end)))
+            let range = within(&map, offset, len);
+            let may_grow = leaves_pieces(&map, &range);
+            (map.len, range, may_grow)
         };
-        if offset >= end {
+        if range.is_empty() {
             return Ok(());
         }
         if may_grow {
             self.check_map_room(FOR_LITTLE)?;
         }
-        self.cut(&chunk, offset..end, old_len, Damage::Fails)
+        self.cut(&chunk, range, old_len, Damage::Fails)
     }
 
     /// See [`super::ChunkStore::punch_leaves_pieces`].
     pub(super) fn punch_leaves_pieces(&self, id: ChunkId, offset: u64, len: u64) -> Result<bool> {
         let Some(chunk) = self.chunk(id, false)? else { return Ok(false) };
         let map = chunk.map.read();
-        let end = offset.saturating_add(len).min(map.end() * BLOCK_BYTES);
-        Ok(leaves_pieces(&map, &(offset..end)))
+        Ok(leaves_pieces(&map, &within(&map, offset, len)))
     }
 
     /// Makes a range zeros: whole blocks become holes.
@@ -208,6 +208,11 @@ impl Store {
         }
         self.commit(&chunk, &Edit::removal(id), &[])
     }
+}
+
+/// The part of a range in which a chunk may hold something.
+fn within(map: &Map, offset: u64, len: u64) -> Range<u64> {
+    offset..offset.saturating_add(len).min(map.end() * BLOCK_BYTES)
 }
 
 /// True if a range holds anything, and something is left of the leaves in which it begins and ends when it is cut out: that may be in

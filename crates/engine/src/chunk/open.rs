@@ -8,7 +8,7 @@ use super::leaf::Block;
 use super::log::{self, Found, Log};
 use super::record::{Edit, KEY_BYTES, Run};
 use super::resident::Resident;
-use super::space::{GRANULE_BLOCKS, Ground, Space};
+use super::space::{GRANULE_BLOCKS, Ground, Space, each_place};
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
 use super::{BLOCK_BYTES, ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
@@ -235,8 +235,8 @@ impl Store {
             }
         }
         for mark in &found.marks {
-            let places = mark.places.iter().flat_map(|(at, count)| *at..*at + u64::from(*count));
-            for (at, block) in places.zip(mark.blocks.chunks_exact(BLOCK_BYTES as usize)) {
+            let blocks = mark.blocks.chunks_exact(BLOCK_BYTES as usize);
+            for (at, block) in each_place(&mark.places).zip(blocks) {
                 if !gone.contains(&(at / GRANULE_BLOCKS)) {
                     self.data.write(block, at, 0)?;
                     commit.segments.insert(at / SEGMENT_BLOCKS);

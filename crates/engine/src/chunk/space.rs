@@ -213,13 +213,18 @@ impl Space {
             }
             if self.is_whole(granule) {
                 surplus -= 1;
-                self.mark_taken(granule * GRANULE_BLOCKS, GRANULE_BLOCKS);
-                self.granules[granule as usize] = Granule::Leaving;
-                self.ready_granules -= 1;
+                self.withdraw(granule);
                 push_granule(&mut runs, granule);
             }
         }
         runs
+    }
+
+    /// Undoes [`Space::make_ready`] of a granule all of which is free; until [`Space::left`] is told it is not got again.
+    fn withdraw(&mut self, granule: u64) {
+        self.mark_taken(granule * GRANULE_BLOCKS, GRANULE_BLOCKS);
+        self.granules[granule as usize] = Granule::Leaving;
+        self.ready_granules -= 1;
     }
 
     /// Granules have gone back to the disk.
@@ -233,8 +238,7 @@ impl Space {
         let is_free =
             self.granules.get(granule as usize) == Some(&Granule::Ready) && self.is_whole(granule);
         if is_free {
-            self.mark_taken(granule * GRANULE_BLOCKS, GRANULE_BLOCKS);
-            self.ready_granules -= 1;
+            self.withdraw(granule);
             self.left(granule, 1);
         }
         is_free
@@ -425,6 +429,11 @@ pub(super) fn push_places(places: &mut Vec<Places>, at: u64, count: u32) {
         }
         _ => places.push((at, count)),
     }
+}
+
+/// Each place of some runs.
+pub(super) fn each_place(runs: &[Places]) -> impl Iterator<Item = u64> + '_ {
+    runs.iter().flat_map(|(at, count)| *at..*at + u64::from(*count))
 }
 
 /// Adds a granule below those already in `runs`.

@@ -238,17 +238,18 @@ impl Store {
     /// Refuses what makes the map larger while fewer eighths of what is kept back for it are left, after a
     /// checkpoint if need be.
     pub(super) fn check_map_room(&self, eighths: u64) -> Result<()> {
-        for last in [false, true] {
-            if self.table.room.may_grow(eighths, last) {
-                return Ok(());
-            }
-            if last || !self.space.lock().is_waiting() {
-                break;
-            }
+        let room = &self.table.room;
+        if room.may_grow(eighths, false) {
+            return Ok(());
+        }
+        if self.space.lock().is_waiting() {
             self.checkpoint()?;
             self.give_space_back();
+            if room.may_grow(eighths, true) {
+                return Ok(());
+            }
         }
-        if self.table.room.begins_to_refuse() {
+        if room.begins_to_refuse() {
             tracing::warn!(target_dir = %self.target, "the disk has no room for the extent map: what makes it larger is refused");
         }
         Err(ChunkError::Full { target: self.target.clone() })

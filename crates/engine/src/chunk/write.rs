@@ -7,7 +7,7 @@ use super::leaf::Block;
 use super::map::Chunk;
 use super::record::Edit;
 use super::room::{FOR_GROWTH, FOR_LITTLE, FOR_PROMISED};
-use super::space::{Places, push_places};
+use super::space::{Places, each_place, push_places};
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, Result, crc};
 use bytes::Bytes;
@@ -152,8 +152,7 @@ impl Store {
             self.space.lock().untake(&taken);
             return Err(self.write_failed(&error));
         }
-        let all = places.iter().flat_map(|(at, count)| *at..*at + u64::from(*count));
-        for ((block, at), sum) in (first..).zip(all).zip(sums) {
+        for ((block, at), sum) in (first..).zip(each_place(&places)).zip(sums) {
             edit.push(block, Block::Data(at, *sum));
         }
         Ok(taken)
@@ -243,8 +242,7 @@ impl Store {
         }
         self.check_map_room(FOR_GROWTH)?;
         let taken = self.take(holes.len() as u64, false)?;
-        let places = taken.iter().flat_map(|(at, count)| *at..*at + u64::from(*count));
-        for (block, at) in holes.into_iter().zip(places) {
+        for (block, at) in holes.into_iter().zip(each_place(&taken)) {
             edit.push(block, Block::Reserved(at));
         }
         self.commit(&chunk, &edit, &taken)
@@ -253,7 +251,7 @@ impl Store {
 
 /// Where the blocks go: reserved ones to their places, the others in order to those taken.
 fn merge(old: &[Block], taken: &[Places]) -> Vec<Places> {
-    let mut free = taken.iter().flat_map(|(at, count)| *at..*at + u64::from(*count));
+    let mut free = each_place(taken);
     let mut places = Vec::new();
     for block in old {
         let at = match block {

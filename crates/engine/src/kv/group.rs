@@ -68,8 +68,8 @@ pub fn next_batch<C: Queued>(
 }
 
 /// Tells those who wait how it ended.
-pub fn tell<C: Queued>(batch: Vec<C>, result: &Result<Outcome>) {
-    for commit in batch {
+pub fn tell<C: Queued>(commits: impl IntoIterator<Item = C>, result: &Result<Outcome>) {
+    for commit in commits {
         let _gone = commit.into_answer().send(result.clone());
     }
 }

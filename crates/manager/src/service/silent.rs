@@ -68,12 +68,11 @@ impl Manager {
         let now = self.now();
         let (changed, due, owned) = {
             let mut inner = self.inner.lock();
-            inner.ticked = Some(now);
-            inner.live.forget_old(now);
-            let Inner { state, live, .. } = &mut *inner;
+            let Inner { state, live, owners, ticked, .. } = &mut *inner;
+            *ticked = Some(now);
+            live.forget_old(now);
             live.note_waits(state, now);
-            let changed = inner.live.changed(now);
-            let Inner { state, live, owners, .. } = &mut *inner;
+            let changed = live.changed(now);
             let (state, live) = (&**state, &*live);
             let life = |target| life_in_groups(state, live, target, now);
             let paused = |group, member| live.is_paused(group, member, now);

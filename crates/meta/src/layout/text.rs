@@ -1,6 +1,6 @@
 //! The layout of a file or directory as the text of `user.strake.layout.*`.
 
-use super::{for_children, on_all};
+use super::{for_children, with_copies};
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::{Groups, LayoutTemplate};
@@ -91,10 +91,7 @@ pub(crate) fn set(
         }
         LayoutField::Copies => {
             let copies = text.parse().map_err(|_| invalid("copies is a number"))?;
-            let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
-            wanted.validate()?;
-            // What is listed stays on the same targets.
-            *template = wanted.or(template, on_all(map))?;
+            *template = with_copies(template, copies, map)?;
         }
         LayoutField::Ack => template.ack = Some(text.parse()?),
         LayoutField::MinCopies => {

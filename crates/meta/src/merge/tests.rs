@@ -1,4 +1,3 @@
-use crate::own::AROUND_BYTES;
 use crate::tests::check::check;
 use crate::tests::world::*;
 use async_trait::async_trait;
@@ -8,6 +7,7 @@ use futures::future::join_all;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use strake_engine::kv::WRITE_BYTES;
 use strake_engine::kv::memory::{MemoryKv, Rates};
 use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
 use strake_types::acl::Acl;
@@ -39,7 +39,7 @@ impl Kv for Counting {
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> kv::Result<Outcome> {
         self.commits.fetch_add(1, Ordering::SeqCst);
         let bytes = |(key, value): (&Vec<u8>, &Option<Bytes>)| {
-            AROUND_BYTES + key.len() + value.as_ref().map_or(0, Bytes::len)
+            WRITE_BYTES + key.len() + value.as_ref().map_or(0, Bytes::len)
         };
         self.largest.fetch_max(writes.iter().map(bytes).sum(), Ordering::SeqCst);
         let less = |left: u64| left.checked_sub(1);

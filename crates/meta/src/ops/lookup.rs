@@ -1,7 +1,6 @@
 //! A name in a directory.
 
-use crate::borrow::lock_here;
-use crate::core::backoff;
+use crate::borrow::look_again;
 use crate::ctx::Ctx;
 use crate::records::Inode;
 use crate::view::{Tx, as_directory};
@@ -17,18 +16,8 @@ const TRIES_MAX: u32 = 8;
 /// Answers with the attributes of what the name leads to; `.` and `..` work.
 pub(crate) async fn lookup(ctx: &Ctx, op: &Name) -> Result<MetaAnswer> {
     name::check(&op.name)?;
-    for turn in 0..TRIES_MAX {
-        if let Some(answer) = look(ctx, op).await? {
-            return Ok(answer);
-        }
-        if turn + 1 < TRIES_MAX {
-            backoff(turn).await;
-        }
-    }
-    // Whoever gives it to others again and again waits once.
-    let _held = lock_here(ctx, &[Ino(op.parent)]).await?;
-    let answer = Box::pin(look(ctx, op)).await?;
-    answer.ok_or(Error::new(ErrorKind::NotFound))
+    let found = look_again(ctx, Ino(op.parent), TRIES_MAX, || look(ctx, op)).await?;
+    found.ok_or(Error::new(ErrorKind::NotFound))
 }
 
 /// `None`: what was read does not fit together.

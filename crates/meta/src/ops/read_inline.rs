@@ -1,8 +1,7 @@
 //! The contents of an inline file, without opening it.
 
 use super::open_file::{check_reader, view};
-use crate::borrow::lock_here;
-use crate::core::backoff;
+use crate::borrow::look_again;
 use crate::ctx::Ctx;
 use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result};
@@ -14,19 +13,8 @@ const TRIES_MAX: u32 = 4;
 /// Answers as an open for reading would, but registers nothing.
 pub(crate) async fn read_inline(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
     let ino = Ino(op.ino);
-    for turn in 0..TRIES_MAX {
-        if let Some(opened) = look(ctx, ino).await? {
-            return Ok(MetaAnswer::Opened(opened));
-        }
-        if turn + 1 < TRIES_MAX {
-            backoff(turn).await;
-        }
-    }
-    let _held = lock_here(ctx, &[ino]).await?;
-    match Box::pin(look(ctx, ino)).await? {
-        Some(opened) => Ok(MetaAnswer::Opened(opened)),
-        None => Err(Error::new(ErrorKind::Conflict)),
-    }
+    let opened = look_again(ctx, ino, TRIES_MAX, || look(ctx, ino)).await?;
+    opened.map(MetaAnswer::Opened).ok_or(Error::new(ErrorKind::Conflict))
 }
 
 /// `None`: it was changed meanwhile. The inode may have come from a cache, and its contents from a snapshot of later: of a

@@ -6,19 +6,8 @@ use crate::ops::template::{check_groups, with_directory_template};
 use crate::records::Inode;
 use crate::txn::Mutation;
 use crate::view::Tx;
-use strake_types::layout::LayoutTemplate;
 use strake_types::{Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-
-/// The same with so many copies, of a directory or a file: what is listed stays on the same targets, or it is refused.
-pub(super) fn template_with(
-    known: &LayoutTemplate,
-    copies: u32,
-    ctx: &Ctx,
-) -> Result<LayoutTemplate> {
-    let wanted = LayoutTemplate { copies: Some(copies), ..LayoutTemplate::default() };
-    wanted.or(known, layout::on_all(&ctx.core.map))
-}
 
 /// A directory hands down another number of copies; what else is set there stays.
 pub(super) struct HandDown {
@@ -39,7 +28,7 @@ impl Mutation for HandDown {
             if known.copies == Some(self.copies) {
                 return Ok(MetaAnswer::Done(Nothing {}));
             }
-            let template = template_with(&known, self.copies, tx.ctx)?;
+            let template = layout::with_copies(&known, self.copies, &tx.ctx.core.map)?;
             check_groups(tx.ctx, &template)?;
             let ctime = tx.now.into();
             tx.put_inode(Inode { ctime, ..with_directory_template(&dir, &template) }).await?;

@@ -13,7 +13,7 @@
 //! what is still to be gone through. One that is moved past two walks in a row is missed.
 
 use super::ahead::{Ahead, Amount, Counter, bytes_of};
-use super::hand_down::{HandDown, template_with};
+use super::hand_down::HandDown;
 use super::pace::{Pace, Wish};
 use super::pages::{Found, path_of};
 use super::work::{self, Outcome, Wanted};
@@ -502,7 +502,7 @@ impl Walk {
     async fn hand_down(&self, ctx: &Ctx, dir: &Inode) -> Result<bool> {
         let (ino, copies, known) = (dir.id(), self.order.copies, layout::template_of(dir)?);
         if known.copies != Some(copies) {
-            if let Err(error) = template_with(&known, copies, ctx) {
+            if let Err(error) = layout::with_copies(&known, copies, &ctx.core.map) {
                 let (path, reason) = (path_of(ctx, ino).await, error.to_string());
                 self.shown.note_left(ino, RecopyLeft { path, reason }, Amount::directory());
                 return Ok(false);

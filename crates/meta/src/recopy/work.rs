@@ -1,7 +1,6 @@
 //! One file: begin, copy, switch or give up.
 
 use super::ahead::bytes_of;
-use super::hand_down::template_with;
 use super::pace::Pace;
 use super::rest::have_rest;
 use super::spare::{QUIET_MS, find, in_use};
@@ -9,6 +8,7 @@ use crate::contents::{self, Part, ask_group, is_away, is_silent, layout_of, on_g
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::keys;
+use crate::layout;
 use crate::ops::template::as_template;
 use crate::recopies::UnderWay;
 use crate::records::{self, Inode, Spare};
@@ -161,7 +161,7 @@ fn why_away(core: &Core, begun: &Begun) -> Option<&'static str> {
 
 /// The same layout on groups of so many copies: the same bytes in the same chunks, and what is listed on the same targets.
 fn with_copies(old: &Layout, copies: u32, ctx: &Ctx) -> Result<Layout> {
-    let template = template_with(&as_template(old), copies, ctx)?;
+    let template = layout::with_copies(&as_template(old), copies, &ctx.core.map)?;
     let tables = &ctx.settings.tables;
     let new = template.resolve(old.seed, tables);
     new.validate()?;

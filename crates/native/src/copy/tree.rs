@@ -4,6 +4,7 @@ use super::like::Like;
 use super::links::Links;
 use super::{Job, Task, into_itself};
 use crate::place::{Directory, Listing};
+use crate::tree::listed;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::sync::Arc;
@@ -181,12 +182,6 @@ impl Job {
         }
     }
 
-    /// What is in a directory that is to be copied.
-    async fn listed(&self, task: &Task) -> Result<Listing> {
-        let from = task.from.enter().await?;
-        from.list().await.map_err(|error| task.from.about(error))
-    }
-
     /// Makes the copy of a directory; what is to be copied into it. None: it is passed over.
     async fn enter(&self, task: &Task) -> Result<Option<Vec<Task>>> {
         if self.targets.lock().contains(&self.mounts.identity(&task.from.directory, &task.info)) {
@@ -197,7 +192,7 @@ impl Job {
             return Err(task.to.about(ErrorKind::NotDirectory.into()));
         }
         // Of what cannot be read nothing is made.
-        let Listing { entries, failed } = match self.listed(task).await {
+        let Listing { entries, failed } = match listed(&task.from).await {
             Ok(listing) => listing,
             Err(error) => return self.pass_over(task, error).await.map(|_| None),
         };

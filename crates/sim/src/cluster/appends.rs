@@ -261,11 +261,8 @@ impl Appends {
     async fn use_once(&self, mount: &Mount, random: &mut SplitMix64) -> Result<()> {
         let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
         let open = self.open(mount, flags).await?;
-        self.world.remains.lock().begin(mount.number, open.ino());
-        let used = self.use_open(mount, &open, random).await;
-        self.world.lengthened(open.ino(), &used);
-        self.world.remains.lock().end(mount.number, open.ino());
-        used
+        let used = self.use_open(mount, &open, random);
+        self.world.lengthening(mount.number, open.ino(), used).await
     }
 
     async fn use_open(

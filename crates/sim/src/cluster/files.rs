@@ -473,13 +473,13 @@ impl Files {
         let made = mount.volume.create(&cred, from, name.clone(), MODE, 0, OpenFlags::READ_WRITE);
         let (_, open, _) = mount.call(&format!("make {name:?}"), made).await?;
         let (began, upsets) = (self.world.now(), self.upsets.load(Ordering::Relaxed));
-        self.world.remains.lock().begin(mount.number, open.ino());
-        let used = self.use_open(mount, &open, (from, to), &name, random).await;
-        let released = mount.volume.release(&open);
-        let used = used.and(mount.call(&format!("close {name:?}"), released).await);
+        let using = async {
+            let used = self.use_open(mount, &open, (from, to), &name, random).await;
+            let released = mount.volume.release(&open);
+            used.and(mount.call(&format!("close {name:?}"), released).await)
+        };
         // It is still there then, and of what was written before that nobody has asked what becomes of it.
-        self.world.lengthened(open.ino(), &used);
-        self.world.remains.lock().end(mount.number, open.ino());
+        let used = self.world.lengthening(mount.number, open.ino(), using).await;
         // Its session may be over, and with that the file that has no name.
         let lost = self.world.now() - began > SESSION
             || self.doubts.load(Ordering::Relaxed) > 0

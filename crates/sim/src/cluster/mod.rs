@@ -135,9 +135,7 @@ pub(crate) struct Cluster {
     evicting: AtomicBool,
     /// Servers are restarted one after the other.
     rolling: AtomicBool,
-    /// A client has stood still for long.
-    silenced: AtomicBool,
-    /// It still does, until this ends. Not among what ends later: servers may lose power meanwhile.
+    /// A client stands still for long, or has, until this ends. Not among what ends later: servers may lose power meanwhile.
     silence: Mutex<Option<JoinHandle<()>>>,
     /// What ends trouble later.
     later: Mutex<VecDeque<JoinHandle<()>>>,
@@ -202,7 +200,7 @@ impl Cluster {
         let locks = Locks::new(&world, &plan, &directories);
         let synced = Synced::new(&world, &plan);
         let (weak, lost, rot, going, evicting, rolling) = Default::default();
-        let (silenced, silence, later) = Default::default();
+        let (silence, later) = Default::default();
         Arc::new(Self {
             world,
             plan,
@@ -221,7 +219,6 @@ impl Cluster {
             going,
             evicting,
             rolling,
-            silenced,
             silence,
             later,
         })

@@ -5,7 +5,6 @@ use super::Cluster;
 use super::mount::Mount;
 use super::plan::SILENCE_MAX;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_base::random::SplitMix64;
 use tokio::time::Instant;
@@ -22,7 +21,8 @@ impl Cluster {
         let more = SILENCE_MAX.as_millis() as u64 - SILENCE_MIN_MS;
         let length = Duration::from_millis(SILENCE_MIN_MS + random.below(more));
         let Some(client) = self.clients.lock()[nth].clone() else { return };
-        if self.silenced.swap(true, Ordering::Relaxed) {
+        let mut silence = self.silence.lock();
+        if silence.is_some() {
             return;
         }
         let number = client.number;
@@ -33,7 +33,7 @@ impl Cluster {
         client.process.pause();
         let cluster = self.clone();
         let stands_still = async move { cluster.stand_still(&client, length).await };
-        *self.silence.lock() = Some(tokio::spawn(stands_still));
+        *silence = Some(tokio::spawn(stands_still));
     }
 
     async fn stand_still(&self, client: &Mount, length: Duration) {

@@ -312,16 +312,15 @@ impl Synced {
         open: &Arc<OpenFile>,
         sync: Result<bool>,
     ) -> Result<()> {
-        self.world.remains.lock().begin(mount.number, open.ino());
-        let written = match sync {
-            Ok(sync) => self.write(mount, at, open, sync).await,
-            Err(error) => Err(error),
+        let filling = async {
+            let written = match sync {
+                Ok(sync) => self.write(mount, at, open, sync).await,
+                Err(error) => Err(error),
+            };
+            let released = mount.call("close it", mount.volume.release(open)).await;
+            written.and(released)
         };
-        let released = mount.call("close it", mount.volume.release(open)).await;
-        let filled = written.and(released);
-        self.world.lengthened(open.ino(), &filled);
-        self.world.remains.lock().end(mount.number, open.ino());
-        filled?;
+        self.world.lengthening(mount.number, open.ino(), filling).await?;
         self.change(at, |item| item.unsure = false);
         Ok(())
     }

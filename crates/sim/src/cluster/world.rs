@@ -180,6 +180,20 @@ impl World {
         }
     }
 
+    /// Does what may make a file longer, and notes what has become of it, also where its client dies meanwhile.
+    pub async fn lengthening<T>(
+        &self,
+        client: u32,
+        ino: Ino,
+        change: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.remains.lock().begin(client, ino);
+        let outcome = change.await;
+        self.lengthened(ino, &outcome);
+        self.remains.lock().end(client, ino);
+        outcome
+    }
+
     /// What went wrong first.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().clone()

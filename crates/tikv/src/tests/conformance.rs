@@ -2,16 +2,11 @@
 
 use super::Database;
 use super::suite::shared::Shared as _;
-use super::suite::{self, Subject};
+use super::suite::{self, Subject, seed};
 
 fn subject(database: Option<Database>, exact: bool) -> Option<Subject> {
     let database = database?;
     Some(Subject::kept(exact, move || database.open().unwrap()))
-}
-
-/// Of what is done at random.
-fn seed() -> u64 {
-    std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7)
 }
 
 conformance! {

@@ -28,10 +28,6 @@ impl Ground for NoFiles {
     }
 }
 
-fn places(runs: &[Places]) -> impl Iterator<Item = u64> + '_ {
-    runs.iter().flat_map(|(at, count)| *at..*at + u64::from(*count))
-}
-
 #[test]
 fn large_takes_lie_in_a_row() {
     let mut space = Space::new(1 << 40);
@@ -48,7 +44,7 @@ fn what_was_taken_before_no_more_could_be_got_is_free_again() {
     let mut space = Space::new(64 << 20);
     let taken = space.take(31 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
     // One granule is free as a whole, and half of each of the others.
-    places(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
+    each_place(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
     let before = space.bytes().used;
     space.take(2 * GRANULE_BLOCKS, false, &NoFiles).unwrap_err();
     assert_eq!(space.bytes().used, before);
@@ -105,8 +101,8 @@ fn random_takes_and_give_ups_never_give_a_place_twice_nor_lose_one() {
                 let most = if below(4) == 0 { 600 } else { 20 };
                 let count = 1 + below(most);
                 if let Some(taken) = space.take(count, false, &Boundless).unwrap() {
-                    assert_eq!(places(&taken).count() as u64, count);
-                    for at in places(&taken) {
+                    assert_eq!(each_place(&taken).count() as u64, count);
+                    for at in each_place(&taken) {
                         assert!(used.insert(at), "{at} given twice");
                     }
                 }
@@ -159,7 +155,7 @@ fn of_granules_that_have_left_the_lowest_is_got_again() {
     let taken = space.take(300 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
     let old = space.begin_checkpoint();
     space.end_checkpoint(&old);
-    places(&taken).filter(|at| *at < 100 * GRANULE_BLOCKS).for_each(|at| space.give_up(at));
+    each_place(&taken).filter(|at| *at < 100 * GRANULE_BLOCKS).for_each(|at| space.give_up(at));
     let given_up = space.begin_checkpoint();
     space.end_checkpoint(&given_up);
     for (first, count) in space.leaving(0) {
@@ -190,7 +186,7 @@ fn on_a_disk_with_little_left_fragments_are_taken_before_new_granules() {
     let taken = space.take(64 * GRANULE_BLOCKS, false, &Boundless).unwrap().unwrap();
     let rest = space.bytes().free / BLOCK_BYTES;
     space.take(rest - CUT_BLOCKS, false, &Boundless).unwrap().unwrap();
-    places(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
+    each_place(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
     let before = space.ready_granules;
     let fragments = 20 * GRANULE_BLOCKS;
     assert!(space.take(fragments, false, &Scarce).unwrap().is_some());
@@ -209,7 +205,7 @@ fn where_there_is_no_row_fragments_are_taken_without_looking_for_another_one() {
     let taken = space.take(all, false, &Boundless).unwrap().unwrap();
     let old = space.begin_checkpoint();
     space.end_checkpoint(&old);
-    places(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
+    each_place(&taken).filter(|at| at % 2 == 0).for_each(|at| space.give_up(at));
     let given_up = space.begin_checkpoint();
     space.end_checkpoint(&given_up);
     let before = LOOKED_AT.get();
@@ -228,7 +224,7 @@ fn what_is_given_up_in_rows_takes_the_memory_of_rows() {
     let old = space.begin_checkpoint();
     space.end_checkpoint(&old);
     let used = space.bytes().used;
-    places(&taken).for_each(|at| space.give_up(at));
+    each_place(&taken).for_each(|at| space.give_up(at));
     assert!(space.given_up_weight() < 1_000, "{}", space.given_up_weight());
     let given_up = space.begin_checkpoint();
     space.end_checkpoint(&given_up);

@@ -136,7 +136,7 @@ impl Writer {
             tell(batch, &result);
             // The others have waited as long, and would one after the other wait as long again.
             if let Err(error @ KvError::Unreachable { .. }) = result {
-                tell::<Commit>(std::mem::take(&mut waiting).into(), &Err(error));
+                tell(std::mem::take(&mut waiting), &Err(error));
             }
         }
     }
@@ -163,7 +163,7 @@ impl Writer {
             Ask::Settle(tell_settled) => {
                 let settled = self.settle(self.hub.cluster.deadline()).await.map(|_| ());
                 if let Err(error) = &settled {
-                    tell::<Commit>(std::mem::take(waiting).into(), &Err(error.clone()));
+                    tell(std::mem::take(waiting), &Err(error.clone()));
                 }
                 let _gone = tell_settled.send(settled);
             }

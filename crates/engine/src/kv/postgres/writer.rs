@@ -136,7 +136,7 @@ impl Writer {
             if is_away {
                 let store = self.hub.pool.address.shown.clone();
                 let cause = "it went away while others were written".to_owned();
-                return tell(batch.collect(), &Err(KvError::Unreachable { store, cause }));
+                return tell(batch, &Err(KvError::Unreachable { store, cause }));
             }
         }
     }

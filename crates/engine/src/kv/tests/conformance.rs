@@ -3,7 +3,7 @@
 use super::etcd::EtcdDatabase;
 use super::postgres::Database;
 use super::suite::shared::Shared as _;
-use super::suite::{self, LARGE, Subject};
+use super::suite::{self, LARGE, Subject, seed};
 use crate::kv::memory::{MemoryKv, Rates};
 use crate::kv::{EngineKind, KvError, open};
 use std::sync::Arc;
@@ -31,11 +31,6 @@ fn etcd(database: EtcdDatabase, exact: bool) -> Option<Subject> {
 
 fn adversarial() -> MemoryKv {
     MemoryKv::adversarial(seed(), Rates::ROUGH)
-}
-
-/// Of what is done at random.
-fn seed() -> u64 {
-    std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7)
 }
 
 conformance! {

@@ -14,6 +14,11 @@ use std::sync::Arc;
 /// What is large enough to show that values may be.
 pub const LARGE: u32 = 3_000_000;
 
+/// Of what is done at random.
+pub fn seed() -> u64 {
+    std::env::var("STRAKE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7)
+}
+
 /// An engine under test, and what it may do beyond the well-behaved.
 pub struct Subject {
     pub kv: Arc<dyn Kv>,

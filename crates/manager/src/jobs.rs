@@ -79,6 +79,16 @@ pub(crate) fn are_due(state: &State) -> bool {
 
 /// Makes a job of a request, or only says which it would be; its number and itself.
 pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(u32, Job)> {
+    plan_on(state, facts, request, None)
+}
+
+/// As [`plan`], where moves are planned already: of a rebalance these are all.
+pub(crate) fn plan_on(
+    state: &mut State,
+    facts: &Facts,
+    request: &Plan,
+    planned: Option<Vec<Item>>,
+) -> Result<(u32, Job)> {
     let targets = targets_of(state, request)?;
     if request.undo {
         if request.dry_run || request.force || request.lose_data || request.remove {
@@ -100,19 +110,19 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
     check_free(state, &targets)?;
     let wanted = wanted(request, &targets);
     let items = match kind {
-        Some(JobKind::Drain) => plan::empty(state, facts, &wanted)?,
+        Some(JobKind::Drain) => plan::empty(state, facts, &wanted, planned.unwrap_or_default())?,
         Some(JobKind::Replace) => {
             check_replacement(state, facts, request)?;
-            plan::empty(state, facts, &wanted)?
+            plan::empty(state, facts, &wanted, planned.unwrap_or_default())?
         }
-        Some(JobKind::Rebalance) => plan::even_out(state, facts),
+        Some(JobKind::Rebalance) => planned.unwrap_or_else(|| plan::even_out(state, facts)),
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
     moves(state, facts, request, &wanted, items)
 }
 
 /// What a request wants of the groups of these targets.
-pub(crate) fn wanted(request: &Plan, targets: &BTreeSet<u32>) -> Wanted {
+fn wanted(request: &Plan, targets: &BTreeSet<u32>) -> Wanted {
     Wanted {
         leaving: targets.clone(),
         to: (request.to != 0).then_some(request.to),
@@ -123,7 +133,7 @@ pub(crate) fn wanted(request: &Plan, targets: &BTreeSet<u32>) -> Wanted {
 }
 
 /// Makes a job of moves, if enough targets stay.
-pub(crate) fn moves(
+fn moves(
     state: &mut State,
     facts: &Facts,
     request: &Plan,
@@ -184,7 +194,7 @@ fn enter(state: &mut State, job: Job) -> u32 {
 }
 
 /// The targets that a request is about.
-pub(crate) fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
+fn targets_of(state: &State, request: &Plan) -> Result<BTreeSet<u32>> {
     let mut targets: BTreeSet<u32> = request.targets.iter().copied().collect();
     for &id in targets.iter().chain(Some(&request.to).filter(|to| **to != 0)) {
         if !state.targets.contains_key(&id) {
@@ -233,7 +243,7 @@ fn check_removable(state: &State, id: u32, server: &Server) -> Result<()> {
 }
 
 /// Refuses targets of which another job takes the groups, or which it fills by name.
-pub(crate) fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
+fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
     let heals = JobKind::Heal as u32;
     let empties =
         |job: &Job| job.kind != heals && job.targets.iter().any(|id| targets.contains(id));
@@ -250,7 +260,7 @@ pub(crate) fn check_free(state: &State, targets: &BTreeSet<u32>) -> Result<()> {
     Err(Error::with(ErrorKind::Busy, detail))
 }
 
-pub(crate) fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {
+fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()> {
     let to = request.to;
     if to == 0 || request.targets.contains(&to) {
         return Err(refuse("name the target to replace, and another one for its place".into()));

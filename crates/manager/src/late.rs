@@ -1,8 +1,8 @@
 //! A plan that was ready when the cluster had changed already, too often to make it anew.
 
 use crate::jobs;
-use crate::plan::{self, Facts, check_heard};
-use crate::records::Job;
+use crate::plan::{Facts, check_heard};
+use crate::records::{Item, Job};
 use crate::state::State;
 use strake_types::Result;
 use strake_wire::message::jobs::{JobKind, Plan};
@@ -19,28 +19,15 @@ pub(crate) fn enter(
     request: &Plan,
     planned: &Job,
 ) -> Result<(u32, Job)> {
-    let kind = JobKind::of(request.kind);
-    if request.undo || !matches!(kind, Some(JobKind::Drain | JobKind::Replace | JobKind::Rebalance))
-    {
-        // These are planned in a moment.
-        return jobs::plan(state, facts, request);
-    }
-    if kind != Some(JobKind::Rebalance) {
+    if JobKind::of(request.kind) != Some(JobKind::Rebalance) {
         check_heard(state, facts, has_beaten, request)?;
     }
-    let targets = jobs::targets_of(state, request)?;
-    jobs::check_free(state, &targets)?;
-    if kind == Some(JobKind::Replace) {
-        jobs::check_replacement(state, facts, request)?;
-    }
-    let mut items = planned.items.clone();
-    items.retain(|item| {
+    let is_there = |item: &Item| {
         let group = state.groups.get(&item.group);
         group.is_some_and(|group| group.members.contains(&item.from))
-    });
-    let wanted = jobs::wanted(request, &targets);
-    let items = plan::empty_rest(state, facts, &wanted, items)?;
-    jobs::moves(state, facts, request, &wanted, items)
+    };
+    let items = planned.items.iter().filter(|item| is_there(item)).cloned().collect();
+    jobs::plan_on(state, facts, request, Some(items))
 }
 
 #[cfg(test)]

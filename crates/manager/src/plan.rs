@@ -297,13 +297,9 @@ fn numbers(list: impl IntoIterator<Item = u32>, between: &str) -> String {
     list.join(between)
 }
 
-/// Everything that leaves some targets, as items of a job.
-pub(crate) fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec<Item>> {
-    empty_rest(state, facts, wanted, Vec::new())
-}
-
-/// The same, where some of that is planned already: what is lost with it now is looked at anew.
-pub(crate) fn empty_rest(
+/// Everything that leaves some targets, as items of a job, some of which may be planned already: what is lost with those now is
+/// looked at anew.
+pub(crate) fn empty(
     state: &State,
     facts: &Facts,
     wanted: &Wanted,

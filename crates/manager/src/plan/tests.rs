@@ -5,6 +5,11 @@ use crate::testing::{add_target, all_serve, cluster};
 
 const TWO: u32 = GroupId::of_class(2, 0).0;
 
+/// Everything that leaves, of which nothing is planned yet.
+fn empty(state: &State, facts: &Facts, wanted: &Wanted) -> Result<Vec<Item>> {
+    super::empty(state, facts, wanted, Vec::new())
+}
+
 fn leaving(targets: &[u32]) -> Wanted {
     let leaving = targets.iter().copied().collect();
     Wanted { leaving, to: None, force: false, lose_data: false, stays: false }

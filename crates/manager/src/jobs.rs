@@ -82,7 +82,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
     plan_on(state, facts, request, None)
 }
 
-/// As [`plan`], where moves are planned already: of a rebalance these are all.
+/// As [`plan()`], where moves are planned already: of a rebalance these are all.
 pub(crate) fn plan_on(
     state: &mut State,
     facts: &Facts,

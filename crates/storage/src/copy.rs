@@ -95,9 +95,9 @@ impl StorageServer {
             let data = self.read_sound(&source, &request, read).await?;
             let range = (chunk, offset + done, piece);
             done += piece;
-            if done == len && group.copies() > 1 {
-                // It has the number of the whole, which so is known at all members: the next primary must not
-                // do it again over what came after it.
+            if done == len {
+                // It has the number of the whole, which so is known at all members, of which a group of one copy has several while
+                // it moves: the next primary must not do it again over what came after it.
                 drop(running);
                 return self.put(to, order, range, data).await;
             }

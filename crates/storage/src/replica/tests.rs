@@ -1117,7 +1117,18 @@ async fn changes_that_nobody_waits_for_any_more_are_bounded() {
 /// Its number was known to the primary alone, which had died: the next one copied again.
 #[tokio::test]
 async fn a_copy_is_not_done_again_by_the_next_primary_over_what_came_after_it() {
-    let bench = Bench::start().await;
+    copy_twice(GROUP).await;
+}
+
+/// The same, as the only copy moves.
+#[tokio::test]
+async fn a_copy_is_not_done_again_where_the_only_copy_has_moved_to() {
+    copy_twice(GroupId::of_class(1, 0)).await;
+}
+
+/// Has the next primary of a group asked for a copy that the one before has made.
+async fn copy_twice(group: GroupId) {
+    let bench = Bench::start_with(group, &[1, 2, 3]).await;
     // All of what is copied is there, or the source ends before.
     for (index, from_len) in [(1, BLOCK as u64), (2, 2 * BLOCK as u64)] {
         let primary = bench.manager.in_sync()[0];
@@ -1131,7 +1142,7 @@ async fn a_copy_is_not_done_again_by_the_next_primary_over_what_came_after_it() 
                 from: range(0),
                 from_target: at,
                 from_capability,
-                from_group: GROUP.0,
+                from_group: group.0,
             });
             let request = StorageRequest { attempt: Some(attempt), ..bench.request(at, op) };
             bench.send(request, Bytes::new()).await.map(drop)

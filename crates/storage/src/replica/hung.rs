@@ -120,7 +120,7 @@ impl Replica {
         let silent = self.shelf.target.check_disk().err();
         if let Some(reign) = reign {
             // Others have that in memory by now, if they answer. What they have not is told to who wrote it, as that of a primary
-            // that dies.
+            // that dies. A reign that is not ready is not waited for: it may wait for this very disk.
             let early = self.until_nothing_is_early(reign);
             if !matches!(timeout(EARLY_WAIT, early).await, Ok(Ok(()))) {
                 tracing::debug!("group {}: not all have what was acknowledged early", self.group);

@@ -44,10 +44,11 @@ impl Replica {
             state.resign(epoch);
             state.let_go_at = Some((epoch, now));
         }
-        let reign = self.state.lock().reign.as_ref().map(|reign| reign.since);
-        if let Some(reign) = reign {
-            // What it has acknowledged alone, the others are to have first.
-            let early = self.until_nothing_is_early(reign);
+        let leads = self.state.lock().reign.is_some();
+        if leads {
+            // What it has acknowledged alone, the others are to have first; what it did in a reign before, of which this one knows
+            // nothing, they have when this one is ready.
+            let early = async { self.until_nothing_is_early(self.reigning().await?).await };
             if !matches!(tokio::time::timeout(EARLY_WAIT, early).await, Ok(Ok(()))) {
                 return tracing::debug!("group {}: target {me} cannot leave yet", self.group);
             }

@@ -287,6 +287,30 @@ async fn who_has_missed_an_epoch_hands_over_when_others_have_what_it_acknowledge
     assert_eq!(bench.vouches_at(1).await, vouched, "nothing is lost");
 }
 
+/// It went at once, and whoever leads next wrote older bytes over what it had acknowledged in its reign before.
+#[tokio::test]
+async fn who_has_missed_an_epoch_leaves_when_others_have_what_it_acknowledged_alone() {
+    let bench = Bench::start_with(GroupId::of_class(2, 0), &[1, 2, 3]).await;
+    bench.lone_write(1).await;
+    // Two at once.
+    bench.manager.decide(|group| {
+        group.epoch += 1;
+        group.leaving = vec![1];
+    });
+    let epoch = bench.manager.map.lock().groups[0].epoch;
+    bench.server(1).map().refresh().await.unwrap();
+    let replica = bench.replica(1).await;
+    let offered = || replica.state.lock().let_go_at.filter(|(said, _)| *said == epoch);
+    bench.until(async || offered()).await;
+    for _ in 0..3 {
+        tokio::time::sleep(crate::replica::TICK).await;
+        assert_eq!(bench.manager.members(), [1, 2, 3], "they do not have it yet");
+    }
+    bench.net.cut.lock().clear();
+    bench.until(async || (bench.manager.members() == [2, 3]).then_some(())).await;
+    assert_eq!(bench.read(2, 0).await, 2);
+}
+
 /// The number was looked up in the newest map, and what a primary still said in its own epoch was that of a loss.
 #[tokio::test]
 async fn a_primary_vouches_for_the_first_of_all_that_have_handed_over_whatever_comes_after_it() {

@@ -181,7 +181,7 @@ pub fn join(rules: &Rules, state: &mut State, member: usize, next: Option<usize>
     let lost = std::mem::take(&mut state.members[member].rebooted);
     state.members[member].alive = true;
     restarted(rules, state, member, next, lost)?;
-    // A promise of its earlier life may keep it from the epoch for a while.
+    // A promise of its earlier life may keep it from leading there for a while.
     member::adopt(rules, state, member, state.manager.epoch);
     Some(())
 }

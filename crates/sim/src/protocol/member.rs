@@ -13,16 +13,11 @@ use super::state::{Group, Kind, Lease, Mark, Member, State};
 /// A member begins to act in a later epoch.
 pub fn adopt(rules: &Rules, state: &mut State, member: usize, epoch: Epoch) -> Option<()> {
     let group = *state.group(epoch);
-    let other = state.members[member];
-    if !other.alive || epoch <= other.epoch || epoch > state.manager.epoch {
+    let newest = state.manager.epoch;
+    let other = &mut state.members[member];
+    if !other.alive || epoch <= other.epoch || epoch > newest {
         return None;
     }
-    if group.in_sync.has(member) && !rules.without(Broken::Promises) {
-        for asker in other.promises.minus(group.in_sync).iter() {
-            state.end_promised(asker);
-        }
-    }
-    let other = &mut state.members[member];
     other.epoch = epoch;
     other.applied = 0;
     if !group.in_sync.has(member) {
@@ -123,11 +118,16 @@ pub fn promise(rules: &Rules, state: &mut State, member: usize) {
     let asker = state.members[member];
     let counted = state.group(asker.epoch).in_sync;
     let others = counted.or(asker.primary.reported).without(member);
-    let same =
-        |other: usize| state.members[other].alive && state.members[other].epoch == asker.epoch;
+    let gives = |other: usize| {
+        let other = &state.members[other];
+        // Of whom it has reported the asker does not know, and does not ask.
+        let reported =
+            !other.primary.reported.is_empty() && !rules.without(Broken::NoPromiseAfterReport);
+        other.alive && other.epoch == asker.epoch && !reported
+    };
     let asks =
         rules.promises && asker.alive && !asker.promised && asker.epoch > 0 && counted.has(member);
-    if !asks || others.is_empty() || !others.iter().all(same) {
+    if !asks || others.is_empty() || !others.iter().all(gives) {
         return;
     }
     for other in others.iter() {

@@ -34,10 +34,26 @@ fn recover_when_asked(rules: &Rules, state: &mut State, primary: usize) -> Optio
     acting.primary.asked = Members::default();
     acting.primary.dirty = false;
     if !dirty || rules.without(Broken::Recovery) {
-        acting.primary.ready = true;
+        become_ready(rules, state, primary);
         return Some(());
     }
+    if !rules.without(Broken::RecoveryAfterPromises) {
+        await_promises(rules, state, primary);
+    }
     start(state, primary, Kind::Recovery, group.joining)
+}
+
+fn become_ready(rules: &Rules, state: &mut State, primary: usize) {
+    await_promises(rules, state, primary);
+    state.members[primary].primary.ready = true;
+}
+
+/// Whom it has promised not to act without, and who is not in sync any more, reads no longer.
+fn await_promises(rules: &Rules, state: &mut State, primary: usize) {
+    if !rules.without(Broken::Promises) {
+        let in_sync = state.group(state.members[primary].epoch).in_sync;
+        state.end_promises(primary, in_sync);
+    }
 }
 
 /// The primary carries out a client's write, or answers it where it has done so before. `late` is a
@@ -177,7 +193,7 @@ pub fn complete(rules: &Rules, state: &mut State, primary: usize) -> Option<()> 
         Kind::Write { client, seq } => {
             return acknowledge(state, primary, usize::from(client), seq);
         }
-        Kind::Recovery => member.primary.ready = true,
+        Kind::Recovery => become_ready(rules, state, primary),
         Kind::Resync => member.primary.copied = member.primary.copied.or(op.to),
     }
     Some(())
@@ -242,9 +258,12 @@ pub fn report(rules: &Rules, state: &mut State, primary: usize, member: usize) -
     if acting.epoch == state.manager.epoch {
         state.manager.reports = state.manager.reports.with(member);
     }
+    // It has promised nothing, nor does anybody know of it who reads by a promise of the primary.
     if !rules.without(Broken::ReportEndsPromised) {
-        // It has promised nothing.
         state.end_promised(primary);
+    }
+    if !rules.without(Broken::ReportAfterPromises) {
+        state.end_promises(primary, Members::default());
     }
     Some(())
 }

@@ -56,8 +56,10 @@ pub enum Broken {
     Recovery,
     /// A primary carries out again what it has carried out before.
     DoneRequests,
-    /// A member acts in a later epoch without those that it gave a promise.
+    /// A new primary acts without those that it gave a promise.
     Promises,
+    /// A new primary makes members equal while promises that it gave run, and only then waits for their end.
+    RecoveryAfterPromises,
     /// A reported member counts as in sync only in the epoch that the manager makes of it.
     ReportedCounts,
     /// A Join refounds the group although another in-sync member lives.
@@ -70,6 +72,10 @@ pub enum Broken {
     LeaseForAnswers,
     /// A lease by promises goes on when another member is reported, which has promised nothing.
     ReportEndsPromised,
+    /// A primary reports another member while promises that it gave run.
+    ReportAfterPromises,
+    /// A primary that has reported another member gives promises.
+    NoPromiseAfterReport,
     /// Promises are forgotten in a restart.
     PromisesOutliveRestart,
     /// Recovery and resync copy bytes without the requests that made them.

@@ -354,6 +354,13 @@ impl State {
         Some(())
     }
 
+    /// Those of a member's promises are over that it has given to others than these.
+    pub fn end_promises(&mut self, member: usize, but: Members) {
+        for asker in self.members[member].promises.minus(but).iter() {
+            self.end_promised(asker);
+        }
+    }
+
     /// Puts a forward on its way.
     pub fn send(&mut self, forward: Forward) {
         let slots = &mut self.network.forwards;

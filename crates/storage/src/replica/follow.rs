@@ -3,7 +3,7 @@
 use super::errand::MetBy;
 use super::met::SeenTo;
 use super::ranges::Area;
-use super::{Replica, Stage, State, Unsettled, View};
+use super::{Reign, Replica, Stage, State, Unsettled, View};
 use crate::apply::{Answer, done, durable, plain_answer};
 use crate::syncs::Asked;
 use bytes::Bytes;
@@ -448,6 +448,10 @@ impl Replica {
         let length = Duration::from_millis(given_ms(promise.lease_ms, PROMISE_MS));
         let until = self.common.clock.monotonic() + length;
         let mut state = self.state.lock();
+        // Of whom it does not know, and does not ask: the next epoch may be that one's alone.
+        if state.reign.as_ref().is_some_and(Reign::counts_joining) {
+            return Err(self.error(ErrorKind::NotCurrent, "another member counts since"));
+        }
         let promised = state.promised.entry(TargetId(promise.member)).or_default();
         *promised = until.max(*promised);
         Ok(done())
@@ -469,6 +473,13 @@ impl Replica {
                 self.shelf.target.attempts.note(attempt);
             }
         }
+    }
+}
+
+impl Reign {
+    /// True if a member counts that is not in sync yet.
+    pub(super) fn counts_joining(&self) -> bool {
+        self.joiners.values().any(|joiner| joiner.counted)
     }
 }
 

@@ -40,6 +40,10 @@ impl Replica {
             let Some(view) = self.state.lock().reign(since).map(|reign| reign.view.clone()) else {
                 return;
             };
+            if self.may_be_bound(&view) {
+                self.look_again(PAUSE).await;
+                continue;
+            }
             let others = &view.in_sync[1..];
             let others = if is_broken("new-primary-recovers") { &[] } else { others };
             match self.make_equal(since, view.epoch, others).await {
@@ -64,12 +68,15 @@ impl Replica {
         }
     }
 
-    /// True unless the view is another by now, or a promise has to be waited for.
+    /// True while a promise has to be waited for. Others are told nothing before: a member may show at once what a recovery sends
+    /// it, and whoever reads by the promise has what was before.
+    fn may_be_bound(&self, view: &View) -> bool {
+        self.is_too_early() || self.state.lock().is_bound(view, self.common.clock.monotonic())
+    }
+
+    /// True unless the view is another by now.
     fn become_ready(&self, since: u64, view: &View) -> bool {
         let mut state = self.state.lock();
-        if state.is_bound(view, self.common.clock.monotonic()) || self.is_too_early() {
-            return false;
-        }
         let Some(reign) = state.reign(since).filter(|reign| reign.view == *view) else {
             return false;
         };

@@ -19,7 +19,7 @@ use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
 use tokio::time::Instant;
 
-/// Pause before the manager is told again.
+/// Pause before the manager is told again, or promises are looked at again.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The chunks of a group on one target, in order.
@@ -145,7 +145,9 @@ impl Replica {
         self.sync_joining(errand).await?;
         // From here on changes and syncs wait for it: what has come since it makes durable, and what
         // comes from now on is for those who ask.
-        self.count_in(errand)?;
+        while !self.count_in(errand)? {
+            self.look_again(PAUSE).await;
+        }
         for table in self.shelf.target.attempts.tables() {
             self.ask(errand.member, errand.epoch, StorageOp::Remember(table)).await?;
         }
@@ -199,19 +201,25 @@ impl Replica {
         reign.is_some_and(|reign| !reign.has_failed(errand.member))
     }
 
-    /// From now on changes wait for this member as for any.
-    fn count_in(&self, errand: Errand) -> Result<()> {
+    /// From now on changes wait for this member as for any. Not yet (false) while a promise of ours runs: others read by it,
+    /// and this member, which has promised them nothing, could lead without them.
+    fn count_in(&self, errand: Errand) -> Result<bool> {
         let mut state = self.state.lock();
+        let now = self.common.clock.monotonic();
+        let promised = state.promised.values().any(|until| now < *until);
         let reign = state.reign(errand.reign).filter(|r| r.view.epoch == errand.epoch);
         let joiner = reign.and_then(|r| r.joiners.get_mut(&errand.member));
         match joiner {
-            Some(joiner) if !joiner.failed => {
-                joiner.counted = true;
-                // This one has promised nothing.
-                state.promises = (0, Duration::ZERO);
-                Ok(())
+            Some(joiner) if joiner.failed => {
+                Err(self.error(ErrorKind::Unavailable, "it missed a change meanwhile"))
             }
-            Some(_) => Err(self.error(ErrorKind::Unavailable, "it missed a change meanwhile")),
+            Some(_) if promised => Ok(false),
+            Some(joiner) => {
+                joiner.counted = true;
+                // Nor has it promised us anything.
+                state.promises = (0, Duration::ZERO);
+                Ok(true)
+            }
             None => Err(self.error(ErrorKind::StaleMap, "a new epoch has begun")),
         }
     }

@@ -39,6 +39,7 @@ mod fences;
 mod first;
 mod hung;
 mod level;
+mod promises;
 mod recover;
 mod room;
 

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_client::VolumeOptions;
+use strake_client::{VolumeOptions, XattrFlags};
 use strake_engine::kv::memory::MemoryKv;
 use strake_fuse::device::Device;
 use strake_fuse::dispatch::Door;
@@ -19,8 +19,9 @@ use strake_fuse::reply::Reply;
 use strake_fuse::request::{Lock, Op, Request, Setattr};
 use strake_fuse::{FuseDoor, MountOptions, Unmount};
 use strake_tests::local::{LocalCluster, Names, bytes};
+use strake_types::acl::Acl;
 use strake_types::limits::CHUNK_BYTES_MIN;
-use strake_types::{Credentials, ErrorKind, Ino, SetAttr};
+use strake_types::{Attr, Credentials, ErrorKind, Ino, SetAttr};
 use tokio::runtime::Handle;
 
 /// The root of a mount.
@@ -32,7 +33,7 @@ async fn door(cluster: &LocalCluster) -> Arc<FuseDoor> {
 
 async fn door_with(cluster: &LocalCluster, options: VolumeOptions) -> Arc<FuseDoor> {
     let volume = cluster.volume(options).await;
-    let view = View { root: Ino::ROOT, uid: None, gid: None, writeback: false, xattr: false };
+    let view = View { root: Ino::ROOT, uid: None, gid: None, writeback: false, xattr: true };
     Arc::new(FuseDoor::new(volume, view, Handle::current()))
 }
 
@@ -43,6 +44,26 @@ async fn ask(door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Reply, Errno> {
 async fn ask_as(uid: u32, door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Reply, Errno> {
     let request = Request { unique: 2, opcode: 0, node, uid, gid: uid, pid: 0, op };
     Door::handle(Arc::clone(door), request, Interrupt::never()).await
+}
+
+/// A SETATTR that changes nothing.
+fn no_change() -> Setattr {
+    Setattr {
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: None,
+        mtime: None,
+        ctime: None,
+        fh: None,
+        kill_suidgid: false,
+    }
+}
+
+/// What somebody sees who has just mounted the volume.
+async fn seen(cluster: &LocalCluster, node: u64) -> Attr {
+    cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await.unwrap()
 }
 
 /// Makes a file with something in it that is unsent; its node and the number of its handle.
@@ -300,7 +321,7 @@ async fn what_a_user_writes_looks_at_nothing_and_takes_setid_away() {
     let open = Op::Open { flags: libc::O_WRONLY as u32, kill_suidgid: false };
     let Ok(Reply::Open(_)) = ask(&other, claimed.0, open).await else { panic!("it exists") };
     let (name, value) = (bytes("user.strake.layout.consistency"), bytes("parallel"));
-    native.setxattr(&root, Ino::ROOT, name, value, false, false).await.unwrap();
+    native.setxattr(&root, Ino::ROOT, name, value, XattrFlags::default()).await.unwrap();
     let parallel = made(create("parallel")).await;
     for (node, fh) in [nameless, claimed, parallel] {
         let mode = async || match ask(&door, node, Op::Getattr { fh: Some(fh) }).await {
@@ -326,8 +347,7 @@ async fn what_a_user_writes_looks_at_nothing_and_takes_setid_away() {
         native.setattr(&root, Ino(node), again, None).await.unwrap();
         write(0).await;
         ask(&door, node, Op::Flush { fh, lock_owner: 9 }).await.unwrap();
-        let seen = cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await;
-        assert_eq!(seen.unwrap().mode, 0o777);
+        assert_eq!(seen(&cluster, node).await.mode, 0o777);
     }
 }
 
@@ -353,21 +373,34 @@ async fn setid_that_another_mount_has_given_goes_before_a_user_s_next_write() {
     };
     write().await;
     ask(&door, node, Op::Flush { fh, lock_owner: 9 }).await.unwrap();
-    let change = Setattr {
-        mode: Some(0o4777),
-        uid: None,
-        gid: None,
-        size: None,
-        atime: None,
-        mtime: None,
-        ctime: None,
-        fh: None,
-        kill_suidgid: false,
-    };
+    let change = Setattr { mode: Some(0o4777), ..no_change() };
     ask(&other, node, Op::Setattr(change)).await.unwrap();
     write().await;
-    let seen = cluster.volume(VolumeOptions::default()).await.getattr(Ino(node)).await;
-    assert_eq!(seen.unwrap().mode, 0o777, "before the write is told");
+    assert_eq!(seen(&cluster, node).await.mode, 0o777, "before the write is told");
+}
+
+/// The whole mode was set a message later, as it had been before: what the owner had set in between was gone.
+#[tokio::test]
+async fn a_cut_and_an_acl_take_setid_away_in_one_change() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let door = door(&cluster).await;
+    let (name, flags) = (bytes("a"), libc::O_RDWR as u32);
+    let create = Op::Create { name, flags, mode: 0o644, umask: 0 };
+    let Ok(Reply::Created(shown, _)) = ask(&door, ROOT, create).await else {
+        panic!("a new name");
+    };
+    let node = shown.attr.ino.0;
+    let cut = Setattr { size: Some(10), kill_suidgid: true, ..no_change() };
+    let (name, value) = (bytes("system.posix_acl_access"), bytes(Acl::from_mode(0o777).encode()));
+    let acl = Op::Setxattr { name, value, flags: 0, kill_sgid: true };
+    for (setid, change) in [(0o6777, Op::Setattr(cut)), (0o2777, acl)] {
+        let setid = Setattr { mode: Some(setid), ..no_change() };
+        ask(&door, node, Op::Setattr(setid)).await.unwrap();
+        let before = seen(&cluster, node).await.version;
+        ask_as(1000, &door, node, change).await.unwrap();
+        let after = seen(&cluster, node).await;
+        assert_eq!((after.mode, after.version), (0o777, before + 1));
+    }
 }
 
 /// What could not be sent came before it was unmounted: a mount whose servers are away stayed in the tree, although it was

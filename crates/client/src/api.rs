@@ -159,6 +159,17 @@ pub struct RenameFlags {
     pub exchange: bool,
 }
 
+/// How an extended attribute is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XattrFlags {
+    /// Fail if it exists.
+    pub create: bool,
+    /// Fail if it does not exist.
+    pub replace: bool,
+    /// With an ACL setgid is taken back: the caller may not keep it, says the kernel that has checked his rights.
+    pub drop_setgid: bool,
+}
+
 /// An entry of a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {

@@ -61,7 +61,7 @@ mod works;
 
 pub use api::{
     ChunkView, Chunks, Entry, FallocateMode, LayoutView, LockKind, LockRequest, NewFile, OpenFlags,
-    Page, ReadData, RenameFlags, SeekTo, VolumeOptions, VolumeSpace, Written,
+    Page, ReadData, RenameFlags, SeekTo, VolumeOptions, VolumeSpace, Written, XattrFlags,
 };
 pub use file::OpenFile;
 pub use leases::Believer;

@@ -7,7 +7,7 @@ use crate::place::{Directory, Name};
 use bytes::Bytes;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use strake_client::Volume;
+use strake_client::{Volume, XattrFlags};
 use strake_types::{Credentials, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime, Timestamp};
 
 /// The extended attributes that hold ACLs.
@@ -164,7 +164,8 @@ impl Inode {
         match self {
             Inode::Local(file) => file.clone().set_xattr(name.clone(), value).await,
             Inode::Remote(r) => {
-                r.volume.setxattr(&r.cred, r.ino, name.clone(), value, false, false).await
+                let flags = XattrFlags::default();
+                r.volume.setxattr(&r.cred, r.ino, name.clone(), value, flags).await
             }
         }
     }

@@ -170,6 +170,9 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// New change time (only the kernel's write-back cache sends one).
     pub ctime: Option<Timestamp>,
+    /// With another length setuid and setgid are taken back: the caller may not keep them, says the kernel that has checked
+    /// his rights.
+    pub drop_setid: bool,
 }
 
 /// Who asks.

@@ -177,6 +177,7 @@ fn changes() -> Vec<Vec<u8>> {
         atime: Some(at),
         mtime: Some(now),
         ctime: Some(time),
+        drop_setid: true,
     };
     encoded(vec![everything, common::AttrChange::default()])
 }

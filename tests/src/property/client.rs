@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use strake_client::{
     FallocateMode, NewFile, OpenFile, OpenFlags as ClientFlags, RenameFlags, Volume, VolumeOptions,
+    XattrFlags,
 };
 use strake_model::op::{Fallocate, RenameMode, Slot};
 use strake_model::{Model, Op, OpenFlags, Outcome, Stat};
@@ -306,8 +307,9 @@ impl Client {
         match op {
             Op::SetXattr(_, name, value, must) => {
                 let (create, replace) = (*must == Some(true), *must == Some(false));
+                let flags = XattrFlags { create, replace, ..XattrFlags::default() };
                 let (name, value) = (bytes(name.as_str()), bytes(value.as_slice()));
-                self.volume.setxattr(cred, ino, name, value, create, replace).await?;
+                self.volume.setxattr(cred, ino, name, value, flags).await?;
             }
             Op::RemoveXattr(_, name) => {
                 self.volume.removexattr(cred, ino, bytes(name.as_str())).await?;

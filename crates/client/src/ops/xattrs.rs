@@ -1,6 +1,7 @@
 //! Extended attributes: passed on to the metadata server.
 
 use super::{done, unexpected};
+use crate::api::XattrFlags;
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -44,15 +45,14 @@ impl Volume {
         }
     }
 
-    /// Sets an extended attribute; `must_create` is XATTR_CREATE, `must_replace` XATTR_REPLACE.
+    /// Sets an extended attribute.
     pub async fn setxattr(
         self: &Arc<Self>,
         cred: &Credentials,
         ino: Ino,
         name: Bytes,
         value: Bytes,
-        must_create: bool,
-        must_replace: bool,
+        flags: XattrFlags,
     ) -> Result<()> {
         let _timer = self.count(Op::Xattr);
         if value.len() > XATTR_VALUE_BYTES_MAX {
@@ -60,7 +60,13 @@ impl Volume {
         }
         let is_capability = &name[..] == CAPABILITY;
         let open = self.inodes().file(ino).filter(|_| is_capability);
-        let xattr = meta::Xattr { value, must_create, must_replace, ..named(ino, name)? };
+        let xattr = meta::Xattr {
+            value,
+            must_create: flags.create,
+            must_replace: flags.replace,
+            drop_setgid: flags.drop_setgid,
+            ..named(ino, name)?
+        };
         let _order = match &open {
             // What was written before, and is told later, would take it away.
             Some(file) => Some(Box::pin(self.write_back_in_order(file, false)).await?),

@@ -78,7 +78,7 @@ async fn what_is_given_to_a_file_after_a_write_stays_when_the_write_is_told() {
     write(&volume, &file, 0, pattern(2, 10)).await;
     fake.take_log();
     let (name, value) = (Bytes::from_static(CAPABILITY), Bytes::from_static(b"value"));
-    volume.setxattr(&root, file.ino(), name, value, false, false).await.unwrap();
+    volume.setxattr(&root, file.ino(), name, value, XattrFlags::default()).await.unwrap();
     told_before("SetXattr");
     look_for_capability(&fake, &volume, &file).await;
 }
@@ -195,6 +195,6 @@ async fn a_capability_that_was_set_perhaps_is_looked_for() {
     let (name, value) = (Bytes::from_static(CAPABILITY), Bytes::from_static(b"value"));
     fake.fail("SetXattr", ErrorKind::Io);
     let root = Credentials::root();
-    volume.setxattr(&root, file.ino(), name, value, false, false).await.unwrap_err();
+    volume.setxattr(&root, file.ino(), name, value, XattrFlags::default()).await.unwrap_err();
     look_for_capability(&fake, &volume, &file).await;
 }

@@ -6,15 +6,13 @@ use crate::errno::Errno;
 use crate::reply::{Reply, Shown};
 use crate::request::{NewTime, Setattr};
 use bytes::Bytes;
-use strake_client::{Believer, OpenFile};
-use strake_types::access::{SETGID, written_by_user};
+use strake_client::{Believer, OpenFile, XattrFlags};
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime};
 
 /// Unit in which `statfs` counts.
 const STATFS_BLOCK_BYTES: u64 = 4096;
 const SELINUX_LABEL: &[u8] = b"security.selinux";
-const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
 impl FuseDoor {
     pub(super) async fn getattr(&self, ino: Ino, fh: Option<u64>) -> Result<Shown, Errno> {
@@ -59,14 +57,11 @@ impl FuseDoor {
             atime: change.atime.map(time),
             mtime: change.mtime.map(time),
             ctime: change.ctime,
+            drop_setid: change.kill_suidgid,
         };
         let file = handle.as_ref().map(|h| &h.file);
         let attr = self.volume.setattr(cred, ino, set, file).await?;
-        let kept = if change.kill_suidgid { written_by_user(attr.mode) } else { attr.mode };
-        match self.change_mode(ino, attr.mode, kept).await? {
-            true => self.getattr(ino, change.fh).await.map(Reply::Attr),
-            false => Ok(Reply::Attr(self.shown(attr))),
-        }
+        Ok(Reply::Attr(self.shown(attr)))
     }
 
     /// Before something is written.
@@ -87,18 +82,6 @@ impl FuseDoor {
             self.mode_changed(file.ino());
         }
         Ok(())
-    }
-
-    /// True if there is something to change.
-    async fn change_mode(&self, ino: Ino, before: u32, mode: u32) -> Result<bool, Errno> {
-        if mode == before {
-            return Ok(false);
-        }
-        let cred = Credentials { checked: true, ..Credentials::root() };
-        let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
-        self.volume.setattr(&cred, ino, change, None).await?;
-        self.mode_changed(ino);
-        Ok(true)
     }
 
     /// No change by this mount is recalled from its kernel, which takes length and times for old after a change of contents,
@@ -131,14 +114,12 @@ impl FuseDoor {
         flags: u32,
         kill_sgid: bool,
     ) -> Result<Reply, Errno> {
-        let create = flags & libc::XATTR_CREATE as u32 != 0;
-        let replace = flags & libc::XATTR_REPLACE as u32 != 0;
-        let is_acl = &name[..] == ACL_ACCESS;
-        self.volume.setxattr(cred, ino, name, value, create, replace).await?;
-        if kill_sgid && is_acl {
-            let mode = self.volume.getattr(ino).await?.mode;
-            self.change_mode(ino, mode, mode & !SETGID).await?;
-        }
+        let flags = XattrFlags {
+            create: flags & libc::XATTR_CREATE as u32 != 0,
+            replace: flags & libc::XATTR_REPLACE as u32 != 0,
+            drop_setgid: kill_sgid,
+        };
+        self.volume.setxattr(cred, ino, name, value, flags).await?;
         Ok(Reply::Empty)
     }
 

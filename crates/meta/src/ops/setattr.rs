@@ -51,7 +51,11 @@ impl Mutation for SetAttr {
         if let Some(length) = self.change.length {
             contents::set_length(tx, &mut changed, length).await?;
             changed.mtime = now.into();
-            if ctx.checks() && ctx.cred.uid != 0 {
+            let by_user = match ctx.checks() {
+                true => ctx.cred.uid != 0,
+                false => self.change.drop_setid,
+            };
+            if by_user {
                 changed.mode = without_setid(changed.mode, &ctx.cred, changed.gid);
             }
         }

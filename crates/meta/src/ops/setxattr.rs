@@ -79,7 +79,11 @@ fn with_access(ctx: &Ctx, inode: &Inode, op: &Xattr) -> Result<Inode> {
         return Ok(changed);
     };
     changed.mode = inode.mode & 0o7000 | acl.mode();
-    if ctx.checks() && ctx.cred.uid != 0 && !ctx.cred.in_group(inode.gid) {
+    let keeps_setgid = match ctx.checks() {
+        true => ctx.cred.uid == 0 || ctx.cred.in_group(inode.gid),
+        false => !op.drop_setgid,
+    };
+    if !keeps_setgid {
         changed.mode &= !SETGID;
     }
     changed.acl_access = match acl.is_minimal() {

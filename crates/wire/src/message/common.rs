@@ -226,6 +226,9 @@ pub struct AttrChange {
     /// Change time.
     #[prost(message, optional, tag = "7")]
     pub ctime: Option<Time>,
+    /// With another length setuid and setgid are taken back.
+    #[prost(bool, tag = "8")]
+    pub drop_setid: bool,
 }
 
 impl From<t::Timestamp> for Time {
@@ -500,6 +503,7 @@ impl From<&t::SetAttr> for AttrChange {
             atime: v.atime.map(Into::into),
             mtime: v.mtime.map(Into::into),
             ctime: v.ctime.map(Into::into),
+            drop_setid: v.drop_setid,
         }
     }
 }
@@ -514,6 +518,7 @@ impl From<AttrChange> for t::SetAttr {
             atime: v.atime.map(Into::into),
             mtime: v.mtime.map(Into::into),
             ctime: v.ctime.map(Into::into),
+            drop_setid: v.drop_setid,
         }
     }
 }

@@ -123,8 +123,7 @@ pub enum MetaOp {
     /// Removes an extended attribute. Answer: Done.
     #[prost(message, tag = "29")]
     RemoveXattr(Xattr),
-    /// Takes, changes or releases a lock. WouldBlock where it is held by another and the wait is over.
-    /// Answer: Done.
+    /// Takes, changes or releases a lock. WouldBlock where it is held by another and the wait is over. Answer: Done.
     #[prost(message, tag = "30")]
     SetLock(Lock),
     /// The first lock that conflicts. Answer: Lock, or Done if none.
@@ -147,12 +146,10 @@ pub enum MetaOp {
     /// The contents of an inline file. Answer: Opened, without registering an open.
     #[prost(message, tag = "36")]
     ReadInline(Inode),
-    /// Where an inode has its names and who has it open, for administrators: only root may ask.
-    /// Answer: Description.
+    /// Where an inode has its names and who has it open, for administrators: only root may ask. Answer: Description.
     #[prost(message, tag = "37")]
     Describe(Inode),
-    /// Looks through a page of a part of the volume for what does not fit: only root may ask.
-    /// Answer: Checked.
+    /// Looks through a page of a part of the volume for what does not fit: only root may ask. Answer: Checked.
     #[prost(message, tag = "38")]
     Check(Check),
     /// What the client is to believe no longer; the answer waits a while until there is something. Keeps
@@ -554,6 +551,9 @@ pub struct Xattr {
     /// XATTR_REPLACE.
     #[prost(bool, tag = "5")]
     pub must_replace: bool,
+    /// With an ACL setgid is taken back: the caller may not keep it, says the kernel that has checked his rights.
+    #[prost(bool, tag = "6")]
+    pub drop_setgid: bool,
 }
 
 /// A byte-range (POSIX) or whole-file (flock) lock.

@@ -136,6 +136,7 @@ impl Gen {
             atime: self.opt(Self::time_set),
             mtime: self.opt(Self::time_set),
             ctime: self.opt(Self::time),
+            drop_setid: self.bool(),
         }
     }
 
@@ -158,6 +159,7 @@ impl Gen {
             value: self.bytes(),
             must_create: self.bool(),
             must_replace: self.bool(),
+            drop_setgid: self.bool(),
         }
     }
 

@@ -53,6 +53,22 @@ async fn a_new_owner_takes_setid_away() {
     assert_eq!(root.setattr(dir, owner(Some(5), None)).await.unwrap().mode, 0o6755);
 }
 
+/// The kernel knows what a caller may do whose rights it has checked.
+#[tokio::test]
+async fn a_cut_takes_setid_away_where_a_kernel_says_so() {
+    let world = World::new().await;
+    let ino = world.root().make(new(1, "f", FileKind::File, 0o6755)).await.unwrap().attr.ino;
+    let user = world.user(5, 50).checked();
+    let cut = async |drop_setid: bool| {
+        let change = AttrChange { length: Some(0), drop_setid, ..AttrChange::default() };
+        user.setattr(ino, change).await.unwrap().mode
+    };
+    assert_eq!(cut(false).await, 0o6755);
+    assert_eq!(cut(true).await, 0o755);
+    user.chmod(ino, 0o6745).await.unwrap();
+    assert_eq!(cut(true).await, 0o2745, "the mark of mandatory locking stays");
+}
+
 #[tokio::test]
 async fn times_are_set_by_the_owner_and_touched_by_writers() {
     let world = World::new().await;

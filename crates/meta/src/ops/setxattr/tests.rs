@@ -107,3 +107,18 @@ async fn an_acl_and_the_mode_say_the_same() {
     let default = root.setxattr(ino, "system.posix_acl_default", &named.encode()).await;
     assert_eq!(kind(default), ErrorKind::AccessDenied);
 }
+
+#[tokio::test]
+async fn an_acl_takes_setgid_away_where_a_kernel_says_so() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.make(new(1, "f", FileKind::File, 0o2770)).await.unwrap().attr.ino;
+    let user = world.user(5, 5).checked();
+    let set = async |drop_setgid: bool| {
+        let acl = xattr(ino, "system.posix_acl_access", &Acl::from_mode(0o750).encode());
+        user.call(MetaOp::SetXattr(Xattr { drop_setgid, ..acl })).await.unwrap();
+        root.getattr(ino).await.unwrap().mode
+    };
+    assert_eq!(set(false).await, 0o2750);
+    assert_eq!(set(true).await, 0o750);
+}

@@ -16,7 +16,7 @@ use strake_fuse::errno::Errno;
 use strake_fuse::interrupt::Interrupt;
 use strake_fuse::mount::is_ours;
 use strake_fuse::reply::Reply;
-use strake_fuse::request::{Lock, Op, Request, Setattr};
+use strake_fuse::request::{CopyRange, Lock, Op, Request, Setattr};
 use strake_fuse::{FuseDoor, MountOptions, Unmount};
 use strake_tests::local::{LocalCluster, Names, bytes};
 use strake_types::acl::Acl;
@@ -377,6 +377,36 @@ async fn setid_that_another_mount_has_given_goes_before_a_user_s_next_write() {
     ask(&other, node, Op::Setattr(change)).await.unwrap();
     write().await;
     assert_eq!(seen(&cluster, node).await.mode, 0o777, "before the write is told");
+}
+
+/// The kernel says nothing of privileges where it has a range copied or zeroed: setuid went when that was done, and stayed if
+/// it failed half-way; and root left a capability to whatever the program had become.
+#[tokio::test]
+async fn privileges_go_before_a_range_is_copied_or_zeroed() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let (door, native) = (door(&cluster).await, cluster.volume(VolumeOptions::default()).await);
+    let (node, fh) = written(&door).await;
+    let copy = |to_offset| {
+        let (from, from_offset, to, len, wide) = (fh, 0, fh, 1_000, true);
+        Op::CopyFileRange(CopyRange { from, from_offset, to, to_offset, len, wide })
+    };
+    let zero = |length| {
+        let (offset, mode) = (0, libc::FALLOC_FL_ZERO_RANGE as u32);
+        Op::Fallocate { fh, offset, length, mode }
+    };
+    let capability = bytes("security.capability");
+    for (change, refused) in [(copy(100_000), copy(10)), (zero(1_000), zero(0))] {
+        let (name, value) = (capability.clone(), bytes("value"));
+        let give = Op::Setxattr { name, value, flags: 0, kill_sgid: false };
+        ask(&door, node, give).await.unwrap();
+        ask(&door, node, change).await.unwrap();
+        let left = native.getxattr(&Credentials::root(), Ino(node), capability.clone()).await;
+        assert_eq!(left.unwrap_err().kind, ErrorKind::NoAttribute);
+        let setid = Setattr { mode: Some(0o6777), ..no_change() };
+        ask(&door, node, Op::Setattr(setid)).await.unwrap();
+        assert!(ask_as(1000, &door, node, refused).await.is_err());
+        assert_eq!(seen(&cluster, node).await.mode, 0o777, "before it is known that it fails");
+    }
 }
 
 /// The whole mode was set a message later, as it had been before: what the owner had set in between was gone.

@@ -63,7 +63,7 @@ impl Volume {
             self.refresh_inline(state).await?;
         }
         file.check_kept()?;
-        if self.fallocate_inline(state, mode, offset, end) {
+        if self.fallocate_inline(file, mode, offset, end) {
             self.mark_busy(state);
             drop((exclusive, order));
             return self.tell_shared(file).await;
@@ -73,7 +73,7 @@ impl Volume {
         self.drain(state).await;
         life.check()?;
         file.check_kept()?;
-        let changed = self.fallocate_chunks(life, mode, offset, end).await;
+        let changed = self.fallocate_chunks(file, life, mode, (offset, end)).await;
         drop(exclusive);
         // Also what has failed half-way is told, and if that fails, later.
         self.mark_busy(state);
@@ -128,8 +128,8 @@ impl Volume {
     }
 
     /// Does it inside the inode; false if the file is not there or would outgrow it.
-    fn fallocate_inline(&self, file: &FileState, mode: FallocateMode, from: u64, to: u64) -> bool {
-        let mut core = file.core();
+    fn fallocate_inline(&self, file: &OpenFile, mode: FallocateMode, from: u64, to: u64) -> bool {
+        let mut core = file.state.core();
         let core = &mut *core;
         let length = core.length;
         if core.shared {
@@ -148,16 +148,17 @@ impl Volume {
             self.memory().charge(&mut room, self.in_inodes(file.ino()));
             inline.write(start as usize, &zeros, room);
             core.touch(start, end, self.wall_time());
+            self.note_change(file, core);
         }
         true
     }
 
     async fn fallocate_chunks(
         &self,
+        handle: &OpenFile,
         life: Life<'_>,
         mode: FallocateMode,
-        from: u64,
-        to: u64,
+        (from, to): (u64, u64),
     ) -> Result<()> {
         let file = life.file();
         let (placement, length) = {
@@ -185,6 +186,7 @@ impl Volume {
         core.change_in_doubt = doubt || changed.is_err();
         life.check_in(&core)?;
         core.unpublished.mtime = Some(self.wall_time());
+        self.note_change(handle, &mut core);
         core.unpublished.occupied += *changed.as_ref().unwrap_or(&0);
         if changed.is_ok() && mode.extends() && to > core.length {
             core.length = to;

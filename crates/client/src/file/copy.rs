@@ -140,13 +140,14 @@ impl Volume {
         core.ahead.cut(to, to + len);
         core.change_in_doubt = doubt || copied.is_err();
         let lasts = life.check_in(&core);
-        let within = core.length.min(to + len);
+        // Half-way, too, some of what was there may be something else now.
+        let end = if copied.is_ok() { to + len } else { core.length.min(to + len) };
+        if lasts.is_ok() && to < end {
+            core.touch(to, end, self.wall_time());
+            self.note_change(file, &mut core);
+        }
         if lasts.is_ok() && copied.is_ok() {
-            core.touch(to, to + len, self.wall_time());
-            core.unpublished.acknowledged = core.unpublished.acknowledged.max(to + len);
-        } else if lasts.is_ok() && to < within {
-            // Some of what was there may be something else now.
-            core.touch(to, within, self.wall_time());
+            core.unpublished.acknowledged = core.unpublished.acknowledged.max(end);
         }
         drop(core);
         self.mark_busy(target);

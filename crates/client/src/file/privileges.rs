@@ -10,7 +10,6 @@ use super::open::OpenFile;
 use super::state::{Core, FileState};
 use crate::volume::Volume;
 use bytes::Bytes;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_types::access::{CAPABILITY, written_by_user};
 use strake_types::{Attr, ErrorKind, Ino, Result};
@@ -44,15 +43,15 @@ impl Core {
 }
 
 impl OpenFile {
-    /// True if what is written through it is, perhaps, an ordinary user's.
-    pub(super) fn drops_setid(&self) -> bool {
+    /// True if what is changed through it is, perhaps, an ordinary user's doing.
+    fn drops_setid(&self) -> bool {
         self.drops_setid.load(Ordering::Relaxed)
     }
 }
 
 impl Volume {
-    /// Takes note that somebody is about to write through a handle, perhaps an ordinary user (`by_user`), whoever has opened it.
-    /// True if [`Volume::drop_privileges`] comes first.
+    /// Takes note that somebody is about to change contents through a handle, perhaps an ordinary user (`by_user`), whoever has
+    /// opened it. True if [`Volume::drop_privileges`] comes first.
     pub fn note_writer(&self, file: &OpenFile, by_user: bool) -> bool {
         if by_user {
             file.drops_setid.store(true, Ordering::Relaxed);
@@ -61,7 +60,7 @@ impl Volume {
         !core.no_capability || by_user && self.may_have_setid(file.ino(), &core)
     }
 
-    /// Before something is written: takes away what the file has, perhaps, and is not to keep. True if that has changed its mode,
+    /// Before contents are changed: takes away what the file has, perhaps, and is not to keep. True if that has changed its mode,
     /// which nobody tells a kernel: it is to be told before anything else is waited for.
     pub async fn drop_privileges(&self, file: &OpenFile, by_user: bool) -> Result<bool> {
         let state = &file.state;
@@ -73,15 +72,17 @@ impl Volume {
         Box::pin(self.take_setid(state, move |core: &Core| self.may_have_setid(ino, core))).await
     }
 
-    /// After an ordinary user has changed contents otherwise than by writing, or has cut the file by opening it (`opened`): that
-    /// has taken its capability, and told what it has. Takes setuid and setgid away, unless it is known that there is nothing to
-    /// take away. As above, true if the mode has changed.
-    pub async fn drop_setid(&self, file: &OpenFile, opened: bool) -> Result<bool> {
-        let is_due = move |core: &Core| {
-            let is_fresh = || self.is_fresh(&(Arc::clone(&core.attr), core.learned));
-            core.has_setid() || !opened && (core.may_have_capability() || !is_fresh())
-        };
-        Box::pin(self.take_setid(&file.state, is_due)).await
+    /// After an ordinary user has cut the file by opening it: that has taken its capability, and told what it has. Takes setuid
+    /// and setgid away, if it has them. As above, true if the mode has changed.
+    pub async fn drop_setid(&self, file: &OpenFile) -> Result<bool> {
+        Box::pin(self.take_setid(&file.state, Core::has_setid)).await
+    }
+
+    /// Contents are changed through a handle: if an ordinary user may do it, what the file may have goes when that is told.
+    pub(super) fn note_change(&self, file: &OpenFile, core: &mut Core) {
+        if file.drops_setid() && !core.unpublished.drop_setid {
+            core.unpublished.drop_setid = self.may_be_privileged(file.ino(), core);
+        }
     }
 
     /// True unless it is known that an ordinary user's write takes nothing away.

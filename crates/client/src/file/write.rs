@@ -364,9 +364,7 @@ impl Volume {
             }
         };
         core.touch(offset, end, self.wall_time());
-        if file.drops_setid() && !core.unpublished.drop_setid {
-            core.unpublished.drop_setid = self.may_be_privileged(file.ino(), core);
-        }
+        self.note_change(file, core);
         Ok(Taken::At(offset, held))
     }
 

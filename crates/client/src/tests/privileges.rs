@@ -173,17 +173,37 @@ async fn what_a_user_writes_to_a_file_with_attributes_takes_nothing_along_that_i
 }
 
 #[tokio::test]
-async fn a_cut_by_opening_and_what_was_just_looked_at_need_not_be_told() {
-    for attribute_age_ms in [0, 600_000] {
-        let fake = Arc::new(Fake::default());
-        let volume = fake.volume(VolumeOptions { attribute_age_ms, ..options() }).await;
-        let file = create(&volume, "a").await;
-        fake.take_log();
-        assert!(!volume.drop_setid(&file, true).await.unwrap());
-        assert!(starting(&fake.take_log(), "publish").is_empty(), "the open has told it");
-        assert!(!volume.drop_setid(&file, false).await.unwrap(), "the mode is what it was");
-        let told = starting(&fake.take_log(), "publish").len();
-        assert_eq!(told, usize::from(attribute_age_ms == 0));
+async fn a_cut_by_opening_need_not_be_told() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    fake.take_log();
+    assert!(!volume.drop_setid(&file).await.unwrap());
+    assert!(fake.take_log().is_empty(), "the open has told it");
+}
+
+/// The file had other contents, and kept setuid for good.
+#[tokio::test]
+async fn what_a_user_has_copied_or_zeroed_takes_setid_away_where_it_failed_half_way() {
+    for copies in [true, false] {
+        let (fake, volume) = cluster().await;
+        let (from, to) = (create(&volume, "from").await, create(&volume, "to").await);
+        for file in [&from, &to] {
+            write(&volume, file, 0, pattern(1, 4 * CHUNK as usize)).await;
+            volume.fsync(file, false).await.unwrap();
+        }
+        assert!(!volume.note_writer(&to, true), "none that this mount was told of");
+        let other = fake.volume(options()).await;
+        other.setattr(&Credentials::root(), to.ino(), mode(0o6755), None).await.unwrap();
+        for change in ["copy 3:", "punch 3:"] {
+            fake.fail(change, ErrorKind::NoSpace);
+        }
+        let changed = match copies {
+            true => volume.copy_range(&from, 0, &to, CHUNK, 3 * CHUNK).await.map(drop),
+            false => volume.fallocate(&to, FallocateMode::Punch, CHUNK, 3 * CHUNK).await,
+        };
+        assert_eq!(changed.unwrap_err().kind, ErrorKind::NoSpace);
+        volume.sync_all().await.unwrap();
+        assert_eq!(fake.server_mode(to.ino()), 0o755);
     }
 }
 

@@ -85,7 +85,7 @@ impl FuseDoor {
         let file = self.volume.open(cred, ino, how).await?;
         if kill_suidgid && flags & libc::O_TRUNC as u32 != 0 {
             // The kernel releases no handle of an open that failed: it has no number yet, and goes when it is dropped.
-            self.drop_setid(&file, true).await?;
+            self.drop_setid(&file).await?;
         }
         Ok(Reply::Open(self.register(file, flags)))
     }
@@ -279,11 +279,19 @@ impl FuseDoor {
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
         let file = self.file(fh)?;
+        self.begin_change(cred, &file).await?;
         self.volume.fallocate(&file, mode, offset, length).await?;
-        if cred.uid != 0 {
-            self.drop_setid(&file, false).await?;
-        }
         Ok(Reply::Empty)
+    }
+
+    /// Before contents are changed otherwise than by writing: the kernel does not say then, as it does at a write, that an
+    /// ordinary user does it.
+    async fn begin_change(&self, cred: &Credentials, file: &OpenFile) -> Result<(), Errno> {
+        let by_user = cred.uid != 0;
+        match self.volume.note_writer(file, by_user) {
+            true => self.drop_privileges(file, by_user).await,
+            false => Ok(()),
+        }
     }
 
     pub(super) async fn lseek(&self, fh: u64, offset: u64, whence: u32) -> Result<Reply, Errno> {
@@ -331,12 +339,9 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let (from, to) = (self.file(range.from)?, self.file(range.to)?);
         let len = if range.wide { range.len } else { range.len.min(COPY_BYTES_MAX) };
+        self.begin_change(cred, &to).await?;
         let copied =
             self.volume.copy_range(&from, range.from_offset, &to, range.to_offset, len).await?;
-        // The kernel does not ask for this, as it does at a write.
-        if cred.uid != 0 && copied > 0 {
-            self.drop_setid(&to, false).await?;
-        }
         Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
     }
 }

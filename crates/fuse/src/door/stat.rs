@@ -64,7 +64,7 @@ impl FuseDoor {
         Ok(Reply::Attr(self.shown(attr)))
     }
 
-    /// Before something is written.
+    /// Before contents are changed.
     pub(super) async fn drop_privileges(
         &self,
         file: &OpenFile,
@@ -76,9 +76,9 @@ impl FuseDoor {
         Ok(())
     }
 
-    /// An ordinary user has changed the contents otherwise than by writing, or by opening it (`opened`).
-    pub(super) async fn drop_setid(&self, file: &OpenFile, opened: bool) -> Result<(), Errno> {
-        if self.volume.drop_setid(file, opened).await? {
+    /// An ordinary user has cut the file by opening it.
+    pub(super) async fn drop_setid(&self, file: &OpenFile) -> Result<(), Errno> {
+        if self.volume.drop_setid(file).await? {
             self.mode_changed(file.ino());
         }
         Ok(())

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use strake_client::{LockKind, LockRequest, Volume, VolumeOptions};
+use strake_client::{LockKind, LockRequest, RenameFlags, Volume, VolumeOptions};
 use strake_engine::kv::memory::MemoryKv;
 use strake_native::tree::{
     RemoveOptions, Removed, cat, list, make_directory, remove, space, usage, walk,
 };
 use strake_native::{Clients, CopyOptions, Location, Summary, copy};
 use strake_tests::local::{LocalCluster, Names};
-use strake_types::{Credentials, ErrorKind, FileKind};
+use strake_types::{Credentials, ErrorKind, FileKind, Ino};
 use tempfile::TempDir;
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -354,6 +354,38 @@ async fn a_partial_copy_in_a_volume_stays_while_another_client_is_at_it() {
         let is_left = left.iter().any(|found| found.path.ends_with(partial.as_bytes()));
         assert_eq!(is_left, kind == LockKind::Exclusive);
     }
+}
+
+/// It got the owner and the mode of the directory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_in_the_place_of_a_directory_of_a_volume_gets_none_of_its_attributes() {
+    let setup = Setup::new().await;
+    let at = |name: &str| setup.directory.path().join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::File::create(at("d/f")).unwrap().set_len(200 << 20).unwrap();
+    fs::write(at("other"), "x").unwrap();
+    fs::set_permissions(at("other"), fs::Permissions::from_mode(0o600)).unwrap();
+    setup.copy(&setup.local("other"), &remote("/other"), &recursive()).await;
+    let (volume, root) =
+        (setup.cluster.volume(VolumeOptions::default()).await, Credentials::root());
+    let other = volume.resolve(&root, b"/other").await.unwrap().ino;
+    // Block after block, so that it is found on the way.
+    let slow =
+        CopyOptions { sparse: false, block_bytes: 1 << 20, window_bytes: 1 << 20, ..recursive() };
+    let (from, to, d) = ([setup.local("d")], remote("/"), remote("/d"));
+    let replaced = async {
+        while !list(&setup.clients, &d, true).await.is_ok_and(|found| !found.is_empty()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let (top, flags) = (Ino::ROOT, RenameFlags::default());
+        volume.rename(&root, top, "d".into(), top, "moved".into(), flags).await.unwrap();
+        volume.link(&root, other, top, "d".into()).await.unwrap();
+    };
+    let (copied, ()) = tokio::join!(copy(&setup.clients, &from, &to, &slow, |_| {}), replaced);
+    let error = copied.unwrap_err().error;
+    assert_eq!(error.kind, ErrorKind::Stale, "{error}");
+    let now = volume.resolve(&root, b"/other").await.unwrap();
+    assert_eq!((now.ino, now.mode & 0o777), (other, 0o600));
 }
 
 #[tokio::test(flavor = "multi_thread")]

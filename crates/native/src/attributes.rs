@@ -1,11 +1,10 @@
 //! Owner, mode, times and extended attributes of a file, here or in a volume.
 
-use crate::contents::Contents;
+use crate::contents::{Contents, replaced};
 use crate::info::Info;
 use crate::local::Attributed;
-use crate::place::{Directory, Name};
+use crate::place::{Directory, Name, RemoteDirectory};
 use bytes::Bytes;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use strake_client::{Volume, XattrFlags};
 use strake_types::{Credentials, ErrorKind, FileKind, Ino, Result, SetAttr, SetTime, Timestamp};
@@ -32,39 +31,50 @@ pub(crate) struct RemoteInode {
 }
 
 impl Inode {
-    /// The file of a name, of which this is known.
-    pub fn of(name: &Name, info: &Info) -> Self {
+    /// A source, of which this is known; of a link that was named, what it leads to.
+    pub async fn source(name: &Name, info: &Info) -> Result<Self> {
         match &name.directory {
-            Directory::Local(_) => Inode::local(name, info.kind),
-            Directory::Remote(r) => Inode::Remote(RemoteInode {
-                volume: r.volume.clone(),
-                cred: r.cred.clone(),
-                ino: Ino(info.ino),
-                owner: (info.uid, info.gid),
-                mode: info.mode,
-                no_xattrs: info.no_xattrs,
-            }),
+            Directory::Local(path) => {
+                let follow = info.kind != FileKind::Symlink;
+                let opened = Attributed::open(path.at(&name.name), follow).await;
+                Ok(Inode::Local(opened.map_err(|error| name.about(error))?.0))
+            }
+            Directory::Remote(remote) => Ok(Inode::remote(remote, info)),
         }
     }
 
-    /// A copy that was made, under this name, of something of that kind.
-    pub async fn copy_of(kind: FileKind, name: &Name) -> Result<Self> {
+    /// What was found under a name. An error if another one has it by now: somebody else may write to the directory, and would be
+    /// given what that one is.
+    pub async fn found(name: &Name, info: &Info) -> Result<Self> {
         match &name.directory {
-            Directory::Local(_) => Ok(Inode::local(name, kind)),
-            Directory::Remote(_) => match name.info().await? {
-                Some(info) => Ok(Inode::of(name, &info)),
-                None => Err(name.about(ErrorKind::NotFound.into())),
-            },
+            Directory::Local(path) => {
+                let opened = Attributed::open(path.at(&name.name), false).await;
+                let (file, now) = opened.map_err(|error| name.about(error))?;
+                match (now.device, now.ino) == (info.device, info.ino) {
+                    true => Ok(Inode::Local(file)),
+                    false => Err(name.about(replaced())),
+                }
+            }
+            Directory::Remote(remote) => Ok(Inode::remote(remote, info)),
+        }
+    }
+
+    /// What was made of that kind under a name. An error if that is a link by now, or a further name of what somebody else has.
+    pub async fn made(name: &Name, kind: FileKind) -> Result<Self> {
+        let Some(there) = name.info().await? else {
+            return Err(name.about(ErrorKind::NotFound.into()));
+        };
+        let is_alone = kind == FileKind::Directory || there.nlink <= 1;
+        match there.kind == kind && is_alone {
+            true => Inode::found(name, &there).await,
+            false => Err(name.about(replaced())),
         }
     }
 
     /// The file that was written, whatever its name stands for by now: somebody else may write to the directory.
     pub async fn of_contents(contents: &Contents) -> Result<Self> {
         Ok(match contents {
-            Contents::Local(file, _) => {
-                let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
-                Inode::Local(Attributed { path, follow: true, _open: Some(file.clone()) })
-            }
+            Contents::Local(file, _) => Inode::Local(Attributed::of(file.clone())),
             Contents::Remote(volume, cred, file) => {
                 let attr = volume.getattr(file.ino()).await?;
                 Inode::Remote(RemoteInode {
@@ -79,9 +89,15 @@ impl Inode {
         })
     }
 
-    fn local(name: &Name, kind: FileKind) -> Self {
-        let path = name.local_path().unwrap_or_default();
-        Inode::Local(Attributed { path, follow: kind != FileKind::Symlink, _open: None })
+    fn remote(directory: &RemoteDirectory, info: &Info) -> Self {
+        Inode::Remote(RemoteInode {
+            volume: directory.volume.clone(),
+            cred: directory.cred.clone(),
+            ino: Ino(info.ino),
+            owner: (info.uid, info.gid),
+            mode: info.mode,
+            no_xattrs: info.no_xattrs,
+        })
     }
 
     /// Gives it an owner and a group, or the group alone where no more is allowed; false: not both.

@@ -4,7 +4,7 @@ use crate::info::Info;
 use crate::local;
 use crate::location::{Location, RemotePath};
 use crate::mounts::Mounts;
-use crate::place::{Directory, Name, RemoteDirectory};
+use crate::place::{Directory, LocalPath, Name, RemoteDirectory};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -205,8 +205,9 @@ async fn find_local(path: &Path, follow: bool) -> Result<Spot> {
     };
     let directory =
         if directory.as_os_str().is_empty() { Path::new(".").to_path_buf() } else { directory };
+    let directory = LocalPath::from(directory);
     local::info(directory.clone(), true).await.map_err(about)?;
-    let info = match local::info(path.to_path_buf(), follow).await {
+    let info = match local::info(path.to_path_buf().into(), follow).await {
         Ok(info) => Some(info),
         Err(error) if error.kind == ErrorKind::NotFound => None,
         Err(error) => return Err(about(error)),

@@ -1,7 +1,7 @@
 //! Contents of a file to be read or written at any offset by many tasks at once.
 
 use crate::info::Info;
-use crate::local::{self, blocking};
+use crate::local::{self, LocalPath, blocking};
 use crate::place::{Directory, Name};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -10,7 +10,6 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::descriptor;
@@ -69,7 +68,7 @@ impl Contents {
     pub(crate) async fn open(name: &Name, info: &Info, pool: &Arc<Pool>) -> Result<Self> {
         let opened = match &name.directory {
             Directory::Local(_) => {
-                let (path, info) = (name.local_path().unwrap_or_default(), info.clone());
+                let (path, info) = (name.local().unwrap_or_default(), info.clone());
                 let file = blocking(move || open_same(&path, &info)).await.and_then(still_there);
                 file.map(|file| Contents::Local(Arc::new(file), pool.clone()))
             }
@@ -92,13 +91,13 @@ impl Contents {
     ) -> Result<Self> {
         let opened = match &name.directory {
             Directory::Local(_) => {
-                let path = name.local_path().unwrap_or_default();
+                let path = name.local().unwrap_or_default();
                 let how = move || {
                     let mut options = OpenOptions::new();
                     options.read(true).write(true).create(true).truncate(fresh).mode(mode);
                     let flags = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
                     options.custom_flags(flags.bits() as i32);
-                    options.open(path)
+                    options.open(path.reach()?)
                 };
                 blocking(how).await.map(|file| Contents::Local(Arc::new(file), pool.clone()))
             }
@@ -360,20 +359,25 @@ fn read_full(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
 }
 
 /// Opens a file of this machine; none if its name stands for another one by now.
-fn open_same(path: &Path, info: &Info) -> io::Result<Option<File>> {
+fn open_same(path: &LocalPath, info: &Info) -> io::Result<Option<File>> {
     let mut options = OpenOptions::new();
     options.read(true);
     if info.kind == FileKind::File {
         // That may be a pipe, to which nobody writes.
         options.custom_flags(OFlags::NONBLOCK.bits() as i32);
     }
-    let file = options.open(path)?;
+    let file = options.open(path.reach()?)?;
     let found = file.metadata()?;
     Ok(((found.dev(), found.ino()) == (info.device, info.ino)).then_some(file))
 }
 
+/// What is said where a name stands for another file by now.
+pub(crate) fn replaced() -> Error {
+    Error::with(ErrorKind::Stale, "another file has taken its place")
+}
+
 fn still_there<T>(opened: Option<T>) -> Result<T> {
-    opened.ok_or_else(|| Error::with(ErrorKind::Stale, "another file has taken its place"))
+    opened.ok_or_else(replaced)
 }
 
 /// Opens a small file of this machine and reads all of it in one go.
@@ -382,7 +386,7 @@ pub(crate) async fn read_small(
     info: &Info,
     pool: &Arc<Pool>,
 ) -> Result<Option<(Contents, Bytes)>> {
-    let Some(path) = name.local_path() else { return Ok(None) };
+    let Some(path) = name.local() else { return Ok(None) };
     // What the kernel shows as empty files may be none.
     let most = if info.length == 0 { u64::MAX } else { info.length };
     let info = info.clone();

@@ -2,13 +2,16 @@
 
 use crate::info::Info;
 use bytes::Bytes;
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
+};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::mount_table::{self, Mount};
@@ -16,6 +19,80 @@ use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, FileKind, Result, Timesta
 
 /// Longest value, and longest list of names, of extended attributes that Linux knows.
 const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// A path of this machine: as it was named, and from there on through directories that a copy has made or found. Whoever may write to
+/// one of these can put a link to anywhere in the place of the next: no link is followed there.
+#[derive(Clone, Default)]
+pub struct LocalPath {
+    named: PathBuf,
+    /// The directories from there on.
+    below: PathBuf,
+    /// A name in the last of them; empty: that directory itself.
+    name: Bytes,
+}
+
+/// Where a [`LocalPath`] has led. Whatever is put on the way later, this leads to the same directory as long as it lives.
+pub(crate) struct Reached {
+    path: PathBuf,
+    /// The directory of which the path has the number.
+    _through: Option<OwnedFd>,
+}
+
+impl LocalPath {
+    /// A name in this directory.
+    pub(crate) fn at(&self, name: &Bytes) -> Self {
+        Self { name: name.clone(), ..self.clone() }
+    }
+
+    /// The directory of this name, to which no link leads.
+    pub(crate) fn below(&self) -> Self {
+        Self { below: self.below.join(self.last()), name: Bytes::new(), ..self.clone() }
+    }
+
+    /// All of it.
+    pub(crate) fn path(&self) -> PathBuf {
+        let mut path = self.named.clone();
+        path.extend(&self.below);
+        path.extend(self.last());
+        path
+    }
+
+    /// Goes there, with two descriptors at most, however deep it is. Blocks.
+    pub(crate) fn reach(&self) -> io::Result<Reached> {
+        if self.below.as_os_str().is_empty() {
+            return Ok(Reached { path: self.path(), _through: None });
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = rustix::fs::open(&self.named, flags, Mode::empty())?;
+        for directory in &self.below {
+            at = rustix::fs::openat(&at, directory, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        }
+        let mut path = path_of(&at);
+        path.extend(self.last());
+        Ok(Reached { path, _through: Some(at) })
+    }
+
+    fn last(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.name))
+    }
+}
+
+impl From<PathBuf> for LocalPath {
+    fn from(named: PathBuf) -> Self {
+        Self { named, below: PathBuf::new(), name: Bytes::new() }
+    }
+}
+
+impl AsRef<Path> for Reached {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A path to what is open, as long as it is.
+fn path_of(file: &impl AsRawFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
 
 /// An error of the operating system in our words.
 pub(crate) fn error(error: &io::Error) -> Error {
@@ -106,25 +183,27 @@ pub(crate) fn info_of(metadata: &fs::Metadata) -> Info {
     }
 }
 
-pub(crate) async fn info(path: PathBuf, follow: bool) -> Result<Info> {
+pub(crate) async fn info(path: LocalPath, follow: bool) -> Result<Info> {
     blocking(move || {
-        let metadata = if follow { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
+        let at = path.reach()?;
+        let metadata = if follow { fs::metadata(at) } else { fs::symlink_metadata(at) };
         Ok(info_of(&metadata?))
     })
     .await
 }
 
 /// True if a directory is another one or lies below it.
-pub(crate) async fn is_within(inner: PathBuf, outer: PathBuf) -> Result<bool> {
-    blocking(move || Ok(inner.canonicalize()?.starts_with(outer.canonicalize()?))).await
+pub(crate) async fn is_within(inner: LocalPath, outer: LocalPath) -> Result<bool> {
+    let full = |path: LocalPath| fs::canonicalize(path.reach()?);
+    blocking(move || Ok(full(inner)?.starts_with(full(outer)?))).await
 }
 
 /// What is in a directory, each by itself: that one cannot be looked at (a mount of somebody else, or that nobody serves) says
 /// nothing of the others.
-pub(crate) async fn list(path: PathBuf) -> Result<Vec<(Bytes, Result<Info>)>> {
+pub(crate) async fn list(path: LocalPath) -> Result<Vec<(Bytes, Result<Info>)>> {
     blocking(move || {
         let mut entries = Vec::new();
-        for entry in fs::read_dir(&path)? {
+        for entry in fs::read_dir(path.reach()?)? {
             let entry = entry?;
             let info = match entry.metadata() {
                 Ok(metadata) => Ok(info_of(&metadata)),
@@ -140,10 +219,10 @@ pub(crate) async fn list(path: PathBuf) -> Result<Vec<(Bytes, Result<Info>)>> {
 }
 
 /// The names in a directory that are `wanted`.
-pub(crate) async fn names(path: PathBuf, wanted: fn(&[u8]) -> bool) -> Result<Vec<Bytes>> {
+pub(crate) async fn names(path: LocalPath, wanted: fn(&[u8]) -> bool) -> Result<Vec<Bytes>> {
     blocking(move || {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&path)? {
+        for entry in fs::read_dir(path.reach()?)? {
             let name = entry?.file_name().into_vec();
             if wanted(&name) {
                 names.push(name.into());
@@ -154,19 +233,19 @@ pub(crate) async fn names(path: PathBuf, wanted: fn(&[u8]) -> bool) -> Result<Ve
     .await
 }
 
-pub(crate) async fn make_directory(path: PathBuf, mode: u32) -> Result<()> {
-    blocking(move || fs::DirBuilder::new().mode(mode).create(path)).await
+pub(crate) async fn make_directory(path: LocalPath, mode: u32) -> Result<()> {
+    blocking(move || fs::DirBuilder::new().mode(mode).create(path.reach()?)).await
 }
 
-pub(crate) async fn read_link(path: PathBuf) -> Result<Bytes> {
-    blocking(move || Ok(fs::read_link(path)?.into_os_string().into_vec().into())).await
+pub(crate) async fn read_link(path: LocalPath) -> Result<Bytes> {
+    blocking(move || Ok(fs::read_link(path.reach()?)?.into_os_string().into_vec().into())).await
 }
 
-pub(crate) async fn make_link(path: PathBuf, target: Bytes) -> Result<()> {
-    blocking(move || symlink(OsStr::from_bytes(&target), path)).await
+pub(crate) async fn make_link(path: LocalPath, target: Bytes) -> Result<()> {
+    blocking(move || symlink(OsStr::from_bytes(&target), path.reach()?)).await
 }
 
-pub(crate) async fn make_node(path: PathBuf, info: Info) -> Result<()> {
+pub(crate) async fn make_node(path: LocalPath, info: Info) -> Result<()> {
     let kind = match info.kind {
         FileKind::Fifo => FileType::Fifo,
         FileKind::Socket => FileType::Socket,
@@ -176,62 +255,74 @@ pub(crate) async fn make_node(path: PathBuf, info: Info) -> Result<()> {
     };
     blocking(move || {
         let mode = Mode::from_raw_mode(info.mode);
-        Ok(rustix::fs::mknodat(CWD, &path, kind, mode, u64::from(info.rdev))?)
+        let at = path.reach()?;
+        Ok(rustix::fs::mknodat(CWD, &at.path, kind, mode, u64::from(info.rdev))?)
     })
     .await
 }
 
-pub(crate) async fn remove(path: PathBuf, directory: bool) -> Result<()> {
-    blocking(move || if directory { fs::remove_dir(path) } else { fs::remove_file(path) }).await
+pub(crate) async fn remove(path: LocalPath, directory: bool) -> Result<()> {
+    blocking(move || {
+        let at = path.reach()?;
+        if directory { fs::remove_dir(at) } else { fs::remove_file(at) }
+    })
+    .await
 }
 
-pub(crate) async fn rename(from: PathBuf, to: PathBuf) -> Result<()> {
-    blocking(move || fs::rename(from, to)).await
+pub(crate) async fn rename(from: LocalPath, to: LocalPath) -> Result<()> {
+    blocking(move || fs::rename(from.reach()?, to.reach()?)).await
 }
 
 /// Gives a file a further name. A symbolic link is not followed.
-pub(crate) async fn hard_link(file: PathBuf, name: PathBuf) -> Result<()> {
-    blocking(move || fs::hard_link(file, name)).await
+pub(crate) async fn hard_link(file: LocalPath, name: LocalPath) -> Result<()> {
+    blocking(move || fs::hard_link(file.reach()?, name.reach()?)).await
 }
 
 /// Returns when the names in a directory are on disk.
-pub(crate) async fn sync_directory(path: PathBuf) -> Result<()> {
-    blocking(move || fs::File::open(path)?.sync_all()).await
+pub(crate) async fn sync_directory(path: LocalPath) -> Result<()> {
+    blocking(move || fs::File::open(path.reach()?)?.sync_all()).await
 }
 
 /// The directory that holds what a path leads to.
-pub(crate) async fn directory_led_to(path: PathBuf) -> Result<PathBuf> {
+pub(crate) async fn directory_led_to(path: LocalPath) -> Result<PathBuf> {
     blocking(move || {
-        let full = path.canonicalize()?;
+        let full = fs::canonicalize(path.reach()?)?;
         Ok(full.parent().unwrap_or(Path::new("/")).to_path_buf())
     })
     .await
 }
 
-/// A file whose attributes are looked at and set.
+/// A file whose attributes are looked at and set, whatever its name stands for by now.
 #[derive(Clone)]
-pub(crate) struct Attributed {
-    /// Its path.
-    pub path: PathBuf,
-    /// Whether a symbolic link means what it leads to.
-    pub follow: bool,
-    /// The file that the path is the number of, if it is one: it stays open as long as something is done by that.
-    pub _open: Option<Arc<fs::File>>,
-}
+pub(crate) struct Attributed(Arc<fs::File>);
 
 impl Attributed {
-    fn path(&self) -> &Path {
-        &self.path
+    /// Of a file that is open.
+    pub fn of(file: Arc<fs::File>) -> Self {
+        Self(file)
     }
 
-    fn flags(&self) -> AtFlags {
-        if self.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW }
+    /// Opens a file for nothing but its attributes, and says what it is; with `follow` what a link leads to.
+    pub async fn open(path: LocalPath, follow: bool) -> Result<(Self, Info)> {
+        let flags = if follow { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
+        blocking(move || {
+            let mut options = fs::OpenOptions::new();
+            let file = options.read(true).custom_flags(flags.bits() as i32).open(path.reach()?)?;
+            let info = info_of(&file.metadata()?);
+            Ok((Self::of(Arc::new(file)), info))
+        })
+        .await
+    }
+
+    /// A path to it: what is open for its attributes alone is changed by no call that takes its number.
+    fn path(&self) -> PathBuf {
+        path_of(&self.0)
     }
 
     /// Gives it an owner (if there is one to be set) and a group; false: that is not allowed.
     pub async fn set_owner(self, uid: Option<u32>, gid: u32) -> Result<bool> {
         let (uid, gid) = (uid.map(Uid::from_raw), Some(Gid::from_raw(gid)));
-        blocking(move || match rustix::fs::chownat(CWD, self.path(), uid, gid, self.flags()) {
+        blocking(move || match rustix::fs::chownat(CWD, self.path(), uid, gid, AtFlags::empty()) {
             Ok(()) => Ok(true),
             // The other: a user who is unknown where this process runs.
             Err(Errno::PERM | Errno::INVAL) => Ok(false),
@@ -262,7 +353,7 @@ impl Attributed {
             if let Some(mode) = mode {
                 rustix::fs::chmod(self.path(), Mode::from_raw_mode(mode))?;
             }
-            Ok(rustix::fs::utimensat(CWD, self.path(), &times, self.flags())?)
+            Ok(rustix::fs::utimensat(CWD, self.path(), &times, AtFlags::empty())?)
         })
         .await
     }
@@ -270,19 +361,12 @@ impl Attributed {
     /// Names of its extended attributes, each ended by a NUL; none where the file system knows none.
     pub async fn xattr_names(self) -> Result<Bytes> {
         blocking(move || {
-            let query = match self.follow {
-                true => rustix::fs::listxattr_query(self.path()),
-                false => rustix::fs::llistxattr_query(self.path()),
-            };
-            match query {
+            match rustix::fs::listxattr_query(self.path()) {
                 Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Bytes::new()),
                 query => query?,
             };
             let mut names = vec![0; XATTR_BYTES_MAX];
-            let len = match self.follow {
-                true => rustix::fs::listxattr(self.path(), &mut names[..])?,
-                false => rustix::fs::llistxattr(self.path(), &mut names[..])?,
-            };
+            let len = rustix::fs::listxattr(self.path(), &mut names[..])?;
             names.truncate(len);
             Ok(names.into())
         })
@@ -293,11 +377,7 @@ impl Attributed {
     pub async fn xattr(self, name: Bytes) -> Result<Option<Bytes>> {
         blocking(move || {
             let mut value = vec![0; XATTR_BYTES_MAX];
-            let len = match self.follow {
-                true => rustix::fs::getxattr(self.path(), &name[..], &mut value[..]),
-                false => rustix::fs::lgetxattr(self.path(), &name[..], &mut value[..]),
-            };
-            match len {
+            match rustix::fs::getxattr(self.path(), &name[..], &mut value[..]) {
                 Err(Errno::NODATA) => Ok(None),
                 len => {
                     value.truncate(len?);
@@ -311,20 +391,12 @@ impl Attributed {
     /// Sets an extended attribute.
     pub async fn set_xattr(self, name: Bytes, value: Bytes) -> Result<()> {
         let flags = XattrFlags::empty();
-        blocking(move || match self.follow {
-            true => Ok(rustix::fs::setxattr(self.path(), &name[..], &value, flags)?),
-            false => Ok(rustix::fs::lsetxattr(self.path(), &name[..], &value, flags)?),
-        })
-        .await
+        blocking(move || Ok(rustix::fs::setxattr(self.path(), &name[..], &value, flags)?)).await
     }
 
     /// Takes an extended attribute away.
     pub async fn remove_xattr(self, name: Bytes) -> Result<()> {
-        let removed = move || match self.follow {
-            true => rustix::fs::removexattr(self.path(), &name[..]),
-            false => rustix::fs::lremovexattr(self.path(), &name[..]),
-        };
-        blocking(move || match removed() {
+        blocking(move || match rustix::fs::removexattr(self.path(), &name[..]) {
             Ok(()) | Err(Errno::NODATA) => Ok(()),
             Err(error) => Err(error.into()),
         })

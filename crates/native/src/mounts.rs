@@ -66,7 +66,7 @@ impl Mounts {
         (to, there): (&Name, &Info),
         (from, info): (&Name, &Info),
     ) -> Result<bool> {
-        let there = match (to.local_path(), there.kind) {
+        let there = match (to.local(), there.kind) {
             (Some(path), FileKind::Symlink) => match local::info(path, true).await {
                 Ok(led_to) => {
                     self.check_known(to, &led_to, (from, info)).await?;
@@ -87,7 +87,7 @@ impl Mounts {
         led_to: &Info,
         (from, info): (&Name, &Info),
     ) -> Result<()> {
-        let beside = from.local_path().is_some() && info.device == led_to.device;
+        let beside = from.local().is_some() && info.device == led_to.device;
         if beside || self.through(led_to).is_some() || !local::is_in_mount(led_to.device).await? {
             return Ok(());
         }

@@ -3,13 +3,13 @@
 use crate::info::Info;
 use crate::local;
 use bytes::Bytes;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use strake_client::{NewFile, OpenFile, OpenFlags, RenameFlags, Volume};
 use strake_types::limits::PATH_BYTES_MAX;
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result};
+
+pub use crate::local::LocalPath;
 
 /// Entries asked for at once.
 const PAGE_ENTRIES: u32 = 4096;
@@ -18,7 +18,7 @@ const PAGE_ENTRIES: u32 = 4096;
 #[derive(Clone)]
 pub enum Directory {
     /// Of this machine.
-    Local(PathBuf),
+    Local(LocalPath),
     /// Of a volume.
     Remote(RemoteDirectory),
 }
@@ -188,20 +188,23 @@ impl RemoteDirectory {
 }
 
 impl Name {
-    /// Its path, where it is one of this machine.
-    pub(crate) fn local_path(&self) -> Option<PathBuf> {
+    /// Where it is, if that is on this machine.
+    pub(crate) fn local(&self) -> Option<LocalPath> {
         match &self.directory {
-            Directory::Local(path) => Some(path.join(OsStr::from_bytes(&self.name))),
+            Directory::Local(path) => Some(path.at(&self.name)),
             Directory::Remote(_) => None,
         }
+    }
+
+    /// The whole path of it.
+    pub(crate) fn local_path(&self) -> Option<PathBuf> {
+        self.local().map(|path| path.path())
     }
 
     /// For messages.
     pub fn shown(&self) -> String {
         match &self.directory {
-            Directory::Local(path) => {
-                path.join(OsStr::from_bytes(&self.name)).display().to_string()
-            }
+            Directory::Local(path) => path.at(&self.name).path().display().to_string(),
             Directory::Remote(remote) => {
                 let path = remote.path_of(&self.name);
                 let path = String::from_utf8_lossy(&path);
@@ -238,7 +241,9 @@ impl Name {
     /// The directory of this name.
     pub async fn enter(&self) -> Result<Directory> {
         let directory = match &self.directory {
-            Directory::Local(_) => return Ok(Directory::Local(self.path())),
+            Directory::Local(_) => {
+                return Ok(Directory::Local(self.local_path().unwrap_or_default().into()));
+            }
             Directory::Remote(remote) => remote,
         };
         let found =
@@ -253,6 +258,14 @@ impl Name {
         }
     }
 
+    /// The directory of this name that a copy has made or found. A link in its place is not followed.
+    pub(crate) async fn enter_made(&self) -> Result<Directory> {
+        match &self.directory {
+            Directory::Local(_) => Ok(Directory::Local(self.path().below())),
+            Directory::Remote(_) => self.enter().await,
+        }
+    }
+
     /// Makes a directory, or finds it there, and enters it.
     pub async fn make_directory(&self, mode: u32) -> Result<Directory> {
         let made = match &self.directory {
@@ -264,7 +277,7 @@ impl Name {
         };
         match made {
             Err(error) if error.kind != ErrorKind::Exists => Err(self.about(error)),
-            _ => self.enter().await,
+            _ => self.enter_made().await,
         }
     }
 
@@ -321,9 +334,9 @@ impl Name {
 
     /// Returns when the directory of what a link leads to is on disk, as far as it is one of this machine.
     pub(crate) async fn sync_led_to(&self) -> Result<()> {
-        let Some(path) = self.local_path() else { return Ok(()) };
+        let Some(path) = self.local() else { return Ok(()) };
         let synced = match local::directory_led_to(path).await {
-            Ok(directory) => local::sync_directory(directory).await,
+            Ok(directory) => local::sync_directory(directory.into()).await,
             Err(error) => Err(error),
         };
         synced.map_err(|error| self.about(error))
@@ -346,10 +359,7 @@ impl Name {
     /// Gives it another name in the same directory, in place of what has that name.
     pub async fn rename(&self, to: &Bytes) -> Result<()> {
         let renamed = match &self.directory {
-            Directory::Local(path) => {
-                let to = path.join(OsStr::from_bytes(to));
-                local::rename(self.path(), to).await
-            }
+            Directory::Local(path) => local::rename(self.path(), path.at(to)).await,
             Directory::Remote(r) => {
                 let (name, flags) = (self.name.clone(), RenameFlags::default());
                 let moved = r.volume.rename(&r.cred, r.ino, name, r.ino, to.clone(), flags).await;
@@ -359,7 +369,7 @@ impl Name {
         renamed.map_err(|error| self.about(error))
     }
 
-    fn path(&self) -> PathBuf {
-        self.local_path().unwrap_or_default()
+    fn path(&self) -> LocalPath {
+        self.local().unwrap_or_default()
     }
 }

@@ -9,6 +9,16 @@ use crate::place::Name;
 use bytes::Bytes;
 use strake_types::{Error, ErrorKind, FileKind, Result};
 
+/// What is to get the attributes of its source.
+pub(super) enum Copied<'a> {
+    /// A file that was just written, from one to the other: the names may be other files' by now, or nobody's.
+    Written(&'a Contents, &'a Contents),
+    /// A file that an earlier copy has brought, as it was found.
+    Kept(&'a Info),
+    /// What was made under its name.
+    Made,
+}
+
 /// Something that a copy is without, in words, and whether that is a failure.
 type Lack = (String, bool);
 
@@ -22,33 +32,34 @@ fn is_refusal(error: &Error) -> bool {
 
 impl Job {
     /// Gives what lies under `name`, the copy or what becomes it, the attributes that are asked for. The times come
-    /// last: who finds them finds the others as well. Where a file was just `copied`, from one to the other, they are
-    /// taken and set by these: the names may be other files' by now, or nobody's.
+    /// last: who finds them finds the others as well.
     pub(super) async fn finish_attributes(
         &self,
         task: &Task,
         name: &Name,
-        copied: Option<(&Contents, &Contents)>,
+        copied: Copied<'_>,
     ) -> Result<()> {
         let info = &task.info;
         if !self.options.preserve && !self.options.resume {
             return Ok(());
         }
         let to = match copied {
-            Some((_, written)) => {
-                Inode::of_contents(written).await.map_err(|error| name.about(error))?
+            Copied::Written(_, to) => {
+                Inode::of_contents(to).await.map_err(|error| name.about(error))?
             }
-            None => Inode::copy_of(info.kind, name).await?,
+            Copied::Kept(there) => Inode::found(name, there).await?,
+            Copied::Made => Inode::made(name, info.kind).await?,
+        };
+        let from = match copied {
+            _ if !self.options.archive => None,
+            Copied::Written(from, _) if from.is_local() => {
+                let from = Inode::of_contents(from).await;
+                Some(from.map_err(|error| task.from.about(error))?)
+            }
+            _ => Some(Inode::source(&task.from, info).await?),
         };
         let mode = match self.options.preserve {
-            true => {
-                let from = match copied {
-                    Some((from, _)) if from.is_local() => Inode::of_contents(from).await,
-                    _ => Ok(Inode::of(&task.from, &task.info)),
-                };
-                let from = from.map_err(|error| task.from.about(error))?;
-                self.preserve(task, &from, &to).await.map_err(|error| name.about(error))?
-            }
+            true => self.preserve(task, from, &to).await.map_err(|error| name.about(error))?,
             false => None,
         };
         match to.set_mode_and_times(mode, info.atime, info.mtime).await {
@@ -58,13 +69,13 @@ impl Job {
         }
     }
 
-    /// Owner and, if asked for, extended attributes, in this order: another owner takes some of them away. The mode that is
-    /// to follow.
-    async fn preserve(&self, task: &Task, from: &Inode, to: &Inode) -> Result<Option<u32>> {
+    /// Owner and, of a source whose are asked for, extended attributes, in this order: another owner takes some of them away.
+    /// The mode that is to follow.
+    async fn preserve(&self, task: &Task, from: Option<Inode>, to: &Inode) -> Result<Option<u32>> {
         let info = &task.info;
         let owned = to.set_owner(info.uid, info.gid).await?;
-        if self.options.archive {
-            let mut lacks = copy_xattrs(from, to).await?;
+        if let Some(from) = from {
+            let mut lacks = copy_xattrs(&from, to).await?;
             if !owned {
                 lacks.insert(0, ("its owner".into(), self.is_root));
             }
@@ -81,7 +92,7 @@ impl Job {
         }
         let words: Vec<_> = lacks.iter().map(|(what, _)| what.as_str()).collect();
         // The path of this machine says more than the name in a volume.
-        let copy = match task.to.local_path() {
+        let copy = match task.to.local() {
             Some(_) => task.to.shown(),
             None => format!("the copy of {}", task.from.shown()),
         };
@@ -97,7 +108,7 @@ impl Job {
         };
         match complete {
             Ok(true) => {}
-            Ok(false) => self.finish_attributes(task, &task.to, None).await?,
+            Ok(false) => self.finish_attributes(task, &task.to, Copied::Kept(there)).await?,
             Err(error) => return self.pass_over(task, error).await,
         }
         self.counters.keep(task.info.length);
@@ -118,7 +129,8 @@ impl Job {
         if !self.options.archive {
             return Ok(true);
         }
-        let (from, to) = (Inode::of(&task.from, &task.info), Inode::of(&task.to, there));
+        let from = Inode::source(&task.from, &task.info).await?;
+        let to = Inode::found(&task.to, there).await?;
         match has_xattrs(&from, &to).await {
             // It is told when it is tried.
             Err(error) if is_refusal(&error) => Ok(false),

@@ -1,5 +1,6 @@
 //! Copying one file.
 
+use super::attributes::Copied;
 use super::growing::Growing;
 use super::partial::{PARTIAL_BYTES_MIN, aside_name};
 use super::{Job, Task, onto_itself};
@@ -481,7 +482,7 @@ impl Job {
         // Attributes in a volume become durable with the names, all at once; of a file of this machine, by its own sync.
         self.close(name, to, copied, self.options.sync && !to.is_local()).await?;
         self.take_back_rights(task, name, to).await?;
-        self.finish_attributes(task, name, Some((from, to))).await?;
+        self.finish_attributes(task, name, Copied::Written(from, to)).await?;
         match self.options.sync && to.is_local() {
             true => to.sync().await.map_err(|error| name.about(error)),
             false => Ok(()),

@@ -103,7 +103,7 @@ impl Job {
 
 fn place_of(directory: &Directory) -> Place {
     match directory {
-        Directory::Local(path) => (path.clone(), 0),
+        Directory::Local(path) => (path.path(), 0),
         Directory::Remote(remote) => (PathBuf::new(), remote.ino.0),
     }
 }

@@ -23,7 +23,7 @@ fn archive() -> CopyOptions {
 
 fn name(path: &Path) -> Name {
     let name = Bytes::copy_from_slice(path.file_name().unwrap().as_bytes());
-    Directory::Local(path.parent().unwrap().to_path_buf()).name(name)
+    Directory::Local(path.parent().unwrap().to_path_buf().into()).name(name)
 }
 
 /// What a listing has found, and is to become `to`.
@@ -361,7 +361,6 @@ async fn what_a_read_only_file_grows_as_may_be_opened_again_by_its_owner() {
     let (source, copy) = (places.from.join("f"), places.to.join("f"));
     fs::write(&source, vec![1; 17 << 20]).unwrap();
     fs::set_permissions(&source, fs::Permissions::from_mode(0o444)).unwrap();
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
     let plain = 0o444 & !local::umask();
     let anew = CopyOptions { resume: false, ..CopyOptions::default() };
     for (options, expected) in [(CopyOptions::default(), plain), (anew, plain), (archive(), 0o444)]
@@ -548,4 +547,105 @@ async fn a_copy_that_is_stopped_looks_for_no_more_partial_copies() {
         job.remove_stale().await;
         assert_eq!(partial.exists(), is_stopped);
     }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+/// It got the owner and the mode of the directory: who could write beside that had any directory of the machine made his.
+#[tokio::test]
+async fn a_link_in_the_place_of_a_directory_gets_none_of_its_attributes() {
+    let places = Places::new();
+    let (source, copy) = (places.from.join("d"), places.to.join("d"));
+    let (moved, other) = (places.to.join("moved"), places.to.join("other"));
+    fs::create_dir(&source).unwrap();
+    fs::create_dir(&other).unwrap();
+    fs::write(source.join("f"), vec![1; 2 << 20]).unwrap();
+    set_mode(&source, 0o711);
+    set_mode(&other, 0o700);
+    let (tasks, job) = (places.listed(&["d"]).await, job(archive()));
+    let all = u32::try_from(job.room.available_permits()).unwrap();
+    let room = job.room.clone().acquire_many_owned(all).await.unwrap();
+    let mut copying = std::pin::pin!(tree::copy_all(&job, tasks));
+    // The file in it waits for room.
+    let is_entered = async {
+        while !copy.join("f").exists() {
+            tokio::time::timeout(Duration::from_millis(50), &mut copying).await.unwrap_err();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), is_entered).await.expect("it is entered");
+    fs::rename(&copy, &moved).unwrap();
+    symlink("other", &copy).unwrap();
+    drop(room);
+    copying.await.unwrap();
+    let failures = job.failures.lock();
+    let kinds: Vec<_> = failures.first.iter().map(|error| error.kind).collect();
+    assert_eq!(kinds, [ErrorKind::Stale], "{failures:?}");
+    assert!(failures.first[0].detail.contains(copy.to_str().unwrap()), "{failures:?}");
+    assert_eq!(mode(&other), 0o700);
+    assert!(fs::read(moved.join("f")).unwrap() == vec![1; 2 << 20]);
+}
+
+/// Only the last name was looked at: what came later was written to where a link led by then.
+#[tokio::test]
+async fn nothing_is_written_through_a_link_in_the_place_of_a_directory() {
+    let places = Places::new();
+    let (source, copy, other) =
+        (places.from.join("f"), places.to.join("d"), places.to.join("other"));
+    fs::create_dir_all(other.join("sub")).unwrap();
+    fs::write(&source, "new").unwrap();
+    let made = name(&copy).make_directory(0o755).await.unwrap();
+    let below = made.name("sub".into()).make_directory(0o755).await.unwrap();
+    fs::rename(&copy, places.to.join("moved")).unwrap();
+    symlink("other", &copy).unwrap();
+    let info = name(&source).info().await.unwrap().unwrap();
+    for to in [made.name("f".into()), below.name("f".into())] {
+        let task = Task { from: name(&source), info: info.clone(), to, named: false };
+        let error = job(archive()).copy_file(&task).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::NotDirectory, "{error}");
+        assert!(error.detail.contains(&task.to.shown()), "{error}");
+        task.to.make_node(&Info { kind: FileKind::Fifo, ..info.clone() }).await.unwrap_err();
+    }
+    assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(other.join("sub")).unwrap().count(), 0);
+}
+
+/// Their owner and their mode went to what a link led to by then.
+#[tokio::test]
+async fn what_takes_the_place_of_a_kept_file_or_of_a_pipe_gets_none_of_its_attributes() {
+    let places = Places::new();
+    let (from, to) = (|name: &str| places.from.join(name), |name: &str| places.to.join(name));
+    for path in [from("f"), to("f"), to("other")] {
+        fs::write(path, "x").unwrap();
+    }
+    set_mode(&to("other"), 0o600);
+    set_mode(&to("f"), 0o600);
+    let task = found(&from("f"), &to("f")).await;
+    let there = task.to.info().await.unwrap().unwrap();
+    fs::rename(to("f"), to("moved")).unwrap();
+    symlink("other", to("f")).unwrap();
+    let error = job(archive()).keep(&task, &there).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Stale, "{error}");
+    let fifo = Info { kind: FileKind::Fifo, mode: 0o600, ..there };
+    for path in [from("pipe"), to("another's")] {
+        name(&path).make_node(&fifo).await.unwrap();
+    }
+    set_mode(&from("pipe"), 0o640);
+    let task = found(&from("pipe"), &to("pipe")).await;
+    symlink("other", to("pipe")).unwrap();
+    for is_link in [true, false] {
+        if !is_link {
+            fs::remove_file(to("pipe")).unwrap();
+            fs::hard_link(to("another's"), to("pipe")).unwrap();
+        }
+        let made = attributes::Copied::Made;
+        let error = job(archive()).finish_attributes(&task, &task.to, made).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Stale, "{error}");
+    }
+    assert_eq!((mode(&to("other")), mode(&to("another's"))), (0o600, 0o600));
 }

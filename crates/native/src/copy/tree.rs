@@ -1,5 +1,6 @@
 //! Walking through what is to be copied, and the workers that copy it.
 
+use super::attributes::Copied;
 use super::like::Like;
 use super::links::Links;
 use super::{Job, Task, into_itself};
@@ -149,7 +150,7 @@ impl Job {
     async fn finish_directories(&self, directories: &[Task]) -> Result<()> {
         for task in directories.iter().rev() {
             self.go_on()?;
-            match self.finish_attributes(task, &task.to, None).await {
+            match self.finish_attributes(task, &task.to, Copied::Made).await {
                 Ok(()) => {
                     self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
                 }
@@ -165,7 +166,7 @@ impl Job {
         top.sync().await?;
         if let Directory::Local(_) = top {
             for task in directories {
-                let directory = task.to.enter().await?;
+                let directory = task.to.enter_made().await?;
                 if let Err(error) = directory.sync().await {
                     self.failed(error)?;
                 }
@@ -241,7 +242,7 @@ impl Job {
     async fn copy_other(&self, task: &Task, like: &Like) -> Result<bool> {
         self.make(task, like).await?;
         if self.options.preserve {
-            self.finish_attributes(task, &task.to, None).await?;
+            self.finish_attributes(task, &task.to, Copied::Made).await?;
         }
         Ok(true)
     }

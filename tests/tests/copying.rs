@@ -529,6 +529,39 @@ fn a_large_file_is_copied_beside_a_partial_copy_that_may_not_be_opened() {
     }
 }
 
+/// He read what nobody else may read, and could go on writing to it.
+#[test]
+fn a_partial_copy_that_somebody_else_has_made_stays_empty() {
+    if !may_be_nobody() {
+        return;
+    }
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    let source = servers.directory().join("source");
+    large_of_then(&source);
+    set_mode(&source, 0o600);
+    chown(&source, Some(65_534), Some(65_534)).unwrap();
+    for (directory, to) in open_to_all(&servers, &mount) {
+        let partial = directory.join(format!(".f-{LARGE:x}-1.0.strake-partial"));
+        fs::write(&partial, "").unwrap();
+        set_mode(&partial, 0o666);
+        chown(&partial, Some(1000), Some(1000)).unwrap();
+        let to = format!("{to}/f");
+        let arguments = ["cp", "-pq", source.to_str().unwrap(), &to];
+        for is_root in [true, false] {
+            let output = if is_root { run(arguments) } else { run_as_nobody(arguments) };
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{to}: {error}");
+            let copy = fs::metadata(directory.join("f")).unwrap();
+            let kept = (copy.len(), copy.uid(), copy.mode() & 0o777);
+            assert_eq!(kept, (LARGE, 65_534, 0o600), "{to}");
+            assert_eq!(fs::metadata(&partial).unwrap().len(), 0, "{to}");
+            assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "{to}");
+            fs::remove_file(directory.join("f")).unwrap();
+        }
+    }
+}
+
 /// It was whole, with the mode of its source, when its copy was killed in the sync before its name: nobody went on with it, and
 /// where there was no room for a second one no copy succeeded any more.
 #[test]

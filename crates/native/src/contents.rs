@@ -56,6 +56,26 @@ impl Drop for Lent {
     }
 }
 
+/// What is opened to be written. All but what a link leads to is made if it is missing, and a link is an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// A file that is not there yet.
+    New,
+    /// A file as it was left.
+    Left,
+    /// A file without what was in it.
+    Emptied,
+    /// The same of what a link leads to.
+    LedTo,
+}
+
+impl Written {
+    /// What has a name, whether that is a link or not, without what was in it.
+    pub(crate) fn emptied(is_link: bool) -> Self {
+        if is_link { Written::LedTo } else { Written::Emptied }
+    }
+}
+
 /// An open file, here or in a volume.
 #[derive(Clone)]
 pub(crate) enum Contents {
@@ -80,13 +100,11 @@ impl Contents {
         opened.map_err(|error| name.about(error))
     }
 
-    /// Opens a file to be written (and read back), made if it is missing; `fresh` empties it. What is a link is an error, or with
-    /// `follow` known as one that leads somewhere.
+    /// Opens a file to be written (and read back).
     pub(crate) async fn create(
         name: &Name,
         mode: u32,
-        fresh: bool,
-        follow: bool,
+        what: Written,
         pool: &Arc<Pool>,
     ) -> Result<Self> {
         let opened = match &name.directory {
@@ -94,18 +112,25 @@ impl Contents {
                 let path = name.local().unwrap_or_default();
                 let how = move || {
                     let mut options = OpenOptions::new();
-                    options.read(true).write(true).create(true).truncate(fresh).mode(mode);
-                    let flags = if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-                    options.custom_flags(flags.bits() as i32);
+                    options.read(true).write(true).mode(mode);
+                    match what {
+                        Written::New => options.create_new(true),
+                        _ => options.create(true).truncate(what != Written::Left),
+                    };
+                    if what != Written::LedTo {
+                        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+                    }
                     options.open(path.reach()?)
                 };
                 blocking(how).await.map(|file| Contents::Local(Arc::new(file), pool.clone()))
             }
             Directory::Remote(r) => {
-                let flags = OpenFlags { truncate: fresh, ..OpenFlags::READ_WRITE };
-                let file = match follow {
-                    true => r.open_led_to(&name.name, flags).await,
-                    false => {
+                let truncate = matches!(what, Written::Emptied | Written::LedTo);
+                let exclusive = what == Written::New;
+                let flags = OpenFlags { truncate, exclusive, ..OpenFlags::READ_WRITE };
+                let file = match what {
+                    Written::LedTo => r.open_led_to(&name.name, flags).await,
+                    _ => {
                         let name = name.name.clone();
                         let made =
                             r.volume.create(&r.cred, r.ino, name, mode, r.umask, flags).await;

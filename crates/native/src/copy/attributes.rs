@@ -77,7 +77,7 @@ impl Job {
         if let Some(from) = from {
             let mut lacks = copy_xattrs(&from, to).await?;
             if !owned {
-                lacks.insert(0, ("its owner".into(), self.is_root));
+                lacks.insert(0, ("its owner".into(), self.uid == 0));
             }
             self.tell_lacks(task, &lacks);
         }

@@ -5,7 +5,7 @@ use super::growing::Growing;
 use super::partial::{PARTIAL_BYTES_MIN, aside_name};
 use super::{Job, Task, onto_itself};
 use crate::attributes::Inode;
-use crate::contents::{Contents, Pool, read_small};
+use crate::contents::{Contents, Pool, Written, read_small};
 use crate::failures::is_denied;
 use crate::info::Info;
 use crate::place::Name;
@@ -121,7 +121,7 @@ impl Job {
         if kind.is_some() {
             self.read_through(task, from).await?;
         }
-        let to = self.create(task, &task.to, is_link).await?;
+        let to = self.create(task, &task.to, Written::emptied(is_link)).await?;
         self.copy_whole(task, from, &task.to, &to).await?;
         self.sync_led_to(task, is_link).await
     }
@@ -147,11 +147,11 @@ impl Job {
     /// source may be opened, and not be read.
     async fn copy_aside(self: &Arc<Self>, task: &Task, from: &Source) -> Result<()> {
         let aside = task.to.directory.name(aside_name(&task.to.name));
-        let to = match self.create(task, &aside, false).await {
+        let to = match self.create(task, &aside, Written::New).await {
             // Whoever may write to the file and not to its directory has no other way.
             Err(error) if is_denied(error.kind) => {
                 self.read_through(task, from).await?;
-                let to = self.create(task, &task.to, false).await?;
+                let to = self.create(task, &task.to, Written::Emptied).await?;
                 return self.copy_whole(task, from, &task.to, &to).await;
             }
             to => to?,
@@ -178,8 +178,8 @@ impl Job {
         if self.options.preserve { 0o600 } else { info.mode & 0o777 }
     }
 
-    async fn create(&self, task: &Task, name: &Name, to_link: bool) -> Result<Contents> {
-        Contents::create(name, self.mode(&task.info), true, to_link, &self.pool).await
+    async fn create(&self, task: &Task, name: &Name, what: Written) -> Result<Contents> {
+        Contents::create(name, self.mode(&task.info), what, &self.pool).await
     }
 
     /// Copies all to what was created empty under a name.

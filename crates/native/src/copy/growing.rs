@@ -3,7 +3,7 @@
 use super::partial::{aside_name, partial_name};
 use super::{Job, Task, unless_stopped};
 use crate::attributes::Inode;
-use crate::contents::Contents;
+use crate::contents::{Contents, Written};
 use crate::failures::is_denied;
 use crate::info::Info;
 use crate::place::Name;
@@ -31,53 +31,105 @@ pub(super) struct Growing {
 }
 
 impl Job {
-    /// Opens what an earlier copy has left, or begins it. Where another copy is at it, or it may not be opened, or a file of this
+    /// Opens what an earlier copy has left, or begins it. Where another copy is at it, or it is somebody else's, or a file of this
     /// name is to be copied as well, this copy has a name of its own, with which nobody goes on.
     pub(super) async fn grow(&self, task: &Task) -> Result<Growing> {
         let name = task.to.directory.name(partial_name(&task.to.name, &task.info));
         let opened_max = if self.is_alike(&name) { 0 } else { OPENED_MAX };
         for _ in 0..opened_max {
-            let mut opened = self.open_growing(task, &name, false).await;
-            let is_refused = opened.as_ref().is_err_and(|error| is_denied(error.kind));
-            if is_refused && self.give_rights(&name).await? {
-                opened = self.open_growing(task, &name, false).await;
-            }
-            let contents = match opened {
+            let (contents, is_new) = match self.open_left(task, &name).await {
                 // It is somebody else's, or another copy is at it.
                 Err(error) if is_denied(error.kind) => break,
                 opened => opened?,
             };
-            let locked = unless_stopped(self.options.stop.clone(), locked(&name, &contents)).await;
-            let there = match locked {
-                Ok(true) => contents.found_as(&name).await,
-                _ => Ok(None),
-            };
-            if let Ok(Some(there)) = &there {
+            let taken = self.take(task, &name, &contents, is_new).await;
+            if let Ok(Some(there)) = &taken {
                 let in_order = is_in_order(there, &task.info);
                 return Ok(Growing { name, contents, in_order, is_kept: true });
             }
-            if let Ok(true) = locked {
-                contents.unlock().await;
-            }
             let closed = contents.close().await.map_err(|error| name.about(error));
-            // The first error is the one to be told.
-            let is_mine = locked.map_err(|error| name.about(error))?;
-            there?;
-            closed?;
-            if !is_mine {
-                break;
+            match taken {
+                Err(error) if is_denied(error.kind) => {
+                    closed?;
+                    break;
+                }
+                // The first error is the one to be told.
+                taken => taken.and(closed)?,
             }
         }
         let name = task.to.directory.name(aside_name(&task.to.name));
-        let contents = self.open_growing(task, &name, true).await?;
+        let contents = self.open_growing(task, &name, Written::New).await?;
         // It has its source's time of change before it has its name: to a copy that ends then, only the lock says that one is at
         // it. Where there are no locks it goes on without.
         let _locked = contents.lock(Duration::ZERO).await;
         Ok(Growing { name, contents, in_order: false, is_kept: false })
     }
 
-    async fn open_growing(&self, task: &Task, name: &Name, fresh: bool) -> Result<Contents> {
-        Contents::create(name, self.growing_mode(&task.info), fresh, false, &self.pool).await
+    /// Opens what was left under this name; or makes it, and it is new.
+    async fn open_left(&self, task: &Task, name: &Name) -> Result<(Contents, bool)> {
+        match self.open_growing(task, name, Written::New).await {
+            Err(error) if error.kind == ErrorKind::Exists => {}
+            made => return made.map(|contents| (contents, true)),
+        }
+        let mut opened = self.open_growing(task, name, Written::Left).await;
+        let is_refused = opened.as_ref().is_err_and(|error| is_denied(error.kind));
+        if is_refused && self.give_rights(name).await? {
+            opened = self.open_growing(task, name, Written::Left).await;
+        }
+        opened.map(|contents| (contents, false))
+    }
+
+    /// Keeps other copies from what was opened under this name. What is known of it; nothing if it has got its final name meanwhile, and
+    /// that it is denied if another copy is at it, or others may have it open.
+    async fn take(
+        &self,
+        task: &Task,
+        name: &Name,
+        contents: &Contents,
+        is_new: bool,
+    ) -> Result<Option<Info>> {
+        let locked = unless_stopped(self.options.stop.clone(), locked(name, contents)).await;
+        if !locked.map_err(|error| name.about(error))? {
+            return Err(name.about(ErrorKind::AccessDenied.into()));
+        }
+        let taken = match contents.found_as(name).await {
+            Ok(Some(there)) if !is_new => self.check_own(task, there).await.map(Some),
+            found => found,
+        };
+        if !matches!(taken, Ok(Some(_))) {
+            contents.unlock().await;
+        }
+        taken
+    }
+
+    /// Refuses to go on with what others may have open, or have given this name: they would read what is copied, and write to it,
+    /// also when it has its final name and mode.
+    async fn check_own(&self, task: &Task, there: Info) -> Result<Info> {
+        let source = &task.info;
+        // With the owner of its source it was whole already, or is what he has made himself.
+        let is_given = self.options.preserve && self.uid == 0 && there.uid == source.uid;
+        let is_own = is_own(&there, if is_given { source.uid } else { self.uid }, source.mode);
+        if is_own || self.is_like_new(task, &there).await? {
+            return Ok(there);
+        }
+        Err(task.to.about(ErrorKind::AccessDenied.into()))
+    }
+
+    /// True if what this copy makes has no other owner and no fewer rights: not every file system gives it those that are asked for
+    /// (NFS another owner where root asks, CIFS and FAT the same to all).
+    async fn is_like_new(&self, task: &Task, there: &Info) -> Result<bool> {
+        let name = task.to.directory.name(aside_name(&task.to.name));
+        let new = self.open_growing(task, &name, Written::New).await?;
+        let found = new.found_as(&name).await;
+        let closed = new.close().await.map_err(|error| name.about(error));
+        let removed = name.remove(false).await;
+        let found = found?;
+        closed.and(removed)?;
+        Ok(found.is_some_and(|new| is_own(there, new.uid, new.mode | task.info.mode)))
+    }
+
+    async fn open_growing(&self, task: &Task, name: &Name, what: Written) -> Result<Contents> {
+        Contents::create(name, self.growing_mode(&task.info), what, &self.pool).await
     }
 
     /// Its owner is to open it again if it stays, whatever the mode of the source.
@@ -119,7 +171,7 @@ impl Job {
         }
         let grown = Inode::of_contents(to).await.map_err(|error| name.about(error))?;
         match grown.change_rights(0, rights).await {
-            // Only its owner may. It is somebody else's, who can have them whenever he likes.
+            // Only its owner may, who can have them whenever he likes: the file system says that it is somebody else's.
             Err(error) if is_denied(error.kind) => Ok(()),
             taken => taken.map_err(|error| name.about(error)),
         }
@@ -155,6 +207,12 @@ impl Growing {
         let detail = "another file has taken its place while it was copied";
         Err(self.name.about(Error::with(ErrorKind::Stale, detail)))
     }
+}
+
+/// True if it is a file of this owner under no other name, and others may do no more with it than this mode allows.
+fn is_own(there: &Info, uid: u32, mode: u32) -> bool {
+    let is_plain = there.kind == FileKind::File && there.nlink <= 1;
+    is_plain && there.uid == uid && there.mode & 0o077 & !mode == 0
 }
 
 /// True if it has the time of change of its source and is shorter: it was stopped when all of it was on disk. A whole one has that

@@ -102,8 +102,8 @@ pub(crate) struct Job {
     not_kept: Mutex<NotKept>,
     failures: Mutex<Failures>,
     placed: Mutex<Placed>,
-    /// Whoever copies may give files away.
-    is_root: bool,
+    /// Who copies: root may give files away.
+    uid: u32,
 }
 
 /// One thing to be copied.
@@ -132,7 +132,7 @@ pub async fn copy(
     options.preserve |= options.archive;
     let planning = plan(clients, sources, target, &options);
     let tasks = unless_stopped(options.stop.clone(), planning).await?;
-    let job = Job::new(options, clients.mounts(), clients.cred().uid == 0);
+    let job = Job::new(options, clients.mounts(), clients.cred().uid);
     let copying = tree::copy_all(&job, tasks);
     let result = progress::report(&job.counters, copying, &progress).await;
     progress(&job.counters.now());
@@ -149,7 +149,7 @@ pub async fn copy(
 }
 
 impl Job {
-    fn new(options: CopyOptions, mounts: Mounts, is_root: bool) -> Arc<Self> {
+    fn new(options: CopyOptions, mounts: Mounts, uid: u32) -> Arc<Self> {
         Arc::new(Self {
             counters: Counters::default(),
             pool: Arc::default(),
@@ -159,7 +159,7 @@ impl Job {
             not_kept: Mutex::default(),
             failures: Mutex::default(),
             placed: Mutex::default(),
-            is_root,
+            uid,
             options,
         })
     }

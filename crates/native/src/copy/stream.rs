@@ -1,7 +1,7 @@
 //! Copying what has no length: a pipe or a device that was named is read to its end.
 
 use super::{Job, Task, unless_stopped};
-use crate::contents::Contents;
+use crate::contents::{Contents, Written};
 use crate::local::blocking;
 use bytes::Bytes;
 use std::fs::File;
@@ -26,7 +26,8 @@ impl Job {
         // A pipe is opened when somebody writes to it.
         let opening = unless_stopped(self.options.stop.clone(), blocking(move || File::open(path)));
         let from = opening.await.map_err(|error| task.from.about(error))?;
-        let to = Contents::create(&task.to, mode, true, is_link, &self.pool).await?;
+        let what = Written::emptied(is_link);
+        let to = Contents::create(&task.to, mode, what, &self.pool).await?;
         let copied = self.copy_all_of(task, Arc::new(from), &to).await;
         self.close(&task.to, &to, copied, self.options.sync).await?;
         self.sync_led_to(task, is_link).await?;

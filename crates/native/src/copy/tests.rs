@@ -14,7 +14,7 @@ use strake_base::descriptor;
 const OLD: SystemTime = SystemTime::UNIX_EPOCH;
 
 fn job(options: CopyOptions) -> Arc<Job> {
-    Job::new(options, Mounts::default(), false)
+    Job::new(options, Mounts::default(), rustix::process::geteuid().as_raw())
 }
 
 fn archive() -> CopyOptions {
@@ -648,4 +648,45 @@ async fn what_takes_the_place_of_a_kept_file_or_of_a_pipe_gets_none_of_its_attri
         assert_eq!(error.kind, ErrorKind::Stale, "{error}");
     }
     assert_eq!((mode(&to("other")), mode(&to("another's"))), (0o600, 0o600));
+}
+
+/// They read what nobody else was to read, and could go on writing to it.
+#[tokio::test]
+async fn a_partial_copy_that_others_may_have_open_is_not_gone_on_with() {
+    let places = Places::new();
+    let source = places.from.join("f");
+    fs::File::create(&source).unwrap().set_len(17 << 20).unwrap();
+    set_mode(&source, 0o600);
+    let task = found(&source, &places.to.join("f")).await;
+    let (partial, another) = (partial_of(&task).local_path().unwrap(), places.to.join("another"));
+    for (rights, is_named_twice, is_kept) in
+        [(0o600, false, true), (0o400, false, true), (0o666, false, false), (0o600, true, false)]
+    {
+        fs::write(&partial, "").unwrap();
+        set_mode(&partial, rights);
+        if is_named_twice {
+            fs::hard_link(&partial, &another).unwrap();
+        }
+        let growing = job(archive()).grow(&task).await.unwrap();
+        assert_eq!(growing.is_kept, is_kept, "{rights:o} {is_named_twice}");
+        let left = fs::read_dir(&places.to).unwrap().count();
+        assert_eq!(left, 1 + usize::from(is_named_twice) + usize::from(!is_kept));
+        growing.name.remove(false).await.unwrap();
+        if !is_kept {
+            fs::remove_file(&partial).unwrap();
+        }
+    }
+}
+
+/// As NFS gives what root makes to somebody else.
+#[tokio::test]
+async fn a_partial_copy_is_gone_on_with_where_the_file_system_gives_it_another_owner() {
+    let places = Places::new();
+    fs::File::create(places.from.join("f")).unwrap().set_len(17 << 20).unwrap();
+    let task = found(&places.from.join("f"), &places.to.join("f")).await;
+    let job = Job::new(archive(), Mounts::default(), u32::MAX - 1);
+    for _ in 0..2 {
+        assert!(job.grow(&task).await.unwrap().is_kept);
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 1);
+    }
 }

@@ -7,8 +7,8 @@
 //! Everything is bounded: connections, those that have not said hello yet, calls and bytes in flight on each and on all of them, the time
 //! of a hello, of a frame, and to take an answer. Room for a payload is reserved before a byte of it is read, and room for a
 //! body before its call begins; while there is none, the connection is not read, and the caller's socket
-//! fills up: it has one body here without room. What is not a frame closes the connection it came from and
-//! nothing else.
+//! fills up: it has one body here without room, which takes less than 100 MiB once it is decoded. What is not a frame closes the
+//! connection it came from and nothing else.
 
 use crate::buffer::BufferPool;
 use crate::connection::SYNCS_MAX;
@@ -34,6 +34,7 @@ use strake_types::limits::PAYLOAD_BYTES_MAX;
 use strake_types::{Error, ErrorKind, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+mod fields;
 mod strangers;
 
 pub use crate::service::Services;
@@ -71,6 +72,8 @@ const BYTES_MAX: usize = 256 << 20;
 const BODIES_BYTES_MAX: usize = 128 << 20;
 /// Supplementary groups of a user: no kernel knows more.
 const GROUPS_MAX: usize = 65_536;
+/// Waits that a client tells: no release tells more than a dozen.
+const WAITS_MAX: usize = 64;
 /// Receive buffers kept for use.
 const IDLE_BUFFER_BYTES_MAX: usize = 64 << 20;
 /// How long calls in flight may take to finish when the server stops.
@@ -373,6 +376,7 @@ enum Work {
 
 impl Work {
     fn decode(service: ServiceClass, body: Bytes) -> Result<Self> {
+        fields::check(&body)?;
         let decoded = match service {
             ServiceClass::Manager => manager::ManagerRequest::decode(body).map(Work::Manager),
             ServiceClass::Meta => meta::MetaRequest::decode(body).map(Work::Meta),
@@ -385,6 +389,12 @@ impl Work {
         match decoded.map_err(|e| malformed(e.to_string()))? {
             Work::Meta(request) if request.cred.groups.len() > GROUPS_MAX => {
                 Err(malformed(format!("a user in more than {GROUPS_MAX} groups")))
+            }
+            // They would be there as long as the call, which waits for something to recall.
+            Work::Meta(meta::MetaRequest { op: Some(meta::MetaOp::Recalls(recalls)), .. })
+                if recalls.waits.len().max(recalls.waited.len()) > WAITS_MAX =>
+            {
+                Err(malformed(format!("a client that tells of more than {WAITS_MAX} waits")))
             }
             work => Ok(work),
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::caller::{CallerOptions, Callers};
 use crate::message::common::Cred;
 use crate::message::manager::{ClusterMap, Fenced, GetMap, ManagerOp, ManagerRequest};
-use crate::message::meta::{MetaOp, MetaRequest, WriteInline};
+use crate::message::meta::{MetaOp, MetaRequest, Recalls, Wait, WriteInline};
 use crate::message::storage::Read;
 use crate::tests::{Running, callers};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -422,6 +422,24 @@ async fn a_user_in_more_groups_than_there_can_be_is_refused() {
     for (groups, expected) in [(GROUPS_MAX, Ok(())), (GROUPS_MAX + 1, Err(ErrorKind::Malformed))] {
         let cred = Cred { groups: vec![1; groups], ..Cred::default() };
         let answer = meta.call(MetaRequest { cred, ..MetaRequest::default() }).await;
+        assert_eq!(answer.map(|_| ()).map_err(|e| e.kind), expected);
+    }
+}
+
+/// Of them eight are told; but there were millions as long as a call for recalls waited, 28 times as large as they had come.
+#[tokio::test]
+async fn a_client_that_tells_of_more_waits_than_any_does_is_refused() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let meta = callers(60_000).meta(&server.entry());
+    let (few, many) = (vec![Wait::default(); WAITS_MAX], vec![Wait::default(); WAITS_MAX + 1]);
+    let malformed = Err(ErrorKind::Malformed);
+    for (waits, waited, expected) in
+        [(&few, &few, Ok(())), (&many, &few, malformed), (&few, &many, malformed)]
+    {
+        let recalls =
+            Recalls { waits: waits.clone(), waited: waited.clone(), ..Recalls::default() };
+        let op = Some(MetaOp::Recalls(recalls));
+        let answer = meta.call(MetaRequest { op, ..MetaRequest::default() }).await;
         assert_eq!(answer.map(|_| ()).map_err(|e| e.kind), expected);
     }
 }

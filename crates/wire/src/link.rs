@@ -204,7 +204,13 @@ async fn read_some(
             Ok(0) => return Err(ReadError::Truncated),
             Ok(_) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {
+                tokio::task::yield_now().await;
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(ReadError::TooSlow);
+                }
+                continue;
+            }
             Err(e) => return Err(e.into()),
         }
         let readable = poll_fn(|cx| stream.poll_readable(cx));

@@ -13,7 +13,8 @@ pub trait Stream: Send + Sync + 'static {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Waits until writing is worth a try. One task at a time.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Appends at most `max` received bytes to the spare capacity of `into`. 0 bytes: the end.
+    /// Appends at most `max` received bytes to the spare capacity of `into`. 0 bytes: the end. [`io::ErrorKind::Interrupted`]: much has
+    /// come, and nothing of it is to be read; others are to have their turn before the next try.
     fn try_read(&self, into: &mut Vec<u8>, max: usize) -> io::Result<usize>;
     /// Sends what the connection takes at once. After an error that is worth another try, the next
     /// try must begin with the same bytes: an encrypted stream has taken them already.

@@ -112,3 +112,49 @@ async fn what_is_taken_back_is_not_sent_unless_it_was_begun() {
     let sent = [1, 3, 4].map(numbered).map(|frame| [&frame.head[..], &frame.payload[..]].concat());
     assert!(*stream.taken.lock() == sent.concat(), "whole, and in their order");
 }
+
+/// Much comes from it, and never anything to read.
+#[derive(Default)]
+struct Restless {
+    tries: AtomicUsize,
+}
+
+impl Stream for Restless {
+    fn poll_readable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_writable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+
+    fn try_read(&self, _: &mut Vec<u8>, _: usize) -> io::Result<usize> {
+        let tries = self.tries.fetch_add(1, Ordering::SeqCst);
+        assert!(tries < 1_000, "nobody else has had a turn");
+        Err(io::ErrorKind::Interrupted.into())
+    }
+
+    fn try_write(&self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    fn close(&self) {}
+
+    fn peer(&self) -> String {
+        "a restless peer".to_owned()
+    }
+}
+
+/// A caller that sent only records without contents had a thread of the server for itself, and no limit of time held there.
+#[tokio::test]
+async fn who_sends_without_an_end_what_says_nothing_leaves_others_their_turn() {
+    let mut reader = FrameReader::new(Arc::new(Restless::default()), BufferPool::new(0));
+    tokio::select! {
+        biased;
+        _ = reader.header() => panic!("it says nothing"),
+        () = tokio::task::yield_now() => {}
+    }
+    let mut reader = reader.with_patience(Duration::ZERO, Duration::ZERO);
+    reader.begin(false);
+    assert!(matches!(reader.body(1).await, Err(ReadError::TooSlow)));
+}

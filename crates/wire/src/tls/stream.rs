@@ -20,6 +20,8 @@ use tokio::net::TcpStream;
 
 /// Bytes asked of the socket at once. (The library asks for 4 KiB: four calls to the kernel a record.)
 const RECEIVED_BYTES: usize = 128 << 10;
+/// The longest record: its header, contents, and what encryption adds.
+const RECORD_BYTES_MAX: usize = 5 + (16 << 10) + 256;
 /// Bytes encrypted before they are given to the socket.
 const ENCRYPTED_BYTES_MAX: usize = 256 << 10;
 
@@ -154,7 +156,7 @@ impl Stream for TlsStream {
 
     fn try_read(&self, into: &mut Vec<u8>, max: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
-        let mut moved = 0;
+        let (mut moved, mut received) = (0, 0);
         loop {
             moved += state.take_plain(into, max - moved)?;
             if moved == max {
@@ -166,8 +168,14 @@ impl Stream for TlsStream {
             if moved > 0 {
                 return Ok(moved);
             }
-            if state.receive(&self.socket)? == 0 {
-                return Ok(0);
+            // Whole records, and nothing in them. They may come faster than they are decrypted, without an end: the library refuses
+            // empty ones in a row, and changes of key in a row, but not both by turns.
+            if received > RECORD_BYTES_MAX {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            match state.receive(&self.socket)? {
+                0 => return Ok(0),
+                more => received += more,
             }
         }
     }

@@ -327,6 +327,31 @@ async fn pair(authority: &Authority) -> (TlsStream, TlsStream) {
     (server, client)
 }
 
+/// One call decrypted them as long as there were any. (Session tickets are such records; ours sends none.)
+#[tokio::test]
+async fn of_records_that_say_nothing_one_read_takes_few() {
+    let authority = Authority::new();
+    let (client, server) = authority.forced(&authority.issue_until("a", Kind::Server, 2999));
+    let mut server = Arc::unwrap_or_clone(server);
+    server.send_tls13_tickets = 500;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let calling = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (called, _) = listener.accept().await.unwrap();
+    let name = server_name("127.0.0.1").unwrap();
+    let client = rustls::ClientConnection::new(client, name).unwrap();
+    let server = rustls::ServerConnection::new(Arc::new(server)).unwrap();
+    let (server, client) =
+        tokio::join!(handshake::accept(called, server), handshake::connect(calling, client));
+    let ((_server, _), (client, _)) = (server.unwrap(), client.unwrap());
+    let mut read = Vec::new();
+    // Others have their turn first, and then there are no more.
+    for kind in [Io::Interrupted, Io::WouldBlock] {
+        poll_fn(|cx| client.poll_readable(cx)).await.unwrap();
+        assert_eq!(client.try_read(&mut read, 1 << 20).unwrap_err().kind(), kind);
+    }
+    assert!(read.is_empty());
+}
+
 async fn read_all(stream: &TlsStream, into: &mut Vec<u8>, len: usize) -> std::io::Result<()> {
     while into.len() < len {
         match stream.try_read(into, len - into.len()) {

@@ -16,8 +16,8 @@ use strake_fuse::MountOptions;
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_wire::frame::crc32c;
 
-/// Where the log of a mount in the background goes, if not told otherwise.
-const LOG_DIRECTORIES: &[&str] = &["/var/log/strake", "/tmp"];
+/// Where the log of a mount in the background goes, if it is not told otherwise and may write there.
+const LOG_DIRECTORY: &str = "/var/log/strake";
 
 /// Flags of `strake mount`.
 #[derive(Args, Debug)]
@@ -61,7 +61,7 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
     if !flags.foreground && !detach::is_child() {
         let file = match &wanted.log {
             Some(file) => file.clone(),
-            None => default_log(&flags.mountpoint),
+            None => default_log(&flags.mountpoint)?,
         };
         detach::start(&file, Some(log.log_level.as_deref().unwrap_or("info")))?;
         return Ok(());
@@ -140,14 +140,33 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
 }
 
 /// A file named after the mount point, in the first directory that can be written.
-fn default_log(mountpoint: &Path) -> PathBuf {
+fn default_log(mountpoint: &Path) -> Outcome<PathBuf> {
     let full = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
-    let usable = |dir: &&&str| {
+    let usable = |dir: &PathBuf| {
         std::fs::create_dir_all(dir).is_ok()
-            && rustix::fs::access(**dir, rustix::fs::Access::WRITE_OK).is_ok()
+            && rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
     };
-    let directory = LOG_DIRECTORIES.iter().find(usable).unwrap_or(&"/tmp");
-    Path::new(directory).join(log_name(&full))
+    let is_root = rustix::process::geteuid().is_root();
+    let mut directories = log_directories(is_root, |name| std::env::var_os(name));
+    let directory = directories.find(usable).ok_or_else(|| {
+        Failure::new("no directory for logs can be written").next("-o log=FILE names a file for it")
+    })?;
+    Ok(directory.join(log_name(&full)))
+}
+
+/// The machine's directory for logs, and a user's own: in one where everybody makes files (/tmp) somebody else could have made this
+/// one before, or a link to any other. Root has no second one, since the variables may be those of a user.
+fn log_directories(
+    is_root: bool,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> impl Iterator<Item = PathBuf> {
+    let below = |name: &str, path: &str| {
+        let directory = variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        directory.map(|directory| directory.join(path))
+    };
+    let own = || below("XDG_STATE_HOME", "strake").or_else(|| below("HOME", ".local/state/strake"));
+    let own = if is_root { None } else { own() };
+    [LOG_DIRECTORY.into()].into_iter().chain(own)
 }
 
 /// Of a path that is too long for a name its end, behind a checksum of the whole: two mounts have two logs.
@@ -225,6 +244,24 @@ mod tests {
         let given: Vec<OsString> = given.iter().map(OsString::from).collect();
         let ours = from_mount(&given).unwrap();
         assert_eq!(ours, ["strake", "mount", "h:/main", "/mnt", "-o", "rw,_netdev"]);
+    }
+
+    /// A user's log was in /tmp, under a name that others could give to a link first: what is logged was written where it led.
+    #[test]
+    fn no_log_is_where_others_make_files() {
+        let directories = |is_root, set: &[(&str, &str)]| {
+            let value = |name: &str| set.iter().find(|(set, _)| *set == name).map(|(_, to)| to);
+            let found = log_directories(is_root, |name| value(name).map(OsString::from));
+            found.map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
+        let home = ("HOME", "/home/bob");
+        let own = "/home/bob/.local/state/strake";
+        assert_eq!(directories(false, &[home]), [LOG_DIRECTORY, own]);
+        assert_eq!(directories(false, &[home, ("XDG_STATE_HOME", "state")]), [LOG_DIRECTORY, own]);
+        let state = ("XDG_STATE_HOME", "/srv/state");
+        assert_eq!(directories(false, &[home, state]), [LOG_DIRECTORY, "/srv/state/strake"]);
+        assert_eq!(directories(true, &[home, state]), [LOG_DIRECTORY]);
+        assert_eq!(directories(false, &[]), [LOG_DIRECTORY]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Why a verb failed, as a person reads it: the cause with its object, and the next command.
 
+use crate::terminal;
 use std::fmt;
 use strake_native::Failures;
 
@@ -68,7 +69,7 @@ impl Failure {
 pub fn note(failed: &mut Outcome, failure: Failure) {
     match failed.is_ok() {
         true => *failed = Err(failure),
-        false => eprintln!("strake: {failure}"),
+        false => terminal::aside(&format!("strake: {failure}")),
     }
 }
 

@@ -227,7 +227,7 @@ pub async fn print(map: &Arc<MapView>, wanted: &Wanted, json: bool) -> Outcome<u
     let code = if unread.is_empty() { 0 } else { FAILED };
     match json {
         true => output::json(&Listing { files, unread })?,
-        false => unread.iter().for_each(|what| eprintln!("not looked at: {what}")),
+        false => unread.iter().for_each(|what| output::aside(&format!("not looked at: {what}"))),
     }
     Ok(code)
 }

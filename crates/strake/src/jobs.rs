@@ -401,8 +401,8 @@ impl Findings {
         let told = job.scrubs.iter().flat_map(|one| &one.findings);
         let mut findings: Vec<Finding> = told.map(Finding::from_told).collect();
         if let Err(failure) = soundness::name_files(map, &mut findings).await {
-            eprintln!("some files cannot be named now: {failure}");
-            eprintln!("  later: strake job show {}", job.id);
+            output::aside(&format!("some files cannot be named now: {failure}"));
+            output::aside(&format!("  later: strake job show {}", job.id));
         }
         let counted: u64 = job.scrubs.iter().map(|one| one.tally.repaired + one.tally.left).sum();
         let unlisted = counted.saturating_sub(findings.len() as u64);

@@ -54,6 +54,7 @@ pub mod servers;
 pub mod signals;
 pub mod soundness;
 pub mod telemetry;
+mod terminal;
 pub mod tls_flags;
 pub mod verbs;
 mod waits;

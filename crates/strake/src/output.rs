@@ -1,6 +1,8 @@
 //! Tables and JSON on standard output.
 
 use crate::failure::{FAILED, Failure, Outcome};
+use crate::terminal::as_line;
+pub use crate::terminal::{aside, harmless};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
@@ -29,25 +31,14 @@ pub fn json(value: &impl Serialize) -> Outcome {
 /// Prints a line, without what a terminal would obey: there may be names in it. A reader that has seen enough (`| head`) ends the
 /// program quietly.
 pub fn line(text: &str) {
-    bytes(as_line(text).as_bytes());
+    bytes(as_line(text, std::io::stdout().is_terminal()).as_bytes());
 }
 
 /// As [`line()`], of a program that goes on whether somebody hears it or not, as a server does.
 pub fn notice(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _unheard = out.write_all(as_line(text).as_bytes()).and_then(|()| out.flush());
-}
-
-/// Says something on standard error, which may be as broken as what it tells of.
-pub fn aside(text: &str) {
-    let _unheard = writeln!(std::io::stderr(), "{text}");
-}
-
-fn as_line(text: &str) -> String {
-    match std::io::stdout().is_terminal() {
-        true => format!("{}\n", harmless(text, &['\n', '\t'])),
-        false => format!("{text}\n"),
-    }
+    let line = as_line(text, out.is_terminal());
+    let _unheard = out.write_all(line.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Prints a line with a name, and with the one that it leads to: byte for byte, or as text where they go to a terminal.
@@ -72,18 +63,6 @@ pub fn text_of(name: &[u8]) -> String {
         text.push_str(&part.invalid().escape_ascii().to_string());
     }
     text
-}
-
-/// A text with its control characters written out, but those that are to stay.
-fn harmless(text: &str, stay: &[char]) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter.is_control() && !stay.contains(&letter) {
-            true => shown.extend(letter.escape_default()),
-            false => shown.push(letter),
-        }
-    }
-    shown
 }
 
 /// So many of something, in words.
@@ -165,7 +144,6 @@ mod tests {
         assert_eq!(shown(name, true), r"\u{1b}[31mred\n\xff ä".as_bytes());
         assert_eq!(shown(name, false), name);
         assert_eq!(text_of(b"a\xff\xfe\x1b"), "a\\xff\\xfe\x1b");
-        assert_eq!(harmless("a\x1b\tb\n", &['\n', '\t']), "a\\u{1b}\tb\n");
     }
 
     #[test]

@@ -237,14 +237,15 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
         let files = Files::find(map, &list.jobs).await;
         let view = JobView::new(job, &files);
         if let Some(why) = standstill.look(&view, id) {
-            bar.suspend(|| eprintln!("{why}"));
+            bar.suspend(|| output::aside(why));
         }
         // While it is not known how much follows there is nothing to draw.
         bar.set_style(if view.is_counted() { style() } else { ProgressStyle::default_spinner() });
         bar.set_length(job.bytes.max(1));
         bar.set_position(job.bytes_done);
         let reason = view.reasons().first().map(|reason| format!("; {reason}")).unwrap_or_default();
-        bar.set_message(format!("job {id}: {}{reason}", view.progress_at()));
+        let message = format!("job {id}: {}{reason}", view.progress_at());
+        bar.set_message(output::harmless(&message, &[]));
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;
             match jobs::fetch(map, id).await {

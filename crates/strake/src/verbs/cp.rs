@@ -152,15 +152,16 @@ fn interrupted(flags: &CpFlags) -> Failure {
 
 /// Says what copies are without, and how much was not there to be copied.
 fn tell(not_kept: &NotKept, gone: u64) {
-    not_kept.lines.first.iter().for_each(|line| eprintln!("strake: warning: {line}"));
+    let warn = |text: &str| output::aside(&format!("strake: warning: {text}"));
+    not_kept.lines.first.iter().for_each(|line| warn(line));
     if not_kept.lines.more > 0 {
         let more = output::count(not_kept.lines.more, "further file lacks", "further files lack");
-        eprintln!("strake: warning: {more} something, too");
+        warn(&format!("{more} something, too"));
     }
     if gone > 0 {
         let (one, many) =
             ("entry had gone when its turn came", "entries had gone when their turn came");
-        eprintln!("strake: warning: {}", output::count(gone, one, many));
+        warn(&output::count(gone, one, many));
     }
 }
 

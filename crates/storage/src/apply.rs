@@ -38,6 +38,8 @@ pub(crate) struct Shelf {
     pass: Option<Pass>,
     /// What is done, if that can be given up.
     attempt: Option<msg::Attempt>,
+    /// What is changed other copies have already.
+    follows: bool,
 }
 
 /// What another server is told, who asks for no boot.
@@ -72,7 +74,8 @@ pub(crate) fn plain_answer(answer: StorageAnswer) -> Result<Answer> {
 impl Shelf {
     /// The chunks of a group on a target.
     pub fn new(target: &Arc<Target>, group: GroupId) -> Self {
-        Self { target: target.clone(), tag: Tag::of(target.id, group), pass: None, attempt: None }
+        let (target, tag) = (target.clone(), Tag::of(target.id, group));
+        Self { target, tag, pass: None, attempt: None, follows: false }
     }
 
     /// The same, for who has no replica.
@@ -84,6 +87,11 @@ impl Shelf {
     /// its turn must not be made over what came after it.
     pub fn unless_given_up(self, attempt: Option<msg::Attempt>) -> Self {
         Self { attempt, ..self }
+    }
+
+    /// The same, for who is sent what its primary has made: this copy would have to leave for what is refused.
+    pub fn following(&self) -> Self {
+        Self { follows: true, ..self.clone() }
     }
 
     /// The gate of the group, of who has no replica.
@@ -229,7 +237,11 @@ impl Shelf {
             StorageOp::Truncate(cut) => self.truncate(cut).await,
             StorageOp::Punch(range) => {
                 let (chunk, offset, len) = self.in_chunk(range)?;
-                self.run(move |s| s.punch(chunk, offset, len)).await
+                let punch = match self.follows {
+                    true => ChunkStore::punch_copy,
+                    false => ChunkStore::punch,
+                };
+                self.run(move |s| punch(s, chunk, offset, len)).await
             }
             StorageOp::Allocate(range) => {
                 let (chunk, offset, len) = self.in_chunk(range)?;
@@ -260,6 +272,11 @@ impl Shelf {
         }
     }
 
+    /// How the store is written to.
+    fn puts(&self) -> Put {
+        if self.follows { ChunkStore::write_copy } else { ChunkStore::write }
+    }
+
     /// Where a write goes, and how long it is.
     fn written_to(&self, write: msg::Write, payload: &Bytes) -> Result<(ChunkId, u64, u64)> {
         let len = payload.len() as u64;
@@ -268,7 +285,8 @@ impl Shelf {
 
     async fn write(&self, write: msg::Write, payload: Bytes) -> Result<()> {
         let (chunk, offset, bytes) = self.written_to(write, &payload)?;
-        self.run(move |s| s.write(chunk, offset, &payload, write.crc)).await?;
+        let put = self.puts();
+        self.run(move |s| put(s, chunk, offset, &payload, write.crc)).await?;
         self.target.note_written(bytes);
         Ok(())
     }
@@ -300,10 +318,9 @@ impl Shelf {
     async fn write_many(&self, writes: msg::WriteMany, payload: Bytes) -> Result<()> {
         let bytes = payload.len() as u64;
         let parts = self.parts(&writes, &payload)?;
-        self.run(move |s| {
-            parts.iter().try_for_each(|p| s.write(p.chunk, p.offset, &p.data, p.crc))
-        })
-        .await?;
+        let put = self.puts();
+        self.run(move |s| parts.iter().try_for_each(|p| put(s, p.chunk, p.offset, &p.data, p.crc)))
+            .await?;
         self.target.note_written(bytes);
         Ok(())
     }
@@ -487,6 +504,9 @@ impl Shelf {
         self.run(move |s| s.blocks_of(chunk)).await
     }
 }
+
+/// As [`ChunkStore::write`].
+type Put = fn(&ChunkStore, ChunkId, u64, &Bytes, u32) -> chunk::Result<()>;
 
 struct Part {
     chunk: ChunkId,

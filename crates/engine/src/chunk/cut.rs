@@ -1,10 +1,11 @@
 //! Taking away: truncate, punch, delete. None of them fails for lack of places: a block that is cut in
-//! part goes to one of those kept back for that. A punch may make the map larger, and is refused when next to nothing is left for that.
+//! part goes to one of those kept back for that. A punch may make the map larger, and is refused when next to nothing is
+//! left for that, unless other copies have made it.
 
 use super::leaf::Block;
 use super::map::{Chunk, Map};
 use super::record::Edit;
-use super::room::{FOR_LITTLE, FOR_PROMISED};
+use super::room::{FOR_LITTLE, Purpose};
 use super::space::Places;
 use super::store::Store;
 use super::write::check_range;
@@ -55,14 +56,14 @@ impl Store {
             true if len == old_len => Ok(()),
             true if len < old_len => self.cut(&chunk, len..old_len.max(end), len, damage),
             _ => {
-                self.check_map_room(FOR_PROMISED)?;
+                self.check_map_room(FOR_LITTLE)?;
                 self.commit(&chunk, &Edit::new(id, len), &[])
             }
         }
     }
 
-    /// See [`super::ChunkStore::punch`].
-    pub(super) fn punch(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
+    /// See [`super::ChunkStore::punch`] and [`super::ChunkStore::punch_copy`].
+    pub(super) fn punch(&self, id: ChunkId, offset: u64, len: u64, purpose: Purpose) -> Result<()> {
         self.check_poison()?;
         let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
         let _writer = chunk.writer.lock();
@@ -75,7 +76,7 @@ impl Store {
         if range.is_empty() {
             return Ok(());
         }
-        if may_grow {
+        if may_grow && purpose == Purpose::New {
             self.check_map_room(FOR_LITTLE)?;
         }
         self.cut(&chunk, range, old_len, Damage::Fails)
@@ -138,7 +139,7 @@ impl Store {
                     Err(error) => return Err(error),
                 };
                 let sums = [sum];
-                taken.extend(self.place(edit, nth, &[old], &[&bytes[..]], &sums, true)?);
+                taken.extend(self.place(edit, nth, &[old], &[&bytes[..]], &sums, Purpose::Cut)?);
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 use super::leaf::Block;
 use super::read::Wait;
 use super::record::Edit;
+use super::room::Purpose;
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, Result};
 use std::ops::Range;
@@ -54,7 +55,7 @@ impl Store {
                 continue;
             }
             let mut edit = Edit::new(id, len);
-            let taken = self.place(&mut edit, block, &[old], &[&zeros], &[sum], false)?;
+            let taken = self.place(&mut edit, block, &[old], &[&zeros], &[sum], Purpose::Copy)?;
             self.commit(&chunk, &edit, &taken)?;
         }
         Ok(())

@@ -76,6 +76,7 @@ use cut::Damage;
 use leaf::Block;
 use parking_lot::Mutex;
 use read::Wait;
+use room::Purpose;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -149,7 +150,12 @@ impl ChunkStore {
 
     /// Stores bytes. `crc` is the CRC32C of `data`; a mismatch is refused.
     pub fn write(&self, chunk: ChunkId, offset: u64, data: &Bytes, crc: u32) -> Result<()> {
-        self.store.write(chunk, offset, data, crc)
+        self.store.write(chunk, offset, data, crc, Purpose::New)
+    }
+
+    /// As [`ChunkStore::write`], of what other copies have already: it is made also where little is left for the extent map.
+    pub fn write_copy(&self, chunk: ChunkId, offset: u64, data: &Bytes, crc: u32) -> Result<()> {
+        self.store.write(chunk, offset, data, crc, Purpose::Copy)
     }
 
     /// Bytes of a chunk and their CRC32C: fewer than asked where the chunk ends before, zeros where
@@ -188,7 +194,12 @@ impl ChunkStore {
     /// Makes a range read as zeros and frees its space. Does not change the chunk's length. Where next to nothing is left
     /// for the extent map, one that leaves a part of a MiB is refused ([`ChunkError::Full`]).
     pub fn punch(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
-        self.store.punch(chunk, offset, len)
+        self.store.punch(chunk, offset, len, Purpose::New)
+    }
+
+    /// As [`ChunkStore::punch`], of what other copies have punched already: it is not refused.
+    pub fn punch_copy(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
+        self.store.punch(chunk, offset, len, Purpose::Copy)
     }
 
     /// True if a punch there may leave the chunk in more runs than before: it makes the extent map larger.

@@ -8,6 +8,7 @@ use super::leaf::Block;
 use super::log::{self, Found, Log};
 use super::record::{Edit, KEY_BYTES, Run};
 use super::resident::Resident;
+use super::room::FOR_GROWTH;
 use super::space::{GRANULE_BLOCKS, Ground, Space, each_place};
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
@@ -188,7 +189,19 @@ impl Store {
             self.flushes.lock().durable = self.flush(&snapshot)?;
         }
         self.table.room.settle(0);
+        self.tell_map_room();
         commit.log.begin().map_err(|error| self.poisoned_by(error.to_string()))
+    }
+
+    /// An earlier process, or an earlier release, may have used up what is kept back for the map: nobody hears of that from a target
+    /// that has just begun.
+    fn tell_map_room(&self) {
+        if !self.table.room.has_left(FOR_GROWTH) {
+            tracing::error!(
+                target_dir = %self.target,
+                "the disk has no room for the extent map: nothing new is written there until something is deleted"
+            );
+        }
     }
 
     fn carry_out_one(&self, commit: &mut Commit, edit: &Edit) -> Result<()> {

@@ -21,9 +21,20 @@ pub(super) const FOR_GROWTH: u64 = 4;
 pub(super) const PROMISED: u64 = 3;
 /// and so much when it is made;
 pub(super) const FOR_PROMISED: u64 = 2;
-/// and for a punch, which frees room but may make two runs of one, or for a chunk with nothing in it, without which a copy would
-/// have to leave.
+/// and for a punch, which frees room but may make two runs of one, or for what other copies have already, without which this one
+/// would have to leave, or could not be made equal.
 pub(super) const FOR_LITTLE: u64 = 1;
+
+/// What an edit is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Something new.
+    New,
+    /// What other copies have already.
+    Copy,
+    /// To free room.
+    Cut,
+}
 
 /// Bytes that a checkpoint writes to the map, about at most, for a chunk that has changed: the pages above its leaves,
 const CHUNK_BYTES: u64 = 12 << 10;

@@ -6,7 +6,7 @@
 use super::leaf::Block;
 use super::map::Chunk;
 use super::record::Edit;
-use super::room::{FOR_GROWTH, FOR_LITTLE, FOR_PROMISED};
+use super::room::{FOR_GROWTH, FOR_LITTLE, FOR_PROMISED, Purpose};
 use super::space::{Places, each_place, push_places};
 use super::store::Store;
 use super::{BLOCK_BYTES, ChunkError, Result, crc};
@@ -60,8 +60,15 @@ impl<'a> Cut<'a> {
 }
 
 impl Store {
-    /// See [`super::ChunkStore::write`].
-    pub(super) fn write(&self, id: ChunkId, offset: u64, data: &Bytes, sum: u32) -> Result<()> {
+    /// See [`super::ChunkStore::write`] and [`super::ChunkStore::write_copy`].
+    pub(super) fn write(
+        &self,
+        id: ChunkId,
+        offset: u64,
+        data: &Bytes,
+        sum: u32,
+        purpose: Purpose,
+    ) -> Result<()> {
         check_range(id, offset, data.len() as u64)?;
         let cut = Cut::new(offset, data);
         let (sums, whole) = cut.sums();
@@ -74,17 +81,24 @@ impl Store {
         self.check_poison()?;
         let chunk = self.chunk_or_new(id)?;
         let _writer = chunk.writer.lock();
-        self.write_cut(&chunk, offset + data.len() as u64, &cut, sums)
+        self.write_cut(&chunk, offset + data.len() as u64, &cut, sums, purpose)
     }
 
     /// Writes to a chunk whose writer lock the caller holds; for the target's own copies.
     pub(super) fn write_locked(&self, chunk: &Arc<Chunk>, offset: u64, data: &[u8]) -> Result<()> {
         let cut = Cut::new(offset, data);
         let (sums, _) = cut.sums();
-        self.write_cut(chunk, offset + data.len() as u64, &cut, sums)
+        self.write_cut(chunk, offset + data.len() as u64, &cut, sums, Purpose::New)
     }
 
-    fn write_cut(&self, chunk: &Arc<Chunk>, end: u64, cut: &Cut<'_>, sums: Vec<u32>) -> Result<()> {
+    fn write_cut(
+        &self,
+        chunk: &Arc<Chunk>,
+        end: u64,
+        cut: &Cut<'_>,
+        sums: Vec<u32>,
+        purpose: Purpose,
+    ) -> Result<()> {
         let blocks = cut.first..cut.first + cut.blocks();
         let (len, old) = {
             let map = chunk.map.read();
@@ -112,7 +126,7 @@ impl Store {
             tail.as_ref().map_or(&[][..], |bytes| &bytes[..]),
         ];
         let mut edit = Edit::new(chunk.id, len.max(end));
-        let taken = self.place(&mut edit, cut.first, &old, &parts, &all_sums, false)?;
+        let taken = self.place(&mut edit, cut.first, &old, &parts, &all_sums, purpose)?;
         self.commit(chunk, &edit, &taken)
     }
 
@@ -139,14 +153,16 @@ impl Store {
         old: &[Block],
         parts: &[&[u8]],
         sums: &[u32],
-        cutting: bool,
+        purpose: Purpose,
     ) -> Result<Vec<Places>> {
         let reserved = old.iter().filter(|block| matches!(block, Block::Reserved(_))).count();
-        if !cutting {
-            let eighths = if reserved == old.len() { FOR_PROMISED } else { FOR_GROWTH };
-            self.check_map_room(eighths)?;
+        match purpose {
+            Purpose::New if reserved < old.len() => self.check_map_room(FOR_GROWTH)?,
+            Purpose::New => self.check_map_room(FOR_PROMISED)?,
+            Purpose::Copy => self.check_map_room(FOR_LITTLE)?,
+            Purpose::Cut => {}
         }
-        let taken = self.take((old.len() - reserved) as u64, cutting)?;
+        let taken = self.take((old.len() - reserved) as u64, purpose == Purpose::Cut)?;
         let places = if reserved == 0 { taken.clone() } else { merge(old, &taken) };
         if let Err(error) = self.write_parts(&places, parts) {
             self.space.lock().untake(&taken);

@@ -118,7 +118,7 @@ impl Replica {
         if let Fate::Apply = self.receive(&forward, entry, !undoes_nothing)? {
             let made = match op {
                 StorageOp::Allocate(range) => self.reserve_or_go_without(&key, range).await,
-                op => self.shelf.change(op, payload).await,
+                op => self.shelf.following().change(op, payload).await,
             };
             self.note_made(&key, *gate, made)?;
         }

@@ -201,6 +201,33 @@ fn a_punch_that_leaves_pieces_is_refused_before_the_map_has_no_room() {
     assert_eq!(store.stat().poisoned, None);
 }
 
+/// A copy refused what others had made already as it refuses what is new: it had to leave, and could not be made equal.
+#[test]
+fn what_other_copies_have_is_made_where_what_is_new_is_refused() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![1; MIB as usize]).unwrap();
+    store.punch(chunk(1, 0), 64 * BLOCK_BYTES, 192 * BLOCK_BYTES).unwrap();
+    let copy = |fill: u8| {
+        let data = vec![fill; BLOCK_BYTES as usize];
+        let sum = crc_fast::crc32_iscsi(&data);
+        store.write_copy(chunk(1, 0), 0, &data.into(), sum)
+    };
+    use_up_map_room(&store, &disk, room::FOR_GROWTH);
+    let refused = put(&store, chunk(1, 0), 0, vec![2; BLOCK_BYTES as usize]).unwrap_err();
+    assert!(matches!(refused, ChunkError::Full { .. }), "{refused}");
+    copy(2).unwrap();
+    use_up_map_room(&store, &disk, room::FOR_LITTLE);
+    assert!(matches!(copy(3).unwrap_err(), ChunkError::Full { .. }));
+    let (offset, len) = (3 * BLOCK_BYTES, BLOCK_BYTES);
+    assert!(matches!(store.punch(chunk(1, 0), offset, len), Err(ChunkError::Full { .. })));
+    store.punch_copy(chunk(1, 0), offset, len).unwrap();
+    let bytes = contents(&store, chunk(1, 0));
+    assert_eq!((bytes[0], bytes[offset as usize]), (2, 0));
+    store.sync().unwrap();
+    assert_eq!(store.stat().poisoned, None);
+}
+
 /// Clones of holes take no places, and were not refused, but they make chunks.
 #[test]
 fn clones_of_holes_are_refused_before_the_map_has_no_room() {

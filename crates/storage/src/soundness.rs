@@ -1,6 +1,7 @@
 //! Whether what targets hold is sound: verified step by step, and repaired where another copy is. What
 //! scrubs, the servers' own slow round and `fsck` share.
 
+use crate::tag::{Tag, before};
 use bytes::Bytes;
 use metrics::counter;
 use serde::{Deserialize, Serialize};
@@ -175,8 +176,8 @@ pub async fn repair(map: &MapView, finding: &mut Finding) {
     let op = Repair { chunk: finding.chunk.into(), met_by: MET_BY_SCRUB };
     let group = GroupId(finding.group);
     let (fate, detail) = match ask_primary(map, group, &StorageOp::Repair(op)).await {
-        Ok(StorageAnswer::Repaired(Repaired { lost, .. })) if lost.is_empty() => {
-            (ScrubFate::Repaired, "from another copy".into())
+        Ok(StorageAnswer::Repaired(Repaired { lost, blocks })) if lost.is_empty() => {
+            look_again(map, finding, blocks).await
         }
         Ok(StorageAnswer::Repaired(Repaired { lost, .. })) => {
             let where_else = if group.copies() > 1 { "at every copy" } else { "in its only copy" };
@@ -190,6 +191,28 @@ pub async fn repair(map: &MapView, finding: &mut Finding) {
         Err(error) => (ScrubFate::Unknown, error.to_string()),
     };
     (finding.fate, finding.detail) = (fate, detail);
+}
+
+/// The fate of a chunk of which nothing is lost. Where nothing was repaired either, somebody else may have done that meanwhile; but a
+/// primary of an earlier release says so, too, of a copy that it could not look at.
+async fn look_again(map: &MapView, finding: &Finding, repaired: u64) -> (ScrubFate, String) {
+    let damaged = match repaired {
+        0 => is_damaged_still(map, finding).await,
+        _ => Ok(false),
+    };
+    match damaged {
+        Ok(false) => (ScrubFate::Repaired, "from another copy".into()),
+        Ok(true) => (ScrubFate::Unknown, "its primary has repaired nothing of it".into()),
+        Err(error) => (ScrubFate::Unknown, error.to_string()),
+    }
+}
+
+async fn is_damaged_still(map: &MapView, finding: &Finding) -> Result<bool> {
+    let tag = Tag::of(TargetId(finding.target), GroupId(finding.group));
+    let after = before(tag.mark(finding.chunk)?).map(Chunk::from);
+    // As little as can be asked for: the first chunk that there is from then on.
+    let (_, found) = verify(map, finding.target, after, 1).await?;
+    Ok(found.iter().any(|other| (other.group, other.chunk) == (finding.group, finding.chunk)))
 }
 
 /// A group's chunks, compared at all its members page by page.

@@ -10,7 +10,9 @@
 use std::ops::RangeInclusive;
 use strake_engine::chunk::ChunkError;
 use strake_types::limits::FILE_CHUNKS_MAX;
-use strake_types::{ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Result, TargetId};
+use strake_types::{
+    ChunkId, ChunkIndex, Error, ErrorKind, GroupId, Ino, Result, TargetId, VolumeId,
+};
 
 /// Bits of an index that count within the file.
 const INDEX_BITS: u32 = FILE_CHUNKS_MAX.trailing_zeros();
@@ -70,6 +72,22 @@ pub(crate) fn plain(chunk: ChunkId) -> ChunkId {
     ChunkId { index: ChunkIndex(chunk.index.0 & ((1 << INDEX_BITS) - 1)), ..chunk }
 }
 
+/// The cursor of a store after which a chunk comes next; `None`: its beginning.
+pub(crate) fn before(chunk: ChunkId) -> Option<ChunkId> {
+    let ChunkId { volume, ino, index } = chunk;
+    if let Some(index) = index.0.checked_sub(1) {
+        return Some(ChunkId { volume, ino, index: ChunkIndex(index) });
+    }
+    let index = ChunkIndex(u64::MAX);
+    match (ino.0.checked_sub(1), volume.0.checked_sub(1)) {
+        (Some(ino), _) => Some(ChunkId { volume, ino: Ino(ino), index }),
+        (None, Some(volume)) => {
+            Some(ChunkId { volume: VolumeId(volume), ino: Ino(u64::MAX), index })
+        }
+        (None, None) => None,
+    }
+}
+
 /// An error of the store, about the chunk as its file knows it.
 pub(crate) fn plain_error(error: ChunkError) -> Error {
     match error {
@@ -83,7 +101,6 @@ pub(crate) fn plain_error(error: ChunkError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strake_types::{Ino, VolumeId};
 
     #[test]
     fn groups_are_kept_apart_and_the_first_group_of_a_target_has_no_mark() {
@@ -105,5 +122,18 @@ mod tests {
         assert!(native.from(u64::MAX).is_empty());
         assert!(other.between(7, 7).contains(&marked.index) && other.between(8, 7).is_empty());
         assert!(!other.between(0, 6).contains(&marked.index));
+    }
+
+    #[test]
+    fn the_cursor_before_a_chunk_may_be_in_another_file_or_volume() {
+        let chunk = |volume, ino, index| ChunkId {
+            volume: VolumeId(volume),
+            ino: Ino(ino),
+            index: ChunkIndex(index),
+        };
+        assert_eq!(before(chunk(1, 2, 3)), Some(chunk(1, 2, 2)));
+        assert_eq!(before(chunk(1, 2, 0)), Some(chunk(1, 1, u64::MAX)));
+        assert_eq!(before(chunk(1, 0, 0)), Some(chunk(0, u64::MAX, u64::MAX)));
+        assert_eq!(before(chunk(0, 0, 0)), None);
     }
 }

@@ -10,6 +10,7 @@ use super::met::READS_MAX;
 use super::ranges::Area;
 use super::repair::sum_of;
 use super::{Replica, Stage, View};
+use crate::tag::before;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -194,7 +195,9 @@ impl Replica {
         file: (VolumeId, Ino),
     ) -> Result<Digests> {
         let mut digests = Digests::new();
-        let mut after = end_before(file);
+        let (volume, ino) = file;
+        let first = ChunkId { volume, ino, index: ChunkIndex(0) };
+        let mut after = before(first).map(msg::Chunk::from);
         loop {
             let page = self.page_of(member, epoch, after).await?;
             let of_file = |chunk: &ChunkId| (chunk.volume, chunk.ino) == file;
@@ -404,15 +407,5 @@ impl Replica {
         let what =
             format!("{chunk} cannot be read at {at}, and no other copy has that; look at the disk");
         Err(self.error(ErrorKind::Io, &what))
-    }
-}
-
-/// The cursor after which the chunks of a file come.
-fn end_before((volume, ino): (VolumeId, Ino)) -> Option<msg::Chunk> {
-    let index = u64::MAX;
-    match (ino.0.checked_sub(1), volume.0.checked_sub(1)) {
-        (Some(ino), _) => Some(msg::Chunk { volume: volume.0, ino, index }),
-        (None, Some(volume)) => Some(msg::Chunk { volume, ino: u64::MAX, index }),
-        (None, None) => None,
     }
 }

@@ -1,11 +1,14 @@
 use super::*;
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, Ordering};
 use strake_base::disk::sim::SimDisk;
 use strake_types::{ChunkId, ChunkIndex, Ino, ServerId, VolumeId};
 use strake_wire::caller::{CallerOptions, Callers};
-use strake_wire::message::manager::{ClusterMap, Server, Target};
-use strake_wire::message::storage::{ScrubReport, StorageAnswer, StorageReply, StorageRequest};
+use strake_wire::message::manager::{ClusterMap, Group, Server, Target};
+use strake_wire::message::storage::{
+    Repaired, ScrubReport, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+};
 use strake_wire::service::{Services, StorageService};
 
 fn finding(index: u64, fate: ScrubFate) -> Finding {
@@ -126,21 +129,27 @@ impl Scrubbed for Away {
     fn note_verified(&self, _: TargetId, _: ScrubTally) {}
 }
 
-/// What a scrub of that target tells in the end, and after how long.
-async fn scrub_of_one_away(away_s: u64, why: ErrorKind) -> (Vec<String>, u64) {
-    let began = Instant::now();
-    let server = Arc::new(Away { until: began + Duration::from_secs(away_s), why });
+/// A cluster of this server, with target 3, which is all of group 4.
+fn map_of(server: Arc<dyn StorageService>) -> Arc<MapView> {
     let callers = Callers::new(CallerOptions::default());
-    let services = Services { storage: Some(server.clone()), ..Services::default() };
+    let services = Services { storage: Some(server), ..Services::default() };
     callers.register_local(ServerId(1), services);
     let map = ClusterMap {
         cluster: "c".into(),
         epoch: 1,
         servers: vec![Server { id: 1, up: true, ..Server::default() }],
         targets: vec![Target { id: 3, server: 1, up: true, ..Target::default() }],
+        groups: vec![Group { id: 4, epoch: 1, members: vec![3], ..Group::default() }],
         ..ClusterMap::default()
     };
-    let map = MapView::fixed(callers, map);
+    MapView::fixed(callers, map)
+}
+
+/// What a scrub of that target tells in the end, and after how long.
+async fn scrub_of_one_away(away_s: u64, why: ErrorKind) -> (Vec<String>, u64) {
+    let began = Instant::now();
+    let server = Arc::new(Away { until: began + Duration::from_secs(away_s), why });
+    let map = map_of(server.clone());
     let scrubs = Scrubs::new(home().process(), server, &map);
     scrubs.obey(&[ScrubOrder { job: 7, target: 3, ..ScrubOrder::default() }]);
     loop {
@@ -181,4 +190,44 @@ fn what_is_waited_for_uses_up_no_tries_of_what_does_not_pass() {
         }
         assert!(is_enough(kind), "{kind:?}");
     }
+}
+
+/// A copy with a damaged chunk, and its primary, of an earlier release: that repairs nothing where it cannot look.
+#[derive(Default)]
+struct PassedOver {
+    mended: AtomicBool,
+}
+
+#[async_trait]
+impl StorageService for PassedOver {
+    async fn call(&self, request: StorageRequest, _: Bytes) -> Result<(StorageReply, Bytes)> {
+        let answer = match request.op.unwrap() {
+            StorageOp::Repair(_) => StorageAnswer::Repaired(Repaired::default()),
+            StorageOp::Scrub(scrub) => {
+                // As the store has it, with its group.
+                assert_eq!(scrub.after.unwrap().index, (5 << 40) + 4);
+                let is_damaged = !self.mended.load(Ordering::Relaxed);
+                let damaged = finding(5, ScrubFate::Left).chunk;
+                let corrupt = is_damaged.then(|| damaged.into()).into_iter().collect();
+                let groups = is_damaged.then_some(4).into_iter().collect();
+                StorageAnswer::Scrub(ScrubReport { corrupt, groups, ..ScrubReport::default() })
+            }
+            other => panic!("{other:?}"),
+        };
+        Ok((StorageReply { answer: Some(answer) }, Bytes::new()))
+    }
+}
+
+/// It was said to be repaired, and left out of the status.
+#[tokio::test]
+async fn a_copy_that_its_primary_has_passed_over_is_not_called_repaired() {
+    let copy = Arc::new(PassedOver::default());
+    let map = map_of(copy.clone());
+    let mut found = finding(5, ScrubFate::Left);
+    soundness::repair(&map, &mut found).await;
+    assert_eq!(found.fate, ScrubFate::Unknown, "{}", found.detail);
+    // Who reads may have had it mended meanwhile.
+    copy.mended.store(true, Ordering::Relaxed);
+    soundness::repair(&map, &mut found).await;
+    assert_eq!(found.fate, ScrubFate::Repaired, "{}", found.detail);
 }

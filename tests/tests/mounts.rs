@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use strake_tests::cluster::{
     Servers, command_lines, contents, counted, eventually, free_port, mount_at, mounts_at,
-    read_write, signal, take_away,
+    read_write, run, signal, succeed, take_away,
 };
 use strake_tests::system::{LockOwner, RangeLock, lock};
 
@@ -389,4 +389,23 @@ fn a_mount_made_anew_where_a_process_was_killed_stays() {
     eventually(WAIT, "the old watch has ended", || watch_of(&path) != Some(watch));
     assert_eq!(mounts_at(&path), 1);
     assert_eq!(fs::read(anew.at("file")).unwrap(), b"x");
+}
+
+/// Nobody could see which servers and mounts still were of a release that was to go.
+#[test]
+fn servers_and_mounts_are_listed_with_their_release() {
+    let servers = Servers::start();
+    let _mount = servers.mount("a", "");
+    let version = succeed(["--version"]);
+    let release = version.trim().strip_prefix("strake ").unwrap();
+    for of in ["server", "client"] {
+        eventually(WAIT, "all of them have said it", || {
+            let list = succeed([of, "list", "--json", "--cluster", servers.address()]);
+            let list: Vec<serde_json::Value> = serde_json::from_str(&list).unwrap();
+            !list.is_empty() && list.iter().all(|row| row["release"] == release)
+        });
+    }
+    let status = run(["status", "--cluster", servers.address()]).stdout;
+    let status = String::from_utf8_lossy(&status);
+    assert!(status.contains("ROLES") && !status.contains("releases"), "there is one: {status}");
 }

@@ -42,6 +42,8 @@ pub struct VolumeOptions {
     pub attribute_age_ms: u64,
     /// Who we are, for people: host, process, mount point.
     pub client_name: String,
+    /// Of which release we are, for people; empty: nobody says.
+    pub release: &'static str,
     /// This mount has the volume to itself: attributes that this mount knows never age.
     pub exclusive: bool,
     /// Number mutations, so that a repeated one is answered and not repeated. Needed over a network.
@@ -71,6 +73,7 @@ impl Default for VolumeOptions {
             held_back_wait_ms: HELD_BACK_WAIT_MS_DEFAULT,
             attribute_age_ms: ATTRIBUTE_AGE_MS_MAX,
             client_name: String::new(),
+            release: "",
             exclusive: false,
             remember: true,
             leases: false,

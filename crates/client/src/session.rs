@@ -303,9 +303,17 @@ impl Volume {
         let told: HashSet<u64> = writable.iter().copied().collect();
         let client = self.options().client_name.clone();
         let mount = self.attempts().client();
-        let (resume, claims, moves) = (old, self.keeps_leases(), self.follows_moves());
-        let request =
-            meta::OpenSession { client, resume, open, incarnation, writable, mount, claims, moves };
+        let request = meta::OpenSession {
+            client,
+            resume: old,
+            open,
+            incarnation,
+            writable,
+            mount,
+            claims: self.keeps_leases(),
+            moves: self.follows_moves(),
+            release: self.options().release.to_owned(),
+        };
         let mut patience = Patience::new(self);
         let what = || format!("a session for {}", self.called(share.id));
         let session = loop {

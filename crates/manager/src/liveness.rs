@@ -211,6 +211,7 @@ impl Liveness {
         let (since, kept_since) = known.filter(on).map_or((now, now), |h| (h.since, h.kept_since));
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
         let cut_off = known.is_some_and(|h| h.cut_off);
+        let release = known.map(|h| h.release.clone()).unwrap_or_default();
         let life = known.map_or(0, |h| h.life);
         let lease_end = known.map_or(now, |h| h.lease_end);
         let kept_until = now + tenure(self.lease);
@@ -231,6 +232,7 @@ impl Liveness {
             life,
             targets,
             cut_off,
+            release,
             volumes,
         };
         let mut news = known.is_none_or(|h| {
@@ -315,7 +317,21 @@ impl Liveness {
         true
     }
 
-    /// What it said of that last.
+    /// A server says of which release it is. True if that is news.
+    pub fn hear_release(&mut self, server: u32, release: String) -> bool {
+        let Some(heard) = self.servers.get_mut(&server).filter(|h| h.release != release) else {
+            return false;
+        };
+        heard.release = release;
+        true
+    }
+
+    /// What it said of that last; empty: nothing.
+    pub fn release(&self, server: u32) -> &str {
+        self.servers.get(&server).map_or("", |heard| &heard.release)
+    }
+
+    /// What it said last of whether it does not reach the database with its metadata.
     pub fn is_cut_off(&self, server: u32) -> bool {
         self.servers.get(&server).is_some_and(|heard| heard.cut_off)
     }

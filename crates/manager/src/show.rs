@@ -66,6 +66,7 @@ struct SeenServer {
     up: bool,
     silent_ms: u64,
     cut_off: bool,
+    release: String,
 }
 
 impl Sight {
@@ -75,6 +76,7 @@ impl Sight {
             up: live.is_up(id, now),
             silent_ms: live.silent_ms(id, now),
             cut_off: live.is_cut_off(id),
+            release: live.release(id).to_owned(),
         };
         let target = |(&id, target): (&u32, &Target)| {
             let up = live.is_up(target.server, now) && live.has(target.server, id);
@@ -130,6 +132,7 @@ impl Sight {
             silent_ms: seen.silent_ms,
             store: server.store.clone(),
             cut_off: seen.cut_off,
+            release: seen.release.clone(),
         };
         self.state.servers.iter().zip(&self.servers).map(show).collect()
     }

@@ -61,6 +61,8 @@ pub(crate) struct Session {
     ended: AtomicBool,
     /// Number of its last report of closed files.
     reported: AtomicU64,
+    /// Of which release its client says that it is, for people.
+    pub release: Mutex<String>,
     /// What waited there when it last asked for recalls.
     pub waits: Mutex<Vec<Wait>>,
     /// What had waited there shortly before.
@@ -134,6 +136,7 @@ impl Session {
             settling: Mutex::default(),
             ended: AtomicBool::new(false),
             reported: AtomicU64::new(0),
+            release: Mutex::default(),
             waits: Mutex::default(),
             waited: Mutex::default(),
             opens: Mutex::default(),

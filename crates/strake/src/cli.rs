@@ -5,6 +5,7 @@ use crate::detach;
 use crate::failure::{BROKEN, FAILED, Outcome};
 use crate::log::LogFlags;
 use crate::output;
+use crate::release::RELEASE;
 use crate::verbs;
 use clap::{Parser, Subcommand};
 
@@ -12,7 +13,7 @@ use clap::{Parser, Subcommand};
 ///
 /// The shortest way in:  strake up --detach; ls ./mnt; strake down
 #[derive(Parser, Debug)]
-#[command(name = "strake", version, propagate_version = true, max_term_width = 110)]
+#[command(name = "strake", version = RELEASE, propagate_version = true, max_term_width = 110)]
 pub struct Cli {
     /// Which cluster.
     #[command(flatten)]

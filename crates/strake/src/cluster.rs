@@ -3,6 +3,7 @@
 use crate::address;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::release::RELEASE;
 use crate::runfile::RunFile;
 use crate::tls_flags::{self, TlsFlags};
 use clap::Args;
@@ -231,7 +232,8 @@ pub async fn path_of(volume: &Volume, ino: Ino) -> Result<Option<String>> {
 
 /// Opens a volume for one command.
 pub async fn open_volume(map: Arc<MapView>, name: &str, verb: &str) -> Outcome<Arc<Volume>> {
-    let options = VolumeOptions { client_name: caller_name(verb), ..VolumeOptions::default() };
+    let client_name = caller_name(verb);
+    let options = VolumeOptions { client_name, release: RELEASE, ..VolumeOptions::default() };
     Ok(Volume::connect(map, name, options).await?)
 }
 

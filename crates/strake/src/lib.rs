@@ -12,7 +12,7 @@
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
 //! * [`mount_words`], [`mountpoint`] and [`mounted`]: the words after `-o`, where mounts are, and one until it ends;
 //!   [`made`]: what goes again when a command is refused.
-//! * [`capacity`]: what a cluster takes, before there is one.
+//! * [`capacity`]: what a cluster takes, before there is one; [`release`]: what is in use there, and what this program is.
 //! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it, with the [`last_flush`].
 //!
 //! What this crate never does: know how files, names or chunks are kept (the crates below do), leave
@@ -47,6 +47,7 @@ pub mod place;
 pub mod plan_flags;
 pub mod private;
 pub mod recopy_view;
+pub mod release;
 mod replaced;
 pub mod runfile;
 pub mod scrub_report;

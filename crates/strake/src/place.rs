@@ -4,6 +4,7 @@ use crate::address::{self, Source};
 use crate::cluster::{self, CONNECT_MS_MAX, ClusterFlags};
 use crate::failure::{Context, Failure, Outcome};
 use crate::mountpoint;
+use crate::release::RELEASE;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -95,7 +96,8 @@ impl<'a> Paths<'a> {
     /// No volume is open yet.
     pub fn new(verb: &'static str, flags: &'a ClusterFlags) -> Self {
         let client_name = cluster::caller_name(verb);
-        let clients = Clients::new(VolumeOptions { client_name, ..VolumeOptions::default() });
+        let options = VolumeOptions { client_name, release: RELEASE, ..VolumeOptions::default() };
+        let clients = Clients::new(options);
         Self { clients, flags, verb }
     }
 

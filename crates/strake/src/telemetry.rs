@@ -3,8 +3,10 @@
 mod patience;
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::release::{COMMIT, VERSION};
 use axum::Router;
 use axum::routing::get;
+use metrics::{describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use patience::Patience;
 use std::io::{Error, ErrorKind};
@@ -70,7 +72,10 @@ fn install() -> Outcome<PrometheusHandle> {
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), SECONDS_BUCKETS)
         .and_then(|b| b.set_buckets_for_metric(Matcher::Suffix("_bytes".into()), BYTES_BUCKETS))
         .context(|| "metrics".into())?;
-    builder.install_recorder().context(|| "metrics".into())
+    let handle = builder.install_recorder().context(|| "metrics".into())?;
+    describe_gauge!("strake_build_info", "Always 1: its labels say what runs.");
+    gauge!("strake_build_info", "version" => VERSION, "commit" => COMMIT).set(1.0);
+    Ok(handle)
 }
 
 #[cfg(test)]

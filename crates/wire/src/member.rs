@@ -152,6 +152,8 @@ pub struct Pulse {
     pub meta: Option<Arc<dyn MetaRole>>,
     /// How long an answer counts at most.
     pub lease_ms: u64,
+    /// Of which release this server is, for people.
+    pub release: &'static str,
 }
 
 /// What beats.
@@ -218,6 +220,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         cut_off,
         lease_ms,
         tenure_ms,
+        release: pulse.release.to_owned(),
     };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);

@@ -33,6 +33,8 @@ pub(super) struct Heard {
     pub targets: HashSet<u32>,
     /// It does not reach the database with its metadata.
     pub cut_off: bool,
+    /// Of which release it says that it is.
+    pub release: String,
     /// Volumes that it serves, going by the map of this epoch or a later one.
     pub volumes: (u64, HashSet<u32>),
 }
@@ -55,6 +57,7 @@ impl Heard {
             life: 0,
             targets: HashSet::new(),
             cut_off: false,
+            release: String::new(),
             volumes: (0, HashSet::new()),
         }
     }

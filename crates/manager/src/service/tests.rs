@@ -76,6 +76,22 @@ async fn nothing_is_planned_before_servers_that_have_started_have_counted_what_t
     bench.ask(ManagerOp::Plan(plan)).await.unwrap();
 }
 
+/// Nobody could see which servers still were of a release that was to go.
+#[tokio::test]
+async fn servers_are_shown_with_the_release_that_they_say() {
+    let bench = Bench::new().await;
+    let joined = bench.join(server("a:1", &["x"])).await.unwrap();
+    let shown = async |release: &str| {
+        let (server, release) = (joined.server, release.to_owned());
+        let beat = Heartbeat { server, release, ..Heartbeat::default() };
+        bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+        bench.map().await.servers[0].release.clone()
+    };
+    assert_eq!(shown("0.1.0 (1a)").await, "0.1.0 (1a)");
+    assert_eq!(shown("0.1.0 (2b)").await, "0.1.0 (2b)");
+    assert_eq!(shown("").await, "", "of an earlier one, which does not say");
+}
+
 /// It is made of a copy, while servers are heard and others change the cluster.
 #[tokio::test]
 async fn a_plan_takes_back_nothing_that_has_changed_while_it_was_made() {

@@ -59,6 +59,7 @@ fn client(ctx: &Ctx, session: &Session) -> Client {
         mount: session.mount(),
         waits: session.waits.lock().clone(),
         waited: session.waited.lock().clone(),
+        release: session.release.lock().clone(),
     }
 }
 

@@ -18,6 +18,8 @@ use strake_wire::message::meta::{MetaAnswer, Nothing, OpenSession, RenewSession,
 
 /// Longest name of a client that is kept.
 const CLIENT_BYTES_MAX: usize = 256;
+/// Longest name of its release, in characters.
+const RELEASE_CHARS_MAX: usize = 64;
 
 /// A client begins, or goes on with an earlier session: then its locks are still held, and of the
 /// files that it names each is open once. Not with that of another client: where metadata was put back as it was before, one
@@ -34,8 +36,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         session.renew(core.deadline_ms());
         session.note_use();
         session.is_of(op.mount);
-        let claims = session.minds_claims(op.claims);
-        session.says_moves(op.moves);
+        let claims = note_said(&session, op);
         session.holder.resume(ctx.leases);
         volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
         core.has_work(volume);
@@ -45,8 +46,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         return Ok(MetaAnswer::Session(answer));
     }
     let session = begin(ctx, op).await?;
-    let claims = session.minds_claims(op.claims);
-    session.says_moves(op.moves);
+    let claims = note_said(&session, op);
     volume.sessions.resume(&session, &op.open, &op.writable, op.incarnation);
     for unheard in volume.sessions.unheard_before(&session) {
         if let Err(error) = end(core, volume, &unheard).await {
@@ -58,6 +58,13 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
     }
     let session = session.id;
     Ok(MetaAnswer::Session(Session { session, lease_ms, claims, ..Session::default() }))
+}
+
+/// What a client says of itself. True if it asks before it reads or writes what others may have claimed.
+fn note_said(session: &Client, op: &OpenSession) -> bool {
+    session.says_moves(op.moves);
+    *session.release.lock() = op.release.chars().take(RELEASE_CHARS_MAX).collect();
+    session.minds_claims(op.claims)
 }
 
 /// A new session. Where it was asked for before, and the answer was lost, it is the one of then: in two of them its client would

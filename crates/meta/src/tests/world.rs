@@ -579,8 +579,16 @@ impl World {
         let (client, open) = ("test".into(), open.to_vec());
         let writable = open.clone();
         let (incarnation, mount, claims) = (0, 0, leases);
-        let moves = false;
-        let op = OpenSession { client, resume, open, incarnation, writable, mount, claims, moves };
+        let op = OpenSession {
+            client,
+            resume,
+            open,
+            incarnation,
+            writable,
+            mount,
+            claims,
+            ..OpenSession::default()
+        };
         let op = Some(MetaOp::OpenSession(op));
         let leases = u64::from(leases);
         let request = MetaRequest { volume: share.0, leases, op, ..MetaRequest::default() };

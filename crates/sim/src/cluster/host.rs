@@ -235,11 +235,10 @@ impl Host {
             true => self.start_manager(process, &callers, &store).await?,
             false => None,
         };
-        let source = match &own_manager {
+        let source = ManagerSource::Local(match &own_manager {
             Some(manager) => manager.clone() as Arc<dyn ManagerService>,
             None => Link::managers(&self.world, self.number, self.plan.managers),
-        };
-        let source = ManagerSource::Local(source);
+        });
         let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?;
         let manager: Arc<dyn ManagerService> = Arc::new(ManagerOfMap(map.clone()));
         self.look_at_drives(&*manager).await?;
@@ -279,6 +278,7 @@ impl Host {
             member: Arc::new(member),
             meta: meta.clone().map(|m| m as _),
             lease_ms: joined.lease_ms,
+            release: "",
         };
         let heart = Heart::start(pulse, own_manager.as_ref().map(|own| own.epochs()));
         self.sync_now_and_then(&stores, kv);

@@ -22,6 +22,7 @@ mod patrol;
 mod stores;
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::release::RELEASE;
 use crate::{private, tls_flags};
 use add::Adder;
 pub use add::TARGET;
@@ -358,6 +359,7 @@ impl Parts {
             }),
             meta: meta.clone().map(|m| m as _),
             lease_ms: self.joined.lease_ms,
+            release: RELEASE,
         };
         let generations = targets.keep_growing();
         let heart = Heart::start(pulse, follow);

@@ -2,8 +2,8 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
-use crate::output;
 use crate::waits::SILENT_MS_MIN;
+use crate::{output, release};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::sync::Arc;
@@ -62,6 +62,8 @@ struct Row {
     open_files: u64,
     locked_files: u64,
     leased_inodes: u64,
+    /// Null: it has not said it, as an earlier one.
+    release: Option<String>,
 }
 
 impl Row {
@@ -75,6 +77,7 @@ impl Row {
             open_files: client.open,
             locked_files: client.locked,
             leased_inodes: client.leased,
+            release: release::said(&client.release),
         }
     }
 }
@@ -155,7 +158,8 @@ fn show(rows: Vec<Row>) {
     if rows.is_empty() {
         return output::line("no clients");
     }
-    let head = [">CLIENT", "VOLUME", "NAME", ">OPEN", ">LOCKED", ">LEASED", ">HEARD", "STATE"];
+    let head =
+        [">CLIENT", "VOLUME", "NAME", ">OPEN", ">LOCKED", ">LEASED", ">HEARD", "RELEASE", "STATE"];
     let mut table = output::table(&head);
     for row in rows {
         table.add_row([
@@ -166,6 +170,7 @@ fn show(rows: Vec<Row>) {
             row.locked_files.to_string(),
             row.leased_inodes.to_string(),
             format!("{:.0} s ago", row.silent_seconds),
+            release::shown(row.release),
             row.state.to_owned(),
         ]);
     }

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::log::LogFlags;
 use crate::mount_words::{self, Wanted};
 use crate::mounted::Mounted;
+use crate::release::RELEASE;
 use crate::{detach, mountpoint, output, telemetry, tls_flags};
 use clap::Args;
 use std::ffi::OsString;
@@ -132,7 +133,12 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
             prefetch: true,
             ..MountOptions::default()
         },
-        volume: VolumeOptions { client_name, leases: true, ..VolumeOptions::default() },
+        volume: VolumeOptions {
+            client_name,
+            release: RELEASE,
+            leases: true,
+            ..VolumeOptions::default()
+        },
         ..Wanted::default()
     };
     wanted.apply(&flags.options)?;

@@ -3,7 +3,7 @@
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::Outcome;
 use crate::plan_flags::PlanFlags;
-use crate::{jobs, output, servers};
+use crate::{jobs, output, release, servers};
 use clap::Subcommand;
 use serde::Serialize;
 use strake_wire::message::jobs::{JobKind, Plan};
@@ -55,6 +55,8 @@ struct Row {
     /// Its manager leads those of the cluster.
     leads: bool,
     up: bool,
+    /// Null: it has not said it, as an earlier one.
+    release: Option<String>,
     targets: Vec<u32>,
 }
 
@@ -112,6 +114,7 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
             roles: servers::roles(&map, server),
             leads: servers::leads(&map, server),
             up: server.up,
+            release: release::said(&server.release),
             targets,
         }
     };
@@ -119,7 +122,8 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
     if json {
         return output::json(&rows);
     }
-    let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE", "TARGETS"]);
+    let mut table =
+        output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE", "RELEASE", "TARGETS"]);
     for row in rows {
         let targets: Vec<String> = row.targets.iter().map(u32::to_string).collect();
         table.add_row([
@@ -128,6 +132,7 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
             row.address,
             row.roles,
             if row.up { "up".to_owned() } else { "down".to_owned() },
+            release::shown(row.release),
             targets.join(","),
         ]);
     }

@@ -8,7 +8,7 @@ use crate::groups::{self, GroupRow};
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::target::{free_of, size_of, state_of};
 use crate::waits::{self, WaitRow};
-use crate::{output, servers, size};
+use crate::{output, release, servers, size};
 use clap::Args;
 use named::Named;
 pub use named::stopped_files;
@@ -92,6 +92,8 @@ struct ServerRow {
     leads: bool,
     up: bool,
     silent_ms: u64,
+    /// Null: it has not said it, as an earlier one.
+    release: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -319,6 +321,7 @@ fn server_row(map: &ClusterMap, server: &Server) -> ServerRow {
         leads: servers::leads(map, server),
         up: server.up,
         silent_ms: server.silent_ms,
+        release: release::said(&server.release),
     }
 }
 
@@ -364,6 +367,11 @@ fn show(report: &Report) {
     }
     for job in &report.jobs {
         output::line(&format!("  - {}; {}", job.headline(), job.progress()));
+    }
+    let up = report.servers.iter().filter(|row| row.up);
+    let releases = up.map(|row| (row.name.as_str(), row.release.as_deref()));
+    if let Some(releases) = release::several(releases) {
+        output::line(&format!("  - {releases}"));
     }
     for wait in report.waits.iter().chain(&report.waited) {
         output::line(&format!("  . {}", wait.line()));

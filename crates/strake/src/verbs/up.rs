@@ -7,6 +7,7 @@ use crate::made::Made;
 use crate::mount_words::{self, Wanted};
 use crate::mounted::Mounted;
 use crate::node::{self, MetaPlace, Node, NodeOptions, Roles};
+use crate::release::RELEASE;
 use crate::runfile::{RunFile, Running};
 use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
@@ -163,7 +164,12 @@ fn way_to(run: &RunFile, data: &Path) -> Option<String> {
 fn wanted(flags: &UpFlags) -> Outcome<Wanted> {
     let mut wanted = Wanted {
         mount: MountOptions { prefetch: true, ..MountOptions::default() },
-        volume: VolumeOptions { remember: false, leases: true, ..VolumeOptions::default() },
+        volume: VolumeOptions {
+            release: RELEASE,
+            remember: false,
+            leases: true,
+            ..VolumeOptions::default()
+        },
         ..Wanted::default()
     };
     wanted.apply(&flags.options)?;

@@ -166,6 +166,7 @@ async fn a_server_relies_on_what_it_has_asked_for() {
         member: server.clone(),
         meta: Some(server.clone()),
         lease_ms: 3_000,
+        release: "0.1.0 (1a)",
     };
     let term = Mutex::<Term>::default();
     beat_once(&pulse, &term).await.unwrap();
@@ -180,6 +181,7 @@ async fn a_server_relies_on_what_it_has_asked_for() {
     let asked = |of: fn(&Heartbeat) -> u64| heard.iter().map(of).collect::<Vec<_>>();
     assert_eq!(asked(|beat| beat.lease_ms), *server.leases.lock());
     assert_eq!(asked(|beat| beat.tenure_ms), *server.tenures.lock());
+    assert!(heard.iter().all(|beat| beat.release == "0.1.0 (1a)"));
 }
 
 /// One thread dropped a volume on all targets, one after the other.

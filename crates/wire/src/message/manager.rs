@@ -251,6 +251,9 @@ pub struct Heartbeat {
     /// For how long it will serve volumes, in ms from when it sent this; 0: half as long as `Joined` said.
     #[prost(uint64, tag = "11")]
     pub tenure_ms: u64,
+    /// Of which release it is, for people; empty: one that does not say.
+    #[prost(string, tag = "12")]
+    pub release: String,
 }
 
 /// See [`ManagerOp::Resynced`].

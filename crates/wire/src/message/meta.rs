@@ -290,6 +290,9 @@ pub struct OpenSession {
     /// asked to ([`Recalled::rest`]): a file may lie elsewhere from one moment to the next although it has it open.
     #[prost(bool, tag = "8")]
     pub moves: bool,
+    /// Of which release it is, for people; empty: one that does not say.
+    #[prost(string, tag = "9")]
+    pub release: String,
 }
 
 /// See [`MetaOp::RenewSession`].

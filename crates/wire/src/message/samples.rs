@@ -244,6 +244,7 @@ impl Gen {
             mount: self.u64(),
             claims: self.bool(),
             moves: self.bool(),
+            release: self.string(),
         }
     }
 
@@ -442,6 +443,7 @@ impl Gen {
             mount: g.u64(),
             waits: g.list(Self::wait),
             waited: g.list(Self::wait),
+            release: g.string(),
         });
         meta::ClientList { clients }
     }

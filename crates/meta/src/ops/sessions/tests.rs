@@ -62,6 +62,25 @@ async fn begin(world: &World, resume: u64, own: (u64, u64), open: &[u64]) -> Ses
     try_begin(world, resume, own, open).await.unwrap()
 }
 
+/// Nobody could see which mounts still were of a release that was to go.
+#[tokio::test]
+async fn clients_are_listed_with_the_release_that_they_say() {
+    let world = World::new().await;
+    let root = world.root();
+    let mut resume = 0;
+    for release in ["0.1.0 (1a)", "0.1.0 (2b)", ""] {
+        let op = OpenSession { resume, release: release.into(), ..OpenSession::default() };
+        let opened = ask(&world, 0, 0, MetaOp::OpenSession(op)).await.unwrap();
+        let MetaAnswer::Session(session) = opened else { panic!("{opened:?}") };
+        assert_eq!(session.resumed, resume != 0);
+        resume = session.session;
+        let listed = root.call(MetaOp::ListClients(Nothing {})).await.unwrap();
+        let MetaAnswer::Clients(list) = listed else { panic!("{listed:?}") };
+        let client = list.clients.iter().find(|client| client.session == resume).unwrap();
+        assert_eq!(client.release, release);
+    }
+}
+
 /// The answer was lost, the client asked again, and waited for itself as for somebody else who holds back what he has written.
 #[tokio::test]
 async fn a_session_that_is_asked_for_twice_is_begun_once() {

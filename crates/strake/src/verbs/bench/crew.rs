@@ -1,15 +1,13 @@
 //! Who does the work: threads, processes, other hosts.
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::release::RELEASE;
 use clap::Args;
 use std::io::{BufReader, stdin, stdout};
 use std::path::Path;
 use strake_bench::crew::{self, Crew, Location, Processes};
 use strake_bench::place;
 use strake_bench::plan::Plan;
-
-/// The version that all workers of a run must have.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How many do the work, where, and from which caches.
 #[derive(Args, Debug)]
@@ -72,13 +70,13 @@ impl ClientFlags {
         }
         let measured = sides.first().map_or("", |side| &side.directory);
         let locations = if clients.is_empty() { vec![Location::here()] } else { clients };
-        Ok(Crew::Processes(Processes::new(locations, Path::new(measured), VERSION)?))
+        Ok(Crew::Processes(Processes::new(locations, Path::new(measured), RELEASE)?))
     }
 }
 
 /// Does the jobs that a run sends.
 pub async fn worker() -> Outcome<u8> {
-    let serve = || crew::serve(BufReader::new(stdin()), stdout(), VERSION);
+    let serve = || crew::serve(BufReader::new(stdin()), stdout(), RELEASE);
     tokio::task::spawn_blocking(serve).await.context(|| "working".into())??;
     Ok(0)
 }

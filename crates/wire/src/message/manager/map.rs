@@ -113,6 +113,9 @@ pub struct Server {
     /// It says that it does not reach that database.
     #[prost(bool, tag = "9")]
     pub cut_off: bool,
+    /// Of which release it says that it is, for people; empty: it was not heard yet, or does not say.
+    #[prost(string, tag = "10")]
+    pub release: String,
 }
 
 /// A target of the map.

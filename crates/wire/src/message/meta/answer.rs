@@ -126,6 +126,9 @@ pub struct Client {
     /// What had waited there shortly before that.
     #[prost(message, repeated, tag = "11")]
     pub waited: Vec<super::Wait>,
+    /// Of which release it is, for people; empty: it has not come back yet, or does not say.
+    #[prost(string, tag = "12")]
+    pub release: String,
 }
 
 /// See [`MetaAnswer::Recalled`].

@@ -63,6 +63,7 @@ impl Gen {
                 cut_off: self.bool(),
                 lease_ms: self.u64(),
                 tenure_ms: self.u64(),
+                release: self.string(),
             }),
             GetMap(mgr::GetMap {
                 known_epoch: self.u64(),
@@ -117,6 +118,7 @@ impl Gen {
                 silent_ms: g.u64(),
                 store: g.string(),
                 cut_off: g.bool(),
+                release: g.string(),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),

@@ -55,7 +55,7 @@ impl Volume {
         self.refresh_attr(state, &(0..0)).await?;
         self.claim_nothing(state).await?;
         let order = self.in_order(state).await?;
-        let exclusive = Exclusive::new(state);
+        let exclusive = Exclusive::new(self, state);
         self.wake(state).await?;
         life.check()?;
         let stale = state.core().is_inline_stale();

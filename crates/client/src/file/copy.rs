@@ -105,7 +105,7 @@ impl Volume {
         }
         let life = target.life();
         let _order = self.in_order(target).await?;
-        let _exclusive = Exclusive::new(target);
+        let _exclusive = Exclusive::new(self, target);
         self.wake(target).await?;
         self.move_out(target).await?;
         self.drain(target).await;

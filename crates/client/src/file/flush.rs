@@ -51,7 +51,7 @@ impl Volume {
     pub async fn flush(self: &Arc<Self>, file: &Arc<OpenFile>) -> Result<()> {
         let _timer = self.count(Op::Flush);
         file.heard_of();
-        let written = self.write_back(&file.state, false).await;
+        let written = self.write_back_at_close(file, false).await;
         let failed = file.take_failure(TellBy::Close);
         written.and(failed)
     }
@@ -68,7 +68,22 @@ impl Volume {
         self.write_back_in_order(file, close).await.map(drop)
     }
 
-    /// The same, whatever there is to send, and takes the file's order.
+    /// The same, of a handle that is closed. What is being changed otherwise than by writing, maybe through it, ends first: a
+    /// process that was killed is gone when its files are closed, and nothing of it comes after that. A change that nobody waits
+    /// for ends with what has begun of it. Who only reads waits for none.
+    pub(super) async fn write_back_at_close(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        close: bool,
+    ) -> Result<()> {
+        let changes = file.flags().write && file.state.core().exclusive;
+        match changes {
+            true => self.write_back_in_order(&file.state, close).await.map(drop),
+            false => self.write_back(&file.state, close).await,
+        }
+    }
+
+    /// As [`Volume::write_back`], whatever there is to send, and takes the file's order.
     pub(crate) async fn write_back_in_order<'a>(
         self: &Arc<Self>,
         file: &'a Arc<FileState>,

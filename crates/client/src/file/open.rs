@@ -392,7 +392,7 @@ impl Volume {
         if last && orphan {
             file.state.discard();
         }
-        let written = self.write_back(&file.state, last).await;
+        let written = self.write_back_at_close(file, last).await;
         let failed = file.take_failure(TellBy::Close);
         self.forget_handle(file, true);
         written.and(failed)

@@ -10,27 +10,31 @@ use strake_types::access::{SETGID, SETUID};
 use strake_types::{Attr, Credentials, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
-/// Keeps writes of a file waiting while it lives.
-pub(crate) struct Exclusive<'a>(&'a FileState);
+/// Keeps writes of a file waiting while it lives, and the file in use: its process may be killed, and its last handle go.
+pub(crate) struct Exclusive<'a> {
+    volume: &'a Volume,
+    file: &'a FileState,
+}
 
 impl<'a> Exclusive<'a> {
-    pub(crate) fn new(file: &'a FileState) -> Self {
+    pub(crate) fn new(volume: &'a Volume, file: &'a FileState) -> Self {
         file.core().exclusive = true;
-        Self(file)
+        Self { volume, file }
     }
 }
 
 impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         {
-            let mut core = self.0.core();
+            let mut core = self.file.core();
             core.exclusive = false;
             if core.knows_no_better() {
                 // Nothing that was learned meanwhile made it shorter.
                 core.length = core.attr.length;
             }
         }
-        self.0.progress.notify_waiters();
+        self.file.progress.notify_waiters();
+        self.volume.forget_if_closed(self.file);
     }
 }
 
@@ -56,7 +60,7 @@ impl Volume {
         // later publish would take it back.
         let life = file.life();
         let _order = self.in_order(file).await?;
-        let exclusive = Exclusive::new(file);
+        let exclusive = Exclusive::new(self, file);
         self.drain(file).await;
         if !self.write_inline(file, false, false).await? {
             self.publish(file, Tell::Lazily).await?;

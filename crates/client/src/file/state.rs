@@ -117,7 +117,7 @@ pub(crate) struct Core {
     pub(crate) in_flight: BTreeMap<u64, InFlight>,
     /// Tasks that send extents.
     pub(crate) senders: usize,
-    /// The length is being set: writes wait.
+    /// Contents or length are being changed otherwise than by writing: writes wait.
     pub(crate) exclusive: bool,
     /// Chunks were changed otherwise than by writing, and nobody knows whether that is over.
     pub(crate) change_in_doubt: bool,
@@ -252,10 +252,10 @@ impl Core {
         self.kept.clear();
     }
 
-    /// True if the server is to count the file as open: it has handles, or something is unsent, which
+    /// True if the server is to count the file as open: it has handles, or something is unsent or being changed, which
     /// would go where the file was before, or its end is locked, which who opens it next must not unlock.
     pub(crate) fn is_used(&self) -> bool {
-        self.handles > 0 || self.ending > 0 || !self.is_idle()
+        self.handles > 0 || self.ending > 0 || self.exclusive || !self.is_idle()
     }
 
     /// True if the server is to count it as open, also because its close is deferred.

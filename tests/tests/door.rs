@@ -26,6 +26,8 @@ use tokio::runtime::Handle;
 
 /// The root of a mount.
 const ROOT: u64 = 1;
+/// By which all requests are known.
+const UNIQUE: u64 = 2;
 
 async fn door(cluster: &LocalCluster) -> Arc<FuseDoor> {
     door_with(cluster, VolumeOptions::default()).await
@@ -42,7 +44,7 @@ async fn ask(door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Reply, Errno> {
 }
 
 async fn ask_as(uid: u32, door: &Arc<FuseDoor>, node: u64, op: Op) -> Result<Reply, Errno> {
-    let request = Request { unique: 2, opcode: 0, node, uid, gid: uid, pid: 0, op };
+    let request = Request { unique: UNIQUE, opcode: 0, node, uid, gid: uid, pid: 0, op };
     Door::handle(Arc::clone(door), request, Interrupt::never()).await
 }
 
@@ -134,6 +136,29 @@ async fn a_close_gives_no_lock_back_while_a_change_of_its_killed_process_goes_on
         closing.await.unwrap();
     }
     assert_eq!(held().await, libc::F_UNLCK as u32);
+}
+
+/// They began when the process was gone, and its files were somebody else's.
+#[tokio::test]
+async fn a_copy_and_a_punch_of_a_killed_process_are_not_begun() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let door = door(&cluster).await;
+    let (node, fh) = written(&door).await;
+    let copy = || {
+        let (from_offset, to_offset, len, wide) = (0, 100_000, 100_000, true);
+        Op::CopyFileRange(CopyRange { from: fh, from_offset, to: fh, to_offset, len, wide })
+    };
+    let punch = || {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        Op::Fallocate { fh, offset: 0, length: 100_000, mode: mode as u32 }
+    };
+    let changes: [&dyn Fn() -> Op; 2] = [&copy, &punch];
+    for change in changes {
+        Door::outlives(&*door, UNIQUE, true);
+        assert_eq!(ask(&door, node, change()).await.unwrap_err(), Errno::EINTR);
+        Door::outlives(&*door, UNIQUE, false);
+        ask(&door, node, change()).await.unwrap();
+    }
 }
 
 /// A child that was killed in a cut shares its open file with its parent: the cut was made when the parent had given the

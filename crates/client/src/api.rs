@@ -242,6 +242,9 @@ pub struct Written {
     pub len: u64,
 }
 
+/// Whether somebody waits for a change: its process may have been killed meanwhile.
+pub type Wanted<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// See [`crate::Volume::fallocate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallocateMode {

@@ -42,6 +42,8 @@ pub(crate) struct Fake {
     state: Mutex<FakeState>,
     /// While something holds it, writes wait before they are applied.
     pub(crate) gate: tokio::sync::RwLock<()>,
+    /// The same for what is copied, freed or reserved.
+    pub(crate) change_gate: tokio::sync::RwLock<()>,
     /// The same for what is published.
     pub(crate) publish_gate: tokio::sync::RwLock<()>,
     /// A publish waits here when it is done, before it is answered.

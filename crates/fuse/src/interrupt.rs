@@ -3,8 +3,8 @@
 //! The kernel says INTERRUPT once for the first signal of any kind, and nothing at a later, fatal
 //! one. A wait for a lock ends at any signal, as POSIX has it. Anything else ends only if the process
 //! is being killed: reads and writes of files that fail with EINTR break programs. Writes and locks are
-//! given up then. What else is under way goes on by itself; only who closes the file waits for it, with the locks that its
-//! process had.
+//! given up then. What else is under way goes on by itself, a copy or an `fallocate` with what of it has begun; only who closes
+//! the file waits for it, with the locks that its process had.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};

@@ -6,7 +6,7 @@ use super::holes::taken;
 use super::open::OpenFile;
 use super::resize::Exclusive;
 use super::state::{Body, FileState};
-use crate::api::FallocateMode;
+use crate::api::{FallocateMode, Wanted};
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -20,6 +20,8 @@ use strake_wire::message::storage::{Range, StorageOp};
 pub(crate) const REQUESTS_MAX: usize = 32;
 /// A range of more chunks than this is first asked which of them exist.
 const PIECES_ASKED_MAX: usize = 1_024;
+/// Of a longer range no more chunks are changed before others have the file's order.
+const TURN_PIECES_MAX: usize = 4_096;
 
 impl FallocateMode {
     fn frees(self) -> bool {
@@ -40,18 +42,48 @@ impl Volume {
         offset: u64,
         len: u64,
     ) -> Result<()> {
+        self.fallocate_while(file, mode, (offset, len), &|| true).await
+    }
+
+    /// The same while it is wanted. When it is not any more nothing more of it is begun, and it fails with
+    /// [`ErrorKind::Interrupted`] when what has begun is over.
+    pub async fn fallocate_while(
+        self: &Arc<Self>,
+        file: &Arc<OpenFile>,
+        mode: FallocateMode,
+        (offset, len): (u64, u64),
+        is_wanted: Wanted<'_>,
+    ) -> Result<()> {
         let _timer = self.count(Op::Fallocate);
         file.check_writable()?;
         let end = file.state.core().end_of(offset, len)?;
         if len == 0 {
             return Err(Error::with(ErrorKind::Invalid, "an empty range"));
         }
-        let free = match mode.frees() {
+        let mut free = match mode.frees() {
             true => u64::MAX,
             false => self.statfs().await?.free_bytes,
         };
+        let (life, mut at) = (file.state.life(), offset);
+        while at < end {
+            let turn = self.fallocate_turn((file, life), mode, (at, end), free, is_wanted);
+            at = Box::pin(turn).await?;
+            // There was enough for all of it.
+            free = u64::MAX;
+        }
+        Ok(())
+    }
+
+    /// Does the first part of a range, after which others have the file's order; where that ends. So much is `free`.
+    async fn fallocate_turn(
+        self: &Arc<Self>,
+        (file, life): (&Arc<OpenFile>, Life<'_>),
+        mode: FallocateMode,
+        (offset, end): (u64, u64),
+        free: u64,
+        is_wanted: Wanted<'_>,
+    ) -> Result<u64> {
         let state = &file.state;
-        let life = state.life();
         self.refresh_attr(state, &(0..0)).await?;
         self.claim_nothing(state).await?;
         let order = self.in_order(state).await?;
@@ -62,32 +94,39 @@ impl Volume {
         if stale {
             self.refresh_inline(state).await?;
         }
-        file.check_kept()?;
+        file.check_wanted(is_wanted)?;
         if self.fallocate_inline(file, mode, offset, end) {
             self.mark_busy(state);
             drop((exclusive, order));
-            return self.tell_shared(file).await;
+            return self.tell_shared(file).await.map(|()| end);
         }
-        self.check_room(state, free, (offset, end)).await?;
+        self.check_room(file, free, (offset, end), is_wanted).await?;
         self.move_out(state).await?;
         self.drain(state).await;
         life.check()?;
-        file.check_kept()?;
-        let changed = self.fallocate_chunks(file, life, mode, (offset, end)).await;
+        file.check_wanted(is_wanted)?;
+        let changed = self.fallocate_chunks((file, life), mode, (offset, end), is_wanted).await;
         drop(exclusive);
         // Also what has failed half-way is told, and if that fails, later.
         self.mark_busy(state);
         let told = self.publish(state, Tell::Lazily).await;
-        changed.and(told).map(drop)
+        let until = changed?;
+        told.map(|_| until)
     }
 
     /// Fails where more room is to be reserved than is free in the cluster: what of a range is written or reserved already
     /// needs none. Copies do not count; targets refuse for themselves.
-    async fn check_room(&self, file: &FileState, free: u64, (from, to): (u64, u64)) -> Result<()> {
+    async fn check_room(
+        &self,
+        file: &OpenFile,
+        free: u64,
+        (from, to): (u64, u64),
+        is_wanted: Wanted<'_>,
+    ) -> Result<()> {
         let Some(least) = (to - from).checked_sub(free).filter(|least| *least > 0) else {
             return Ok(());
         };
-        let taken = self.taken_at_most(file, (from, to), least).await?;
+        let taken = self.taken_at_most(file, (from, to), least, is_wanted).await?;
         if taken >= least {
             return Ok(());
         }
@@ -100,10 +139,12 @@ impl Volume {
     /// as these.
     async fn taken_at_most(
         &self,
-        file: &FileState,
+        handle: &OpenFile,
         (from, to): (u64, u64),
         least: u64,
+        is_wanted: Wanted<'_>,
     ) -> Result<u64> {
+        let file = &handle.state;
         let placement = {
             let core = file.core();
             if core.is_inline() {
@@ -120,6 +161,7 @@ impl Volume {
             })
             .buffer_unordered(REQUESTS_MAX);
         while known < least && at_most >= least {
+            handle.check_wanted(is_wanted)?;
             let Some((taken, len)) = answers.try_next().await? else { break };
             known += taken;
             at_most -= len.saturating_sub(taken);
@@ -153,30 +195,39 @@ impl Volume {
         true
     }
 
+    /// As [`Volume::fallocate_turn`], in chunks; the first piece is changed also where that is not wanted any more.
     async fn fallocate_chunks(
         &self,
-        handle: &OpenFile,
-        life: Life<'_>,
+        (handle, life): (&OpenFile, Life<'_>),
         mode: FallocateMode,
         (from, to): (u64, u64),
-    ) -> Result<()> {
+        is_wanted: Wanted<'_>,
+    ) -> Result<u64> {
         let file = life.file();
-        let (placement, length) = {
+        let placement = file.core().placement()?;
+        let mut to = self.turn_end(file, &placement, mode, (from, to)).await?;
+        let length = {
             let core = file.core();
             // Already now: nobody may see it again, not even if this is given up half-way.
             core.kept.cut(from, to);
-            (core.placement()?, core.length)
+            core.length
         };
         let end = if mode.extends() { length.max(to) } else { length }.next_multiple_of(4096);
         let pieces = match mode.frees() {
-            true => {
-                stream::iter(self.existing_pieces(file, &placement, from, to).await?).left_stream()
-            }
-            // One after the other: of a range of many terabytes a list of all would not fit into memory.
-            false => stream::iter(placement.pieces(from, to - from)).right_stream(),
+            true => self.existing_pieces(file, &placement, from, to).await?,
+            false => placement.pieces(from, to - from).collect(),
         };
         let doubt = std::mem::replace(&mut file.core().change_in_doubt, true);
-        let changed = pieces
+        let (mut pieces, mut begun) = (pieces.into_iter(), false);
+        let wanted = std::iter::from_fn(|| {
+            let piece = pieces.next()?;
+            if std::mem::replace(&mut begun, true) && !is_wanted() {
+                to = piece.file_offset;
+                return None;
+            }
+            Some(piece)
+        });
+        let changed = stream::iter(wanted)
             .map(|piece| self.fallocate_piece(life, piece, mode.frees(), end))
             .buffer_unordered(REQUESTS_MAX)
             .try_fold(0i64, |sum, delta| async move { Ok(sum + delta) });
@@ -192,7 +243,26 @@ impl Volume {
             core.length = to;
             core.unpublished.acknowledged = core.unpublished.acknowledged.max(to);
         }
-        changed.map(drop)
+        changed.map(|_| to)
+    }
+
+    /// Where a turn ends that begins there: behind so many chunks, and what is free behind them needs no turn to be freed.
+    async fn turn_end(
+        &self,
+        file: &FileState,
+        placement: &Placement,
+        mode: FallocateMode,
+        (from, to): (u64, u64),
+    ) -> Result<u64> {
+        let Some(next) = placement.pieces(from, to - from).nth(TURN_PIECES_MAX) else {
+            return Ok(to);
+        };
+        if !mode.frees() {
+            return Ok(next.file_offset);
+        }
+        let existing = self.next_chunk(file, placement, next.index).await?;
+        let start = existing.map_or(to, |index| placement.layout().chunk_bounds(index).0);
+        Ok(start.clamp(next.file_offset, to))
     }
 
     /// By how much the bytes occupied have changed. Those behind `end` do not count (`Publish::occupied_delta`).

@@ -5,6 +5,7 @@ use super::open::OpenFile;
 use super::resize::Exclusive;
 use super::state::FileState;
 use super::{Life, Rights};
+use crate::api::Wanted;
 use crate::metrics::Op;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -42,6 +43,19 @@ impl Volume {
         target_offset: u64,
         len: u64,
     ) -> Result<u64> {
+        let ranges = (source_offset, target_offset, len);
+        self.copy_range_while(source, target, ranges, &|| true).await
+    }
+
+    /// The same while it is wanted. When it is not any more nothing more of it is begun, and it ends with what has begun: fewer
+    /// bytes are copied, or it fails with [`ErrorKind::Interrupted`].
+    pub async fn copy_range_while(
+        self: &Arc<Self>,
+        source: &Arc<OpenFile>,
+        target: &Arc<OpenFile>,
+        (source_offset, target_offset, len): (u64, u64, u64),
+        is_wanted: Wanted<'_>,
+    ) -> Result<u64> {
         let _timer = self.count(Op::CopyRange);
         source.check_readable(self)?;
         target.check_writable()?;
@@ -64,13 +78,13 @@ impl Volume {
         let ranges = (source_offset, target_offset, len.min(SERVER_BYTES_MAX));
         let on_servers = match is_inline {
             true => Ok(None),
-            false => self.copy_on_servers(began, target, ranges).await,
+            false => self.copy_on_servers(began, target, ranges, is_wanted).await,
         };
         let copied = match on_servers {
             Ok(Some(copied)) => Ok(copied),
-            Ok(None) => self.copy_through(source, target, ranges).await,
+            Ok(None) => self.copy_through(source, target, ranges, is_wanted).await,
             Err(error) if error.kind == ErrorKind::NotSupported => {
-                self.copy_through(source, target, ranges).await
+                self.copy_through(source, target, ranges, is_wanted).await
             }
             Err(error) => Err(error),
         };
@@ -82,10 +96,12 @@ impl Volume {
         source: &Arc<OpenFile>,
         target: &Arc<OpenFile>,
         (from, to, len): (u64, u64, u64),
+        is_wanted: Wanted<'_>,
     ) -> Result<u64> {
         let data = self.read(source, from, len.min(CLIENT_BYTES_MAX) as u32).await?;
         let copied = data.len() as u64;
         let bytes = data.into_bytes();
+        target.check_wanted(is_wanted)?;
         // Not at the end, whatever the handle says: the offset was given.
         let _taken = self.write_at(target, to, bytes).await?;
         Ok(copied)
@@ -98,6 +114,7 @@ impl Volume {
         (mut life_there, mut began): (Life<'_>, Duration),
         file: &Arc<OpenFile>,
         (from, to, len): (u64, u64, u64),
+        is_wanted: Wanted<'_>,
     ) -> Result<Option<u64>> {
         let (source, target) = (life_there.file(), &file.state);
         if target.core().is_inline() && to + len <= self.inline_bytes_max() {
@@ -109,7 +126,7 @@ impl Volume {
         self.wake(target).await?;
         self.move_out(target).await?;
         self.drain(target).await;
-        file.check_kept()?;
+        file.check_wanted(is_wanted)?;
         // Already now: nobody may see it again, not even if this is given up half-way.
         target.core().kept.cut(to, to + len);
         // One after the other: both may be the same file.
@@ -122,11 +139,7 @@ impl Volume {
                 target.core().change_in_doubt = doubt;
                 return Ok(None);
             }
-            let copied = stream::iter(runs)
-                .map(|run| self.copy_run(source, life, run))
-                .buffer_unordered(REQUESTS_MAX)
-                .try_collect::<Vec<()>>()
-                .await;
+            let copied = self.copy_runs(source, life, runs, is_wanted).await;
             let (living, looked) = (source.life(), self.now());
             // Once in many minutes at most: so long nobody moves it again.
             let moved = self.has_moved(life_there, Some(&source_at), began).await;
@@ -136,6 +149,7 @@ impl Volume {
                 Err(error) => break copied.and(Err(error)),
             }
         };
+        let len = *copied.as_ref().unwrap_or(&len);
         let mut core = target.core();
         core.ahead.cut(to, to + len);
         core.change_in_doubt = doubt || copied.is_err();
@@ -153,6 +167,28 @@ impl Volume {
         self.mark_busy(target);
         copied.and(lasts)?;
         Ok(Some(len))
+    }
+
+    /// Copies these while that is wanted, and the first of them in any case: of nothing there is nothing to tell. Of what has
+    /// begun the end is waited for, as nobody could say else what is to come yet. How many bytes these were.
+    async fn copy_runs(
+        &self,
+        source: &FileState,
+        life: Life<'_>,
+        runs: Vec<Run>,
+        is_wanted: Wanted<'_>,
+    ) -> Result<u64> {
+        let (mut runs, mut begun) = (runs.into_iter(), 0);
+        let wanted = std::iter::from_fn(|| {
+            let run = runs.next().filter(|_| begun == 0 || is_wanted())?;
+            begun += run.len;
+            Some(run)
+        });
+        let copied = stream::iter(wanted)
+            .map(|run| self.copy_run(source, life, run))
+            .buffer_unordered(REQUESTS_MAX)
+            .try_collect::<Vec<()>>();
+        copied.await.map(|_| begun)
     }
 
     async fn copy_run(&self, source: &FileState, life: Life<'_>, run: Run) -> Result<()> {

@@ -142,7 +142,7 @@ impl Volume {
     }
 
     /// The first chunk of a file that exists, from an index on.
-    async fn next_chunk(
+    pub(super) async fn next_chunk(
         &self,
         file: &FileState,
         placement: &Placement,

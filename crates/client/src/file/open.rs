@@ -3,7 +3,7 @@
 use super::ahead::Sequence;
 use super::runs::Runs;
 use super::state::{Body, Core, FileState};
-use crate::api::OpenFlags;
+use crate::api::{OpenFlags, Wanted};
 use crate::metrics::Op;
 use crate::ops::{open_mode, unexpected};
 use crate::unsynced::Unsynced;
@@ -101,6 +101,15 @@ impl OpenFile {
         match self.is_released() {
             true => Err(Error::with(ErrorKind::Invalid, "the handle was released meanwhile")),
             false => Ok(()),
+        }
+    }
+
+    /// The same, or if the change is not wanted any more.
+    pub(super) fn check_wanted(&self, is_wanted: Wanted<'_>) -> Result<()> {
+        self.check_kept()?;
+        match is_wanted() {
+            true => Ok(()),
+            false => Err(Error::with(ErrorKind::Interrupted, "nobody waits for it any more")),
         }
     }
 

@@ -118,10 +118,24 @@ impl FileState {
 
 #[cfg(test)]
 mod tests {
+    use super::Exclusive;
     use crate::testing::{Fake, create, options, pattern, read, write};
     use crate::{OpenFlags, SeekTo};
     use std::sync::Arc;
     use strake_types::{Credentials, ErrorKind, SetAttr, SetTime};
+
+    /// It was forgotten at once, and whoever opened it then knew nothing of the change.
+    #[tokio::test]
+    async fn a_file_that_is_closed_while_it_is_changed_is_forgotten_when_that_is_over() {
+        let volume = Arc::new(Fake::default()).volume(options()).await;
+        let file = create(&volume, "a").await;
+        let changed = Exclusive::new(&volume, &file.state);
+        volume.forget_handle(&file, true);
+        volume.report_all_closes();
+        assert!(volume.inodes().file(file.ino()).is_some());
+        drop(changed);
+        assert!(volume.inodes().file(file.ino()).is_none());
+    }
 
     /// What somebody else had cut meanwhile was there again, as zeros or as what had been cut.
     #[tokio::test]

@@ -24,15 +24,14 @@ impl StorageService for FakeStorage {
         if writes && request.capability.is_empty() {
             return Err(ErrorKind::BadCapability.into());
         }
+        let line = describe_data(&op, payload.len());
+        self.0.state.lock().log.push(line.clone());
         if writes {
-            self.0.state.lock().log.push(describe_data(&op, payload.len()));
             let _gate = self.0.gate.read().await;
+        } else if op.is_change() {
+            let _gate = self.0.change_gate.read().await;
         }
         let mut state = self.0.state.lock();
-        let line = describe_data(&op, payload.len());
-        if !writes {
-            state.log.push(line.clone());
-        }
         state.injected(&line)?;
         if state.away == Some(request.group) {
             return Err(ErrorKind::Unavailable.into());

@@ -4,6 +4,7 @@ use super::*;
 use crate::file::Opening;
 use crate::ops::open_mode;
 use crate::testing::Paused;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
@@ -116,6 +117,133 @@ async fn a_punch_and_a_copy_that_wait_while_their_handle_is_released_are_not_mad
         let made = log.iter().any(|line| line.starts_with("punch") || line.starts_with("copy"));
         assert!(!made, "{log:?}");
     }
+}
+
+/// A change of a file of a hundred chunks, which stands still when as much of it has begun as ever is at once.
+struct Standing<'a> {
+    file: Arc<OpenFile>,
+    /// The process that waits for it was killed.
+    killed: Arc<AtomicBool>,
+    changed: JoinHandle<Result<u64>>,
+    gate: RwLockWriteGuard<'a, ()>,
+}
+
+/// Of a copy to a new file, or of room that is reserved there.
+async fn standing<'a>(fake: &'a Fake, volume: &Arc<Volume>, copies: bool) -> Standing<'a> {
+    let (source, len) = (create(volume, "source").await, 100 * CHUNK);
+    write(volume, &source, 0, pattern(1, len as usize)).await;
+    volume.fsync(&source, false).await.unwrap();
+    let file = create(volume, "target").await;
+    let gate = fake.change_gate.write().await;
+    let killed = Arc::new(AtomicBool::new(false));
+    let (changing, to, is_over) = (volume.clone(), file.clone(), killed.clone());
+    let changed = tokio::spawn(async move {
+        let is_wanted = || !is_over.load(Ordering::Relaxed);
+        let (all, reserve) = ((0, len), FallocateMode::Allocate);
+        match copies {
+            true => changing.copy_range_while(&source, &to, (0, 0, len), &is_wanted).await,
+            false => changing.fallocate_while(&to, reserve, all, &is_wanted).await.map(|()| len),
+        }
+    });
+    let (mut begun, of_it) = (0, if copies { "copy" } else { "Allocate" });
+    while begun < 32 {
+        tokio::task::yield_now().await;
+        begun += starting(&fake.take_log(), of_it).len();
+    }
+    Standing { file, killed, changed, gate }
+}
+
+/// True if it has ended when all had time to do what they can.
+async fn has_ended<T>(task: &JoinHandle<T>) -> bool {
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    task.is_finished()
+}
+
+/// It went on to its end, for minutes where that was far, and locks of the mount were given back only then.
+#[tokio::test]
+async fn of_a_change_whose_process_was_killed_nothing_more_is_begun() {
+    for copies in [true, false] {
+        let (fake, volume) = cluster().await;
+        let Standing { file, killed, changed, gate } = standing(&fake, &volume, copies).await;
+        killed.store(true, Ordering::Relaxed);
+        drop(gate);
+        let begun = 32 * CHUNK;
+        match changed.await.unwrap() {
+            Ok(copied) => assert!(copies && copied == begun, "{copied}"),
+            Err(error) => assert!(!copies && error.kind == ErrorKind::Interrupted, "{error}"),
+        }
+        let log = fake.take_log();
+        assert!(starting(&log, if copies { "copy" } else { "Allocate" }).is_empty(), "{log:?}");
+        volume.release(&file).await.unwrap();
+        assert_eq!(fake.server_length(file.ino()), begun, "what is made is told");
+    }
+}
+
+/// Nothing of the killed process was to come any more when its files were closed, and then it did.
+#[tokio::test]
+async fn a_close_waits_for_what_has_begun_of_a_change_of_its_killed_process() {
+    for copies in [true, false] {
+        let (fake, volume) = cluster().await;
+        let Standing { file, killed, changed, gate } = standing(&fake, &volume, copies).await;
+        killed.store(true, Ordering::Relaxed);
+        let reader = open(&volume, file.ino(), OpenFlags::READ).await;
+        volume.flush(&reader).await.unwrap();
+        let (closing, to_close) = (volume.clone(), file.clone());
+        let closed = tokio::spawn(async move { closing.flush(&to_close).await });
+        assert!(!has_ended(&closed).await, "{copies}");
+        drop(gate);
+        closed.await.unwrap().unwrap();
+        assert!(file.state.is_idle() && !file.state.core().exclusive);
+        let _ended = changed.await.unwrap();
+    }
+}
+
+/// A file that was cut and written anew got the length of the copy, and bytes of it.
+#[tokio::test]
+async fn who_cuts_a_file_by_opening_it_has_nothing_of_a_copy_that_outlives_its_handle() {
+    let (fake, volume) = cluster().await;
+    let Standing { file, killed, changed, gate } = standing(&fake, &volume, true).await;
+    killed.store(true, Ordering::Relaxed);
+    let ino = file.ino();
+    // As where its process is killed once more while it waits for its close.
+    volume.forget_handle(&file, true);
+    let opening = volume.clone();
+    let opened = tokio::spawn(async move {
+        let flags = OpenFlags { truncate: true, ..OpenFlags::READ_WRITE };
+        open(&opening, ino, flags).await
+    });
+    assert!(!has_ended(&opened).await, "it is cut when the copy is over");
+    drop(gate);
+    let anew = opened.await.unwrap();
+    let _ended = changed.await.unwrap();
+    write(&volume, &anew, 0, pattern(2, 3)).await;
+    volume.release(&anew).await.unwrap();
+    volume.tick_files();
+    volume.sync_all().await.unwrap();
+    assert_eq!(fake.server_length(ino), 3);
+}
+
+/// Who wrote, synced or closed the file waited for all of it.
+#[tokio::test]
+async fn others_get_the_order_of_a_file_while_a_long_range_is_reserved() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let gate = fake.change_gate.write().await;
+    let (changing, to, len) = (volume.clone(), file.clone(), 6_000 * CHUNK);
+    let reserved =
+        tokio::spawn(async move { changing.fallocate(&to, FallocateMode::Allocate, 0, len).await });
+    let mut log = shared::until_logged(&fake, "Allocate").await;
+    drop(gate);
+    let turn = file.state.order.lock().await;
+    log.extend(fake.take_log());
+    let begun = starting(&log, "Allocate").len();
+    assert!(begun < 6_000 && fake.server_length(file.ino()) == begun as u64 * CHUNK, "{begun}");
+    drop(turn);
+    reserved.await.unwrap().unwrap();
+    let all = begun + starting(&fake.take_log(), "Allocate").len();
+    assert_eq!((all, fake.server_length(file.ino())), (6_000, len));
 }
 
 /// As punches were.

@@ -262,9 +262,9 @@ impl FuseDoor {
         &self,
         cred: &Credentials,
         fh: u64,
-        offset: u64,
-        length: u64,
+        range: (u64, u64),
         mode: u32,
+        unique: u64,
     ) -> Result<Reply, Errno> {
         const KEEP: i32 = libc::FALLOC_FL_KEEP_SIZE;
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
@@ -280,7 +280,8 @@ impl FuseDoor {
         };
         let file = self.file(fh)?;
         self.begin_change(cred, &file).await?;
-        self.volume.fallocate(&file, mode, offset, length).await?;
+        let is_wanted = || self.locks.is_wanted(unique);
+        self.volume.fallocate_while(&file, mode, range, &is_wanted).await?;
         Ok(Reply::Empty)
     }
 
@@ -336,12 +337,14 @@ impl FuseDoor {
         &self,
         cred: &Credentials,
         range: CopyRange,
+        unique: u64,
     ) -> Result<Reply, Errno> {
         let (from, to) = (self.file(range.from)?, self.file(range.to)?);
         let len = if range.wide { range.len } else { range.len.min(COPY_BYTES_MAX) };
         self.begin_change(cred, &to).await?;
-        let copied =
-            self.volume.copy_range(&from, range.from_offset, &to, range.to_offset, len).await?;
+        let is_wanted = || self.locks.is_wanted(unique);
+        let ranges = (range.from_offset, range.to_offset, len);
+        let copied = self.volume.copy_range_while(&from, &to, ranges, &is_wanted).await?;
         Ok(if range.wide { Reply::Copied(copied) } else { Reply::Written(copied as u32) })
     }
 }

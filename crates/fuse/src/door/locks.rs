@@ -99,6 +99,11 @@ impl HeldLocks {
         }
     }
 
+    /// True while somebody waits for a change of contents, by the number of its request.
+    pub(super) fn is_wanted(&self, unique: u64) -> bool {
+        !self.outlived.has(unique)
+    }
+
     /// Owners whose locks were taken through a handle and not released since.
     fn take_through(&self, ino: Ino, fh: u64) -> Vec<u64> {
         let through =

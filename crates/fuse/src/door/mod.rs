@@ -165,10 +165,12 @@ impl FuseDoor {
             Op::Release { fh, flocked } => Box::pin(self.release(ino, fh, flocked)).await,
             Op::Fsync { fh, datasync } => Box::pin(self.fsync(fh, datasync)).await,
             Op::Fallocate { fh, offset, length, mode } => {
-                Box::pin(self.fallocate(&cred, fh, offset, length, mode)).await
+                Box::pin(self.fallocate(&cred, fh, (offset, length), mode, request.unique)).await
             }
             Op::Lseek { fh, offset, whence } => Box::pin(self.lseek(fh, offset, whence)).await,
-            Op::CopyFileRange(range) => Box::pin(self.copy_file_range(&cred, range)).await,
+            Op::CopyFileRange(range) => {
+                Box::pin(self.copy_file_range(&cred, range, request.unique)).await
+            }
             Op::Getlk(lock) => Box::pin(self.getlk(ino, lock)).await,
             Op::Setlk { lock, wait } => Box::pin(self.setlk(ino, lock, wait, interrupt)).await,
             Op::Readdir { offset, size, plus } => {

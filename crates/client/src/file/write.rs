@@ -106,7 +106,9 @@ impl Volume {
         self.settle_again(&file.state).await?;
         let asks = matches!(at, At::End) && {
             let core = file.state.core();
-            core.is_told() && !core.shared
+            // Who has something untold of a strict file has it alone.
+            let strict = core.attr.consistency() == Consistency::Strict;
+            (core.is_told() || !strict) && !core.shared
         };
         if asks {
             // Others may have appended since, or the session was lost.

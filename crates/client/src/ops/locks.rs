@@ -5,6 +5,7 @@ mod held;
 use self::held::{Holder, holder};
 use super::{done, unexpected};
 use crate::api::{LockKind, LockRequest};
+use crate::file::FileState;
 use crate::metrics::Op;
 use crate::volume::Volume;
 pub(crate) use held::Held;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_types::{Consistency, Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
@@ -230,6 +231,10 @@ impl Volume {
         if lock.kind == LockKind::Unlock {
             return self.unlock(ino, lock).await;
         }
+        let alone = |own: &LockRequest| own.kind == LockKind::Exclusive;
+        if lock.kind == LockKind::Shared && self.locked.instead_of(ino, &lock).iter().any(alone) {
+            self.tell_locked(ino).await?;
+        }
         let holder = holder(ino, &lock);
         loop {
             let beside = self.in_time(self.given_up.begin(holder)).await?;
@@ -255,15 +260,27 @@ impl Volume {
     async fn unlock(self: &Arc<Self>, ino: Ino, lock: LockRequest) -> Result<()> {
         // In this order: what is given back from now on does not bring it back, and what was begun before is over.
         self.locked.set(ino, &lock);
-        let over = self.in_time(self.given_up.are_given_back(holder(ino, &lock))).await;
-        let unlocked = match over {
-            Ok(()) => self.lock_once(ino, &lock, 0).await,
-            late => late,
+        let unlocking = async {
+            self.in_time(self.given_up.are_given_back(holder(ino, &lock))).await?;
+            self.tell_locked(ino).await?;
+            self.lock_once(ino, &lock, 0).await
         };
+        let unlocked = unlocking.await;
         if is_late(&unlocked) {
             self.give_up(ino, lock);
         }
         unlocked
+    }
+
+    /// What was written under a lock is told before others may get that: where consistency is not strict, who gets it has nobody
+    /// asked. An error where that may be done still: what else fails is lost, as its handles tell.
+    async fn tell_locked(self: &Arc<Self>, ino: Ino) -> Result<()> {
+        let relaxed = |file: &Arc<FileState>| file.core().attr.consistency() != Consistency::Strict;
+        let Some(file) = self.inodes().file(ino).filter(relaxed) else { return Ok(()) };
+        let volume = Arc::clone(self);
+        // Told again by somebody else, bytes occupied would count twice.
+        let told = task::to_the_end(async move { volume.write_back(&file, false).await }).await;
+        if is_late(&told) { told } else { Ok(()) }
     }
 
     /// What a holder has given up is waited for no longer than an answer is.
@@ -341,7 +358,7 @@ impl Volume {
     /// The owner of a lock that was granted when nobody waited for it any more has what it had before. (But others may share
     /// by then what it had alone, and had asked to share.) However long that takes: others wait for it. Of a session that
     /// is lost meanwhile the server has nothing left, and answers.
-    async fn give_back(&self, ino: Ino, granted: &LockRequest) {
+    async fn give_back(self: &Arc<Self>, ino: Ino, granted: &LockRequest) {
         let mut before = self.locked.instead_of(ino, granted);
         loop {
             let answered = self.lock_all(ino, &before).await;
@@ -358,7 +375,10 @@ impl Volume {
     }
 
     /// One after the other. False: the server has not answered in time.
-    async fn lock_all(&self, ino: Ino, locks: &[LockRequest]) -> bool {
+    async fn lock_all(self: &Arc<Self>, ino: Ino, locks: &[LockRequest]) -> bool {
+        if self.tell_locked(ino).await.is_err() {
+            return false;
+        }
         for lock in locks {
             let locked = self.lock_once(ino, lock, 0).await;
             if let Err(error) = &locked {

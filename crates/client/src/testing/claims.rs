@@ -1,13 +1,21 @@
 //! What the fake metadata server says of files that others have open, and to those who ask for claims.
 
 use super::{Fake, FakeState};
-use strake_types::ErrorKind;
+use strake_types::{Consistency, ErrorKind, Ino};
 use strake_wire::message::meta::{Claim, Claimed, MetaAnswer};
 
 impl Fake {
     /// From now on somebody else has everything open.
     pub(crate) fn share(&self) {
         self.state.lock().shared = true;
+    }
+
+    /// Consistency of a file is close-to-open for who opens it from now on.
+    pub(crate) fn relax(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        let file = state.files.get_mut(&ino.0).expect("a test names a file that is there");
+        let layout = file.attr.layout.iter_mut();
+        layout.for_each(|layout| layout.consistency = Consistency::CloseToOpen as u32);
     }
 
     /// Ranges may be claimed from the next session on; and all that is asked for is granted, or nothing is.

@@ -203,3 +203,82 @@ async fn who_has_no_place_at_the_server_asks_without_waiting_there() {
     let in_line = "lock owner=7 kind=2 in line";
     assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", in_line, in_line, in_line]);
 }
+
+/// A mount, and a handle to append to its file.
+type Logger = (Arc<Volume>, Arc<OpenFile>);
+
+/// A file of so many bytes whose consistency is close-to-open, and two that append to it.
+async fn loggers(len: usize) -> (Arc<Fake>, [Logger; 2]) {
+    let (fake, one) = cluster().await;
+    let two = fake.volume(options()).await;
+    let file = create(&one, "log").await;
+    write(&one, &file, 0, pattern(1, len)).await;
+    one.release(&file).await.unwrap();
+    fake.relax(file.ino());
+    let append = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
+    let mine = open(&one, file.ino(), append).await;
+    let theirs = open(&two, file.ino(), append).await;
+    (fake, [(one, mine), (two, theirs)])
+}
+
+/// Appends something under a lock, which is given back or shared `then`. Where it was put.
+async fn append((volume, file): &Logger, record: Bytes, then: LockKind) -> u64 {
+    volume.set_lock(file.ino(), lock(false)).await.unwrap();
+    let written = volume.write(file, 0, record).await.unwrap();
+    let then = LockRequest { kind: then, ..lock(false) };
+    volume.set_lock(file.ino(), then).await.unwrap();
+    written.offset
+}
+
+/// It was held back: who had the lock next appended there as well, and one of the two was gone.
+#[tokio::test]
+async fn what_was_written_under_a_lock_is_told_before_others_get_that() {
+    for (len, then) in [
+        (100, LockKind::Unlock),
+        (20_000, LockKind::Unlock),
+        (100, LockKind::Shared),
+        (20_000, LockKind::Shared),
+    ] {
+        let (fake, [one, two]) = loggers(len).await;
+        assert_eq!(append(&one, pattern(2, 100), then).await, len as u64);
+        assert_eq!(append(&two, pattern(3, 50), then).await, len as u64 + 100);
+        let reader = fake.volume(options()).await;
+        let file = open(&reader, one.1.ino(), OpenFlags::READ).await;
+        let all: Vec<u8> = [pattern(1, len), pattern(2, 100), pattern(3, 50)].concat();
+        assert!(read(&reader, &file, 0, 100_000).await == all, "{len} {then:?}");
+    }
+}
+
+/// Where something else of the file was untold it was appended at the end that was known before.
+#[tokio::test]
+async fn who_appends_under_a_lock_asks_for_the_end_whatever_is_held_back() {
+    let (_fake, [one, two]) = loggers(20_000).await;
+    let elsewhere = open(&two.0, two.1.ino(), OpenFlags::READ_WRITE).await;
+    write(&two.0, &elsewhere, 0, pattern(4, 4_096)).await;
+    one.0.set_lock(one.1.ino(), lock(false)).await.unwrap();
+    write(&one.0, &one.1, 0, pattern(2, 100)).await;
+    one.0.fsync(&one.1, false).await.unwrap();
+    assert!(!elsewhere.state.core().is_told());
+    assert_eq!(append(&two, pattern(3, 50), LockKind::Unlock).await, 20_100);
+}
+
+/// Its owner is told of a timeout, and the lock goes to others when they can see what was written.
+#[tokio::test]
+async fn an_unlock_waits_for_what_cannot_be_told() {
+    let (fake, [(volume, file), _]) = loggers(20_000).await;
+    volume.set_lock(file.ino(), lock(false)).await.unwrap();
+    write(&volume, &file, 0, pattern(2, 100)).await;
+    fake.fail("publish", ErrorKind::TimedOut);
+    fake.take_log();
+    let unlock = LockRequest { kind: LockKind::Unlock, ..lock(false) };
+    let told = volume.set_lock(file.ino(), unlock).await;
+    assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
+    let mut log = fake.take_log();
+    while starting(&log, "lock").is_empty() {
+        tokio::task::yield_now().await;
+        log.extend(fake.take_log());
+    }
+    log.retain(|line| line.starts_with("publish") || line.starts_with("lock"));
+    assert_eq!(starting(&log, "publish").len(), 2, "{log:?}");
+    assert!(log[2..] == ["lock owner=7 kind=0"], "{log:?}");
+}

@@ -12,6 +12,7 @@ mod copy;
 pub(crate) mod deferred;
 pub(crate) mod dense;
 pub(crate) mod dirty;
+mod failure;
 mod flush;
 mod handles;
 mod holes;

@@ -1,5 +1,6 @@
 //! What this mount knows of inodes: attributes of at most a given age, and the state of open files.
 
+use crate::contents::Contents;
 use crate::file::FileState;
 use crate::names::thin;
 use parking_lot::Mutex;
@@ -7,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use strake_types::{Attr, Ino, Timestamp};
+use strake_types::{Attr, Ino};
 
 const SHARDS: usize = 16;
 /// Most inodes remembered per shard beyond those that are open.
@@ -16,9 +17,6 @@ const NODES_PER_SHARD_MAX: usize = 4_096;
 /// How long it is remembered at least that an inode's attributes were forgotten: as long as anything
 /// learned before may be believed, and more.
 const FORGOTTEN_AGE: Duration = Duration::from_secs(5);
-
-/// What identifies the contents of a file as far as an outsider can tell.
-pub(crate) type Contents = (u64, Timestamp);
 
 #[derive(Default)]
 struct Node {
@@ -29,7 +27,7 @@ struct Node {
     forgotten: Duration,
     /// State shared by all handles, while there are any or something is unsent.
     file: Option<Arc<FileState>>,
-    /// Length and mtime when this mount last closed the file.
+    /// What the contents were when this mount last closed the file.
     seen: Option<Contents>,
 }
 
@@ -169,6 +167,13 @@ impl Inodes {
     /// What the contents were when this mount last closed the file.
     pub(crate) fn seen(&self, ino: Ino) -> Option<Contents> {
         self.shard(ino).lock().nodes.get(&ino).and_then(|n| n.seen)
+    }
+
+    /// This mount has changed a closed file beside its contents, with this outcome.
+    pub(crate) fn changed(&self, attr: &Attr) {
+        let mut shard = self.shard(attr.ino).lock();
+        let seen = shard.nodes.get_mut(&attr.ino).and_then(|node| node.seen.as_mut());
+        seen.into_iter().for_each(|seen| seen.changed(attr));
     }
 
     /// Nobody can tell any more what they were.

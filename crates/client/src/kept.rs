@@ -8,13 +8,14 @@
 //! state watches over that and clears them; over the time in which it is closed they carry the
 //! inode's version, length and mtime, which an open compares.
 
+use crate::contents::Contents;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use strake_types::{Attr, Ino, Timestamp};
+use strake_types::{Attr, Ino};
 
 /// Buffers of doors have this length.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -26,20 +27,6 @@ pub(crate) const EXTENT_BYTES: usize = 256;
 const PIECE_BYTES_MIN: usize = 4 << 10;
 /// What nobody has used for so long is dropped: an idle mount gives its memory back.
 const AGE_MAX: Duration = Duration::from_secs(300);
-
-/// An inode as it was when kept bytes were known to be true.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct AsOf {
-    version: u64,
-    length: u64,
-    mtime: Timestamp,
-}
-
-impl AsOf {
-    fn of(attr: &Attr) -> Self {
-        Self { version: attr.version, length: attr.length, mtime: attr.mtime }
-    }
-}
 
 struct Extent {
     data: Bytes,
@@ -56,7 +43,7 @@ struct File {
     /// By where they start; they do not overlap.
     extents: BTreeMap<u64, Extent>,
     /// What an open must find; `None` while the file's state watches over it.
-    as_of: Option<AsOf>,
+    as_of: Option<Contents>,
 }
 
 #[derive(Default)]
@@ -132,7 +119,7 @@ impl Kept {
         }
         self.with(|shelf, _| {
             if let Some(file) = shelf.files.get_mut(&attr.ino) {
-                file.as_of = Some(AsOf::of(attr));
+                file.as_of = Some(Contents::of(attr));
             }
         });
     }
@@ -143,7 +130,7 @@ impl Kept {
         if self.bytes() > 0 {
             self.with(|shelf, out| {
                 let Some(file) = shelf.files.get_mut(&attr.ino) else { return };
-                if file.as_of.take() != Some(AsOf::of(attr)) {
+                if file.as_of.take() != Some(Contents::of(attr)) {
                     shelf.forget(attr.ino, out);
                 }
             });
@@ -157,12 +144,8 @@ impl Kept {
             return;
         }
         self.with(|shelf, _| {
-            // One step: nobody else was in between.
-            if let Some(file) = shelf.files.get_mut(&attr.ino)
-                && file.as_of.is_some_and(|known| known.version + 1 == attr.version)
-            {
-                file.as_of = Some(AsOf::of(attr));
-            }
+            let as_of = shelf.files.get_mut(&attr.ino).and_then(|file| file.as_of.as_mut());
+            as_of.into_iter().for_each(|known| known.changed(attr));
         });
     }
 }

@@ -19,7 +19,7 @@
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * `leases` — what the metadata server has leased to this mount, with `names`, `notes` of what was taken
 //!   back, `told`, what answers say, and `moments`, for which a kernel believes names.
-//! * `kept` — what targets have acknowledged, for whoever reads it next through this mount.
+//! * `kept` — what targets have acknowledged, for whoever reads it next through this mount; `contents`, whether that is true still.
 //! * `unsynced` — what targets have acknowledged and not made durable, and how a loss is noticed.
 //! * `listings` — of directories, for whoever lists one again.
 //! * `memory` — the bound on what all of this may hold; `room`, who holds what is written.
@@ -33,6 +33,7 @@
 #![cfg_attr(not(test), warn(clippy::large_futures))]
 
 pub mod api;
+mod contents;
 mod copies;
 pub mod file;
 mod inodes;

@@ -8,6 +8,7 @@
 use super::open::OpenFile;
 use super::state::{Core, FileState};
 use crate::api::OpenFlags;
+use crate::contents::Contents;
 use crate::ops::open_mode;
 use crate::volume::Volume;
 use parking_lot::Mutex;
@@ -97,7 +98,7 @@ impl Volume {
                 self.end_deferral(ino, &mut core);
             }
             known.then(|| {
-                let unchanged = core.ours == Some((core.attr.length, core.attr.mtime));
+                let unchanged = core.ours == Some(Contents::of(&core.attr));
                 core.dropping += usize::from(!unchanged);
                 unchanged
             })

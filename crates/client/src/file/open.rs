@@ -4,6 +4,7 @@ use super::ahead::Sequence;
 use super::runs::Runs;
 use super::state::{Body, Core, FileState};
 use crate::api::{OpenFlags, Wanted};
+use crate::contents::Contents;
 use crate::metrics::Op;
 use crate::ops::{open_mode, unexpected};
 use crate::unsynced::Unsynced;
@@ -380,11 +381,11 @@ impl Volume {
     }
 
     fn is_unchanged(&self, attr: &Attr) -> bool {
-        let now = (attr.length, attr.mtime);
-        match self.inodes().file(attr.ino) {
-            Some(file) => file.core().ours == Some(now),
-            None => self.inodes().seen(attr.ino) == Some(now),
-        }
+        let known = match self.inodes().file(attr.ino) {
+            Some(file) => file.core().ours,
+            None => self.inodes().seen(attr.ino),
+        };
+        known == Some(Contents::of(attr))
     }
 
     /// Sends and publishes what was written, then gives the handle back. An error of earlier writes

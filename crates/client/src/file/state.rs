@@ -8,7 +8,7 @@ use super::handles::Handles;
 use super::in_vain::{InVain, OrderInVain};
 use super::inline::Inline;
 use super::parts::Parts;
-use crate::inodes::Contents;
+use crate::contents::Contents;
 use crate::kept::{Kept, KeptFile};
 use crate::pace::Paces;
 use crate::room::Room;
@@ -115,8 +115,8 @@ pub(crate) struct Core {
     pub(crate) kept: KeptFile,
     /// Something was read through those that are paged since the kernel dropped the file's pages last: it may keep what that was.
     pub(crate) paged_reads: bool,
-    /// Length and mtime at the server after the last change known to be ours; `None` if somebody
-    /// else has changed the file beside us, so that nothing cached can be told to be true.
+    /// Length and mtime at the server after the last change known to be ours, with the version up to which all changes are;
+    /// `None` if somebody else has changed the file beside us, so that nothing cached can be told to be true.
     pub(crate) ours: Option<Contents>,
     /// Handles at whose opening the kernel was to drop its pages, and may not have done so yet.
     pub(crate) dropping: usize,
@@ -315,9 +315,8 @@ impl Core {
         if attr.version < self.attr.version {
             return;
         }
-        let foreign = Some((attr.length, attr.mtime)) != self.ours;
-        // Stricter than what the kernel's pages are held to: whoever writes may set the old mtime
-        // again afterwards. Each change is one step of the version.
+        let foreign = !self.ours.is_some_and(|ours| ours.look_like(attr));
+        // Whoever writes may set the old mtime again afterwards. Each change is one step of the version.
         let others = attr.version > self.attr.version + own;
         if others || foreign && attr.version > self.attr.version {
             self.ahead.clear();
@@ -327,6 +326,8 @@ impl Core {
             // What they have written a sync covers as well. Not what is foreign only because nobody can tell any more whose
             // the contents were: then each sync would ask for them.
             self.unsynced.others_wrote(attr.length.max(self.attr.length));
+        } else if let Some(ours) = &mut self.ours {
+            ours.follow(self.attr.version, attr.version);
         }
         if others || foreign {
             self.kept.clear();
@@ -382,9 +383,9 @@ impl Core {
     pub(crate) fn learn_own(&mut self, attr: &Arc<Attr>, now: Duration) {
         // Each change is one step of the version: with more than one, our length and time hide
         // those of somebody else. So they do where somebody else's were learned before.
-        let known = self.ours == Some((self.attr.length, self.attr.mtime));
-        let alone = known && attr.version <= self.attr.version + 1;
-        self.ours = alone.then_some((attr.length, attr.mtime));
+        let known = self.ours.filter(|ours| ours.look_like(&self.attr));
+        let alone = known.filter(|_| attr.version <= self.attr.version + 1);
+        self.ours = alone.map(|ours| ours.written(attr));
         self.learn_after(1, attr, now);
     }
 }
@@ -432,7 +433,7 @@ impl FileState {
             kept: kept.take_up(attr),
             open: Handles::default(),
             paged_reads: false,
-            ours: Some((attr.length, attr.mtime)),
+            ours: Some(Contents::of(attr)),
             dropping: 0,
             stale_pages: false,
             shared: false,
@@ -480,7 +481,7 @@ impl FileState {
         // First of all, so that what was cached goes if somebody else has changed the file.
         core.learn(attr, now);
         core.take_body(attr, opened);
-        core.ours = Some((attr.length, attr.mtime));
+        core.ours = Some(Contents::of(attr));
     }
 
     /// Takes the inline contents that the server has just sent.
@@ -555,7 +556,7 @@ impl Core {
         if attr.version >= self.attr.version && self.knows_no_better() {
             self.body = body_of(attr, opened);
             self.inline_stale = false;
-            self.ours = Some((attr.length, attr.mtime));
+            self.ours = Some(Contents::of(attr));
         }
     }
 }

@@ -157,6 +157,7 @@ impl Volume {
         let asked = self.now();
         if request.change.length.is_some() {
             self.memory().kept().forget(Ino(request.ino));
+            self.inodes().forget_seen(Ino(request.ino));
         }
         let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
         self.changed_entry(answer, asked, "setattr")

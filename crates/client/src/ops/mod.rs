@@ -69,6 +69,7 @@ impl Volume {
         if let Some(file) = self.inodes().learn(&attr, asked) {
             return Ok(file.learn(&attr, true, asked));
         }
+        self.inodes().changed(&attr);
         match attr.nlink {
             0 => self.memory().kept().forget(attr.ino),
             _ => self.memory().kept().changed(&attr),

@@ -96,20 +96,70 @@ async fn another_mount_s_write_between_our_write_and_our_close_is_seen() {
     assert!(open(&one, ino, OpenFlags::READ).await.keep_cache());
 }
 
+/// A mount overwrites all of a file, and sets its old time again.
+async fn disguised_write(volume: &Arc<Volume>, ino: Ino) {
+    let before = volume.getattr(ino).await.unwrap();
+    let file = open(volume, ino, OpenFlags::WRITE).await;
+    write(volume, &file, 0, whole(2)).await;
+    let mtime = SetAttr { mtime: Some(SetTime::At(before.mtime)), ..SetAttr::default() };
+    volume.setattr(&Credentials::root(), ino, mtime, Some(&file)).await.unwrap();
+    volume.release(&file).await.unwrap();
+    let now = volume.getattr(ino).await.unwrap();
+    assert_eq!((now.length, now.mtime), (before.length, before.mtime));
+}
+
 #[tokio::test]
 async fn another_mount_that_sets_the_old_time_again_is_noticed() {
     let fake = Arc::new(Fake::default());
     let (one, two) = (fake.volume(options()).await, fake.volume(options()).await);
     let ino = written(&one, "disguised").await;
-    let before = one.getattr(ino).await.unwrap();
-    let theirs = open(&two, ino, OpenFlags::WRITE).await;
-    write(&two, &theirs, 0, whole(2)).await;
-    let mtime = SetAttr { mtime: Some(SetTime::At(before.mtime)), ..SetAttr::default() };
-    two.setattr(&Credentials::root(), ino, mtime, Some(&theirs)).await.unwrap();
-    two.release(&theirs).await.unwrap();
-    let now = two.getattr(ino).await.unwrap();
-    assert_eq!((now.length, now.mtime), (before.length, before.mtime));
+    disguised_write(&two, ino).await;
     assert!(seen(&fake, &one, ino).await == (whole(2).to_vec(), CHUNKS));
+}
+
+/// True if who opens the file now may keep the kernel's pages.
+async fn keeps_pages(volume: &Arc<Volume>, ino: Ino) -> bool {
+    let file = open(volume, ino, OpenFlags::READ).await;
+    volume.release(&file).await.unwrap();
+    file.keep_cache()
+}
+
+/// Length and time were all that a kernel's pages were held to: who had read the file before read that for ever.
+#[tokio::test]
+async fn pages_of_before_a_write_of_another_mount_that_set_the_old_time_again_are_not_kept() {
+    for stays_open in [false, true] {
+        let fake = Arc::new(Fake::default());
+        let (one, two) = (fake.volume(options()).await, fake.volume(options()).await);
+        let ino = written(&one, "disguised").await;
+        let held = if stays_open { Some(open(&one, ino, OpenFlags::READ).await) } else { None };
+        assert!(keeps_pages(&one, ino).await);
+        disguised_write(&two, ino).await;
+        // Nor does a change of our own hide it.
+        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        one.setattr(&Credentials::root(), ino, mode, held.as_ref()).await.unwrap();
+        assert!(!keeps_pages(&one, ino).await, "stays open: {stays_open}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_mount_changes_itself_costs_it_no_pages() {
+    let (_, volume) = cluster().await;
+    let ino = written(&volume, "changed").await;
+    let (cred, time) = (Credentials::root(), Timestamp { seconds: 5, nanos: 0 });
+    let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let mtime = SetAttr { mtime: Some(SetTime::At(time)), ..SetAttr::default() };
+    for change in [mode, mtime] {
+        volume.setattr(&cred, ino, change.clone(), None).await.unwrap();
+        assert!(keeps_pages(&volume, ino).await);
+        let file = open(&volume, ino, OpenFlags::READ_WRITE).await;
+        volume.setattr(&cred, ino, change, Some(&file)).await.unwrap();
+        write(&volume, &file, CHUNK, pattern(3, 4_096)).await;
+        volume.release(&file).await.unwrap();
+        assert!(keeps_pages(&volume, ino).await);
+    }
+    // With a cut of what is closed they go.
+    volume.setattr(&cred, ino, length(CHUNK), None).await.unwrap();
+    assert!(!keeps_pages(&volume, ino).await);
 }
 
 #[tokio::test]

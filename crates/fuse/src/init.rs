@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Largest write and read in one request.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Read-ahead and write-back requests that may be under way at once.
-const BACKGROUND_MAX: u16 = 128;
-/// From here on the kernel starts no new read-ahead.
+/// Reads of pages, write-back and RELEASEs that may be under way at once: as many as there are. So many that wait for a server
+/// which is away would keep all others of the mount in the kernel, and the locks that a RELEASE gives back.
+const BACKGROUND_MAX: u16 = u16::MAX;
+/// From here on the kernel reads nothing ahead that nobody has asked for.
 const CONGESTED: u16 = 96;
 
 /// Everything wanted, with the reason for it. What an older kernel lacks is left out.

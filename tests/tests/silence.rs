@@ -1,12 +1,13 @@
 //! What the kernel of a mount goes on with while pages wait for a storage server that says nothing.
 
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{Mount, eventually, read_write};
 use strake_tests::servers::{Cluster, WAIT};
+use strake_tests::system::Mapping;
 
 /// Directories whose files lie on the first storage server, and on the second one.
 const SILENT: &str = "silent";
@@ -107,5 +108,44 @@ fn reads_that_wait_for_a_silent_server_keep_nothing_else_in_the_kernel() {
         File::open(a.at(&other)).unwrap().read_exact_at(&mut page, CHUNK).unwrap();
         assert_eq!(page, [7; PAGE]);
         assert!(readers.all_wait(), "the other server answers at once");
+    });
+}
+
+/// A kernel that waited for a page of a file which others change dropped those of no other one that was recalled with it: a
+/// map showed what another mount had written over half a minute before.
+#[test]
+fn a_page_that_waits_for_a_silent_server_keeps_no_pages_of_other_files() {
+    const FILES: u64 = 3;
+    let (cluster, maker) = start();
+    let a = cluster.mount("a");
+    let (mapped, name) = (format!("{ANSWERS}/mapped"), |nth: u64| format!("{SILENT}/{nth}"));
+    (0..FILES).for_each(|nth| make(&maker, &name(nth), 2));
+    make(&maker, &mapped, 2);
+    let (reader, writer) = (read_write(&a.at(&mapped)), read_write(&maker.at(&mapped)));
+    writer.write_all_at(&[1; PAGE], 0).unwrap();
+    let mut map = Mapping::new(&reader, PAGE, true).unwrap();
+    assert_eq!(map.bytes()[0], 1);
+    let files: Vec<File> = (0..FILES).map(|nth| File::open(a.at(&name(nth))).unwrap()).collect();
+    let readers = Readers::default();
+    std::thread::scope(|scope| {
+        let _silence = Silence::of(&cluster);
+        for file in &files {
+            let readers = &readers;
+            scope.spawn(move || readers.read(file, 1));
+        }
+        readers.have_begun(FILES);
+        for nth in 0..FILES {
+            let path = maker.at(&name(nth));
+            scope.spawn(move || fs::set_permissions(path, Permissions::from_mode(0o640)).unwrap());
+            // The first one is told alone, and the next ones together with the write.
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        assert_eq!(map.bytes()[0], 1);
+        writer.write_all_at(&[2; PAGE], 0).unwrap();
+        while map.bytes()[0] != 2 {
+            assert!(readers.all_wait(), "it waits for the pages of others");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(readers.all_wait());
     });
 }

@@ -7,6 +7,7 @@
 mod alone;
 mod contents;
 mod counted;
+mod held_up;
 mod locks;
 mod names;
 mod pages;

@@ -5,6 +5,7 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
+use super::held_up::MoreThreads;
 use super::pages::{Asked, Dropping, Drops, InTurn, Turn, Writing};
 use crate::abi;
 use crate::device::Device;
@@ -53,6 +54,8 @@ pub(super) struct Recalls {
     pub writing_out: Arc<Dropping>,
     /// What reads, ends of writes and failures have dropped.
     in_turn: Arc<InTurn>,
+    /// By which recalls go on past files of which some page is busy.
+    more_threads: MoreThreads,
 }
 
 /// Which inodes were recalled.
@@ -97,6 +100,7 @@ impl Default for Recalls {
             dropping: Arc::default(),
             writing_out: Arc::default(),
             in_turn: Arc::default(),
+            more_threads: MoreThreads::default(),
         }
     }
 }
@@ -264,13 +268,15 @@ impl FuseDoor {
     }
 
     /// Has the kernel drop these ranges of inodes. It waits for pages that are being read or written, and so may
-    /// whoever waits for the end of this.
+    /// whoever waits for the end of this; other inodes do not.
     fn drop_pages(&self, all: Vec<(u64, Vec<(u64, u64)>)>) -> JoinHandle<()> {
         let recalls = self.recalls.clone();
-        self.runtime.spawn_blocking(move || {
-            for (node, ranges) in all {
-                recalls.drop_ranges(node, &ranges);
-            }
+        self.runtime.spawn(async move {
+            let told = recalls.clone();
+            let drop_one = move |(node, ranges): (u64, Vec<(u64, u64)>)| {
+                told.drop_ranges(node, &ranges);
+            };
+            recalls.more_threads.work_through(all, drop_one).await;
         })
     }
 }

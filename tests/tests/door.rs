@@ -218,6 +218,32 @@ async fn a_lock_is_not_shared_while_a_change_of_a_killed_process_goes_on() {
     }
 }
 
+/// Of a punch or a copy that was made after all this mount went on to show what was there before: in maps, and for as long as
+/// its kernel believed the attributes.
+#[tokio::test]
+async fn the_kernel_drops_attributes_and_pages_of_what_has_changed_after_all() {
+    let cluster = LocalCluster::start(Names::Memory(MemoryKv::new()), CHUNK_BYTES_MIN).await;
+    let door = door(&cluster).await;
+    let (node, to) = written(&door).await;
+    let (from, from_offset, to_offset, len, wide) = (99, 0, 0, 1, true);
+    let copy = strake_fuse::request::CopyRange { from, from_offset, to, to_offset, len, wide };
+    let (unique, pid, op) = (2, 0, Op::CopyFileRange(copy));
+    let copies = Request { unique, opcode: 0, node: 99, uid: 0, gid: 0, pid, op };
+    assert_eq!(Door::changes(&*door, &copies), Some(node), "not what is copied");
+    let (mut kernel, device) = UnixStream::pair().unwrap();
+    kernel.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    Door::mounted(&*door, Device::from_session(device.as_fd()).unwrap(), false);
+    Door::changed_after_all(&*door, node);
+    // Node and offset of an `InvalInodeOut` with its head.
+    let mut next = || {
+        let mut told = [0; 40];
+        kernel.read_exact(&mut told).unwrap();
+        [16, 24].map(|at: usize| i64::from_ne_bytes(told[at..at + 8].try_into().unwrap()))
+    };
+    assert_eq!(next(), [node as i64, -1], "what it believes, first");
+    assert_eq!(next(), [node as i64, 0], "what it has");
+}
+
 /// A CREATE for a name that another mount has just given to somebody's file opened it, and cut it, whatever its mode said:
 /// of a file that is made the kernel asks nobody.
 #[tokio::test]

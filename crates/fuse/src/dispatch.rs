@@ -77,16 +77,21 @@ pub trait Door: Send + Sync + 'static {
         send(&answer);
     }
 
-    /// True if a request changes contents, and may do so when its process was killed already.
-    fn changes(&self, request: &Request) -> bool {
+    /// The node whose contents a request changes, and may do so when its process was killed already.
+    fn changes(&self, request: &Request) -> Option<u64> {
         let _what_nobody_locks = request;
-        false
+        None
     }
 
     /// A change of contents, by the number of its request, goes on although the kernel is about to be told that it was
     /// given up, or (`false`) is over.
     fn outlives(&self, unique: u64, goes_on: bool) {
         let _waited_for_by_nobody = (unique, goes_on);
+    }
+
+    /// Such a change, of which the kernel was told that it has failed, or is about to be, may be made, or half of it.
+    fn changed_after_all(&self, node: u64) {
+        let _what_no_kernel_keeps = node;
     }
 
     /// Takes back what an answer granted that reached nobody: the process was killed meanwhile.
@@ -277,13 +282,16 @@ async fn carry_out<D: Door>(
         tokio::select! {
             biased;
             answer = &mut operation => {
+                if answer.is_err() {
+                    changes.iter().for_each(|node| door.changed_after_all(*node));
+                }
                 return door.send(mark, answer, |answer| answerer.send(answer));
             }
             () = interrupt.fatal() => {}
         }
         if !ends {
             // First: as soon as this is answered the kernel has the locks of the process given back.
-            let _outlives = changes.then(|| Outlives::begin(&*door, answerer.unique));
+            let _outlives = changes.map(|node| Outlives::begin(&*door, answerer.unique, node));
             answerer.send(&Err(Errno::EINTR));
             if let Ok(reply) = operation.await {
                 door.abandon(reply);
@@ -296,18 +304,24 @@ async fn carry_out<D: Door>(
 }
 
 /// A change of contents goes on although the kernel was told that it was given up, until this is dropped.
-struct Outlives<'a, D: Door>(&'a D, u64);
+struct Outlives<'a, D: Door> {
+    door: &'a D,
+    unique: u64,
+    node: u64,
+}
 
 impl<'a, D: Door> Outlives<'a, D> {
-    fn begin(door: &'a D, unique: u64) -> Self {
+    fn begin(door: &'a D, unique: u64, node: u64) -> Self {
         door.outlives(unique, true);
-        Self(door, unique)
+        Self { door, unique, node }
     }
 }
 
 impl<D: Door> Drop for Outlives<'_, D> {
     fn drop(&mut self) {
-        self.0.outlives(self.1, false);
+        // First: who gets the locks of the process then reads what the kernel has.
+        self.door.changed_after_all(self.node);
+        self.door.outlives(self.unique, false);
     }
 }
 
@@ -355,137 +369,4 @@ impl Drop for Answerer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::request::Lock;
-    use bytes::Bytes;
-    use std::io::Read;
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-
-    /// Answers at once, and has room for a thousand bytes.
-    struct Roomy;
-
-    impl Door for Roomy {
-        async fn handle(
-            self: Arc<Self>,
-            _request: Request,
-            _interrupt: Interrupt,
-        ) -> Result<Reply, Errno> {
-            let room = [0u8; 1000];
-            tokio::task::yield_now().await;
-            std::hint::black_box(&room);
-            Ok(Reply::Empty)
-        }
-
-        fn abandon(&self, _reply: Reply) {}
-    }
-
-    /// Never answers. Whether the kernel was answered when an operation was given up, if one was.
-    struct Stuck {
-        kernel: UnixStream,
-        given_up: Mutex<Option<bool>>,
-        /// The same when it was said that one goes on.
-        goes_on: Mutex<Option<bool>>,
-    }
-
-    struct End<'a>(&'a Stuck);
-
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            *self.0.given_up.lock() = Some(self.0.is_answered());
-        }
-    }
-
-    impl Stuck {
-        fn is_answered(&self) -> bool {
-            (&self.kernel).read(&mut [0; 64]).is_ok_and(|len| len > 0)
-        }
-    }
-
-    impl Door for Stuck {
-        async fn handle(
-            self: Arc<Self>,
-            _request: Request,
-            _interrupt: Interrupt,
-        ) -> Result<Reply, Errno> {
-            let _end = End(&self);
-            std::future::pending().await
-        }
-
-        fn changes(&self, _request: &Request) -> bool {
-            true
-        }
-
-        fn outlives(&self, _unique: u64, goes_on: bool) {
-            if goes_on {
-                *self.goes_on.lock() = Some(self.is_answered());
-            }
-        }
-
-        fn abandon(&self, _reply: Reply) {}
-    }
-
-    /// Its process is killed while it is under way: whether the kernel was answered when it was given up, or when it was
-    /// said that it goes on, and whether it is answered.
-    async fn killed(op: Op) -> ([Option<bool>; 2], bool) {
-        let (kernel, ours) = UnixStream::pair().unwrap();
-        kernel.set_nonblocking(true).unwrap();
-        let door =
-            Arc::new(Stuck { kernel, given_up: Mutex::default(), goes_on: Mutex::default() });
-        let device = Arc::new(Device::from_session(ours.as_fd()).unwrap());
-        // No process has this number.
-        let (unique, pid, interrupts) = (2, u32::MAX, Arc::new(Interrupts::default()));
-        let timer = Metrics::register().start(0);
-        let answerer = Answerer { device, unique, timer, sent: false };
-        let request = Request { unique, opcode: 0, node: 5, uid: 0, gid: 0, pid, op };
-        interrupts.raise(unique);
-        let operation = carry_out(door.clone(), request, interrupts.of(unique, pid), answerer);
-        futures::pin_mut!(operation);
-        // One that goes on does so for ever.
-        let _ended = futures::poll!(operation.as_mut());
-        let heard = [*door.given_up.lock(), *door.goes_on.lock()];
-        (heard, door.is_answered())
-    }
-
-    /// A write that waited was made after its process was killed and its locks were somebody else's; and a lock that was
-    /// granted late stayed.
-    #[tokio::test]
-    async fn writes_and_locks_of_a_killed_process_are_given_up_before_it_is_told() {
-        let (append, sync, kill_suidgid, from_pages) = (false, false, false, false);
-        let data = Bytes::new();
-        let write = Op::Write { fh: 0, offset: 0, data, append, sync, kill_suidgid, from_pages };
-        assert_eq!(killed(write).await, ([Some(false), None], true));
-        let setlk = |kind: i32| {
-            let (kind, end) = (kind as u32, u64::MAX);
-            let lock = Lock { fh: 0, owner: 1, start: 0, end, kind, pid: 1, flock: false };
-            Op::Setlk { lock, wait: false }
-        };
-        assert_eq!(killed(setlk(libc::F_WRLCK)).await, ([Some(false), None], true));
-    }
-
-    /// A cut or a punch that had begun was made when the locks of its process were somebody else's: a close must know of it
-    /// to wait for it.
-    #[tokio::test]
-    async fn it_is_known_what_goes_on_after_its_process_was_killed_before_the_kernel_is_told() {
-        let (kind, end) = (libc::F_UNLCK as u32, u64::MAX);
-        let lock = Lock { fh: 0, owner: 1, start: 0, end, kind, pid: 1, flock: false };
-        let punch = Op::Fallocate { fh: 0, offset: 0, length: 1, mode: 3 };
-        let sync = Op::Fsync { fh: 0, datasync: false };
-        for op in [Op::Setlk { lock, wait: false }, punch, sync] {
-            assert_eq!(killed(op).await, ([None, Some(false)], true));
-        }
-    }
-
-    /// Bytes of what an asynchronous function gives back.
-    fn size_of_future<A, B, C, D, F>(_function: fn(A, B, C, D) -> F) -> usize {
-        size_of::<F>()
-    }
-
-    #[test]
-    fn an_operation_is_carried_about_once() {
-        let size = size_of_future(carry_out::<Roomy>);
-        // Twice would be 3,000.
-        assert!((1_000..2_500).contains(&size), "{size}");
-    }
-}
+mod tests;

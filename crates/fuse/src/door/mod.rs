@@ -290,17 +290,23 @@ impl Door for FuseDoor {
         }
     }
 
-    fn changes(&self, request: &Request) -> bool {
-        match &request.op {
+    fn changes(&self, request: &Request) -> Option<u64> {
+        let changes = match &request.op {
             Op::Setattr(change) => change.size.is_some(),
-            Op::Fallocate { .. } | Op::CopyFileRange(_) => true,
+            Op::Fallocate { .. } => true,
+            Op::CopyFileRange(range) => return Some(self.node(self.file(range.to).ok()?.ino())),
             Op::Open { flags, .. } => flags & libc::O_TRUNC as u32 != 0,
             _ => false,
-        }
+        };
+        changes.then_some(request.node)
     }
 
     fn outlives(&self, unique: u64, goes_on: bool) {
         self.locks.outlives(unique, goes_on);
+    }
+
+    fn changed_after_all(&self, node: u64) {
+        self.forget_changed(self.ino(node));
     }
 
     fn forget(&self, nodes: &[u64]) {

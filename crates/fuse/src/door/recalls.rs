@@ -236,6 +236,16 @@ impl FuseDoor {
         }
     }
 
+    /// Has the kernel drop a file of which it was told that a change has failed, which may be made, or half of it: it has
+    /// dropped nothing for that. Who asks for attributes from now on waits for the pages.
+    pub(super) fn forget_changed(&self, ino: Ino) {
+        self.prefetch.cancel(ino);
+        let drops = self.recalls.dropping.begin(ino);
+        self.recall(&[ino]);
+        let asked = Asked { leaves_out: true, drops: Some(drops) };
+        self.recalls.drop_in_turn(&self.runtime, (ino, self.node(ino)), asked);
+    }
+
     /// Has the kernel write what programs have stored there into maps, by dropping it. False if some of the file may not be
     /// written until then: pages may be busy for long.
     pub(super) async fn write_out(

@@ -431,9 +431,9 @@ impl StorageServer {
                 task::spawn(taken).await.map_err(gone)?
             }
             StorageOp::Copy(copy) => {
-                if group.copies() > 1 {
-                    // What members before us have made is known from then on.
-                    self.replica(target, group, epoch).await?.ready(epoch).await?;
+                // What members before us have made is known from then on.
+                if let Way::Several(replica) = self.way(target, group, epoch).await? {
+                    replica.ready(epoch).await?;
                 }
                 Box::pin(self.copy_in_turn(target, &order, copy)).await?;
                 self.done_for(target, &order)

@@ -574,6 +574,26 @@ impl Bench {
         Ok((reply.answer.unwrap(), payload))
     }
 
+    /// A copy of the beginning of a chunk, as a target has it, to that of another one.
+    fn copy_request(
+        &self,
+        at: u32,
+        attempt: msg::Attempt,
+        (from_target, from): (u32, u64),
+        to: u64,
+        len: u64,
+    ) -> StorageRequest {
+        let range = |index| msg::Range { chunk: chunk(index), offset: 0, len };
+        let op = StorageOp::Copy(msg::Copy {
+            to: range(to),
+            from: range(from),
+            from_target,
+            from_capability: self.request(at, StorageOp::Extents(chunk(from))).capability,
+            from_group: self.group.0,
+        });
+        StorageRequest { attempt: Some(attempt), ..self.request(at, op) }
+    }
+
     /// A change by the client, whatever becomes of it.
     async fn change(&self, op: StorageOp, data: Bytes) -> Result<()> {
         let primary = self.manager.in_sync()[0];
@@ -1136,16 +1156,7 @@ async fn copy_twice(group: GroupId) {
         bench.write(0, 1).await;
         let attempt = bench.attempt();
         let copy = async |at: u32| {
-            let range = |index| msg::Range { chunk: chunk(index), offset: 0, len: from_len };
-            let from_capability = bench.request(at, StorageOp::Extents(chunk(0))).capability;
-            let op = StorageOp::Copy(msg::Copy {
-                to: range(index),
-                from: range(0),
-                from_target: at,
-                from_capability,
-                from_group: group.0,
-            });
-            let request = StorageRequest { attempt: Some(attempt), ..bench.request(at, op) };
+            let request = bench.copy_request(at, attempt, (at, 0), index, from_len);
             bench.send(request, Bytes::new()).await.map(drop)
         };
         copy(primary).await.unwrap();

@@ -1,7 +1,9 @@
 //! Groups that move from target to target.
 
+use super::promises::promise;
 use super::*;
 use crate::gate::word_of;
+use crate::replica::Stage;
 
 const ONE: GroupId = GroupId::of_class(1, 0);
 
@@ -144,6 +146,49 @@ async fn what_has_come_since_the_last_walk_is_told_until_it_is_cleared_away() {
     }
     bench.chunks_at(3).await;
     assert!(tells(3), "it is there still");
+}
+
+/// It was begun before that one knew what had been made, and came over what others had written since.
+#[tokio::test]
+async fn a_copy_that_is_sent_again_before_the_next_primary_is_ready_is_not_made_again() {
+    let bench = Arc::new(Bench::start_with(ONE, &[1, 2, 3]).await);
+    bench.write(0, 5).await;
+    let data = Bytes::from(vec![1; BLOCK]);
+    let write = msg::Write { chunk: chunk(1), offset: 0, crc: crc32c(&data), durable: false };
+    bench.change(StorageOp::Write(write), data).await.unwrap();
+    let attempt = bench.attempt();
+    let copy = |at, from_target| {
+        // The source ends before: what is behind that is a change of its own, and has the number.
+        let len = 2 * BLOCK as u64;
+        let request = bench.copy_request(at, attempt, (from_target, 1), 0, len);
+        let bench = bench.clone();
+        tokio::spawn(async move { bench.send(request, Bytes::new()).await })
+    };
+    let is_punch: Which = |op| matches!(op, StorageOp::Punch(_));
+    *bench.net.fails.lock() = Some((3, is_punch, ErrorKind::Unavailable));
+    let first = copy(1, 1);
+    let next = bench.replica(2).await;
+    let has_all = || {
+        let state = next.state.lock();
+        let mut made = state.unsettled.values().filter(|entry| entry.stage == Stage::Applied);
+        made.any(|entry| entry.attempt == Some(attempt))
+    };
+    bench.until(async || has_all().then_some(())).await;
+    promise(&next, 1);
+    bench.kill(1);
+    bench.manager.take_out(1);
+    first.await.unwrap().expect_err("3 did not have it");
+    *bench.net.fails.lock() = None;
+    let is_read: Which = |op| matches!(op, StorageOp::Read(_));
+    *bench.net.slow.lock() = Some((3, is_read));
+    let again = copy(2, 3);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!again.is_finished(), "2 is bound by its promise");
+    next.state.lock().promised.clear();
+    bench.write(0, 9).await;
+    *bench.net.slow.lock() = None;
+    again.await.unwrap().unwrap();
+    assert_eq!(bench.read(2, 0).await, 9);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::replica::{Reign, Stage};
 
 /// From now on a promise to a member runs, until the test ends it.
-fn promise(replica: &Replica, member: u32) {
+pub(super) fn promise(replica: &Replica, member: u32) {
     let until = replica.common.clock.monotonic() + Duration::from_secs(3_600);
     replica.state.lock().promised.insert(TargetId(member), until);
 }

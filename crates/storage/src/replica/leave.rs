@@ -1,7 +1,7 @@
 //! A member that is to leave: it stops answering by itself, so that nobody has to wait for its lease.
 
-use super::Replica;
 use super::resync::Report;
+use super::{Replica, State};
 use std::time::Duration;
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::StorageOp;
@@ -17,6 +17,14 @@ fn may_offer(last: Option<(u64, Duration)>, epoch: u64, now: Duration) -> bool {
     last.is_none_or(|(said, at)| said == epoch || now.saturating_sub(at) >= PAUSE)
 }
 
+impl State {
+    /// True for a primary that is not ready: what it has acknowledged alone in a reign before, of which this one knows nothing, the
+    /// others have only then.
+    fn begins_to_lead(&self) -> bool {
+        self.reign.as_ref().is_some_and(|reign| !reign.ready)
+    }
+}
+
 impl Replica {
     /// If this member is in sync, is to leave and is not needed: from now on it answers nobody in this
     /// epoch, and the manager is told so. What it has under way goes on in the next epoch.
@@ -29,26 +37,32 @@ impl Replica {
         };
         let Some(epoch) = may_go() else { return };
         let now = self.common.clock.monotonic();
-        let last = self.state.lock().let_go_at;
+        let offers = {
+            let state = self.state.lock();
+            !state.begins_to_lead() && may_offer(state.let_go_at, epoch, now)
+        };
         // Should the manager be away, nobody would take our place before it is back.
-        if !may_offer(last, epoch, now) || self.common.map.refresh().await.is_err() {
+        if !offers || self.common.map.refresh().await.is_err() {
             return;
         }
         let Some(epoch) = may_go() else { return };
         if !self.hold_epoch().await.is_ok_and(|adopted| *adopted == epoch) {
             return;
         }
-        // Every answer is checked against this at its very end.
-        {
+        let reign = {
             let mut state = self.state.lock();
+            // Another one may have begun since.
+            if state.begins_to_lead() {
+                return;
+            }
+            // Every answer is checked against this at its very end.
             state.resign(epoch);
             state.let_go_at = Some((epoch, now));
-        }
-        let leads = self.state.lock().reign.is_some();
-        if leads {
-            // What it has acknowledged alone, the others are to have first; what it did in a reign before, of which this one knows
-            // nothing, they have when this one is ready.
-            let early = async { self.until_nothing_is_early(self.reigning().await?).await };
+            state.reign.as_ref().map(|reign| reign.since)
+        };
+        if let Some(reign) = reign {
+            // What it has acknowledged alone, the others are to have first.
+            let early = self.until_nothing_is_early(reign);
             if !matches!(tokio::time::timeout(EARLY_WAIT, early).await, Ok(Ok(()))) {
                 return tracing::debug!("group {}: target {me} cannot leave yet", self.group);
             }

@@ -300,11 +300,16 @@ async fn who_has_missed_an_epoch_leaves_when_others_have_what_it_acknowledged_al
     let epoch = bench.manager.map.lock().groups[0].epoch;
     bench.server(1).map().refresh().await.unwrap();
     let replica = bench.replica(1).await;
-    let offered = || replica.state.lock().let_go_at.filter(|(said, _)| *said == epoch);
-    bench.until(async || offered()).await;
+    let begins = || {
+        let state = replica.state.lock();
+        state.reign.as_ref().is_some_and(|reign| reign.since == epoch && !reign.ready)
+    };
+    bench.until(async || begins().then_some(())).await;
     for _ in 0..3 {
         tokio::time::sleep(crate::replica::TICK).await;
-        assert_eq!(bench.manager.members(), [1, 2, 3], "they do not have it yet");
+        assert!(begins(), "they do not have it yet");
+        assert!(!bench.has_resigned(1).await, "nor does it wait for that: another reign may begin");
+        assert_eq!(bench.manager.members(), [1, 2, 3]);
     }
     bench.net.cut.lock().clear();
     bench.until(async || (bench.manager.members() == [2, 3]).then_some(())).await;

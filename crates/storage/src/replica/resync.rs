@@ -19,8 +19,10 @@ use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{StorageAnswer, StorageOp};
 use tokio::time::Instant;
 
-/// Pause before the manager is told again, or promises are looked at again.
+/// Pause before the manager is told again, or it is looked again whether a member may count.
 const PAUSE: Duration = Duration::from_millis(200);
+/// A member that may not count for so long after it has synced syncs again before it does.
+const SYNCED_FOR: Duration = Duration::from_secs(10);
 
 /// The chunks of a group on one target, in order.
 struct Walk {
@@ -141,13 +143,9 @@ impl Replica {
             made.sent += sent;
             pace.note(chunk, len, sent);
         }
-        // As long as that takes nobody waits for it.
-        self.sync_joining(errand).await?;
+        self.sync_and_count_in(errand).await?;
         // From here on changes and syncs wait for it: what has come since it makes durable, and what
         // comes from now on is for those who ask.
-        while !self.count_in(errand)? {
-            self.look_again(PAUSE).await;
-        }
         for table in self.shelf.target.attempts.tables() {
             self.ask(errand.member, errand.epoch, StorageOp::Remember(table)).await?;
         }
@@ -201,9 +199,27 @@ impl Replica {
         reign.is_some_and(|reign| !reign.has_failed(errand.member))
     }
 
+    /// Has a member sync, and counts it in as soon as it may, with little to sync by then. As long as that takes nobody waits for it.
+    async fn sync_and_count_in(&self, errand: Errand) -> Result<()> {
+        let mut round = 0;
+        loop {
+            self.sync_joining(errand, round).await?;
+            let synced = Instant::now();
+            while synced.elapsed() < self.patience(SYNCED_FOR) {
+                if self.count_in(errand)? {
+                    return Ok(());
+                }
+                self.look_again(PAUSE).await;
+            }
+            round += 1;
+        }
+    }
+
     /// From now on changes wait for this member as for any. Not yet (false) while a promise of ours runs: others read by it,
-    /// and this member, which has promised them nothing, could lead without them.
+    /// and this member, which has promised them nothing, could lead without them. Nor without a lease: the manager may be away, and
+    /// until it hears of this member the others would have no promise of ours any more, by which they read.
     fn count_in(&self, errand: Errand) -> Result<bool> {
+        let leased = self.common.lease.holds();
         let mut state = self.state.lock();
         let now = self.common.clock.monotonic();
         let promised = state.promised.values().any(|until| now < *until);
@@ -213,7 +229,7 @@ impl Replica {
             Some(joiner) if joiner.failed => {
                 Err(self.error(ErrorKind::Unavailable, "it missed a change meanwhile"))
             }
-            Some(_) if promised => Ok(false),
+            Some(_) if promised || !leased => Ok(false),
             Some(joiner) => {
                 joiner.counted = true;
                 // Nor has it promised us anything.

@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const JOIN_WAIT: Duration = Duration::from_secs(20 * 60);
 /// A sync that takes no longer leaves little for the next one.
 const BRIEF: Duration = Duration::from_secs(10);
-/// Syncs of a member that joins, at most, before it counts.
+/// Syncs of a member that joins, at most, before it may count.
 const JOIN_SYNCS_MAX: u64 = 3;
 
 impl Replica {
@@ -53,10 +53,12 @@ impl Replica {
     }
 
     /// Has a member that joins, and does not count yet, make durable what it was sent, and what has come while it did so. When it
-    /// counts, clients wait for its sync as for that of any: by then little is left.
-    pub(super) async fn sync_joining(&self, errand: Errand) -> Result<()> {
+    /// counts, clients wait for its sync as for that of any: by then little is left. In each round, of which the first is 0, these are
+    /// other syncs.
+    pub(super) async fn sync_joining(&self, errand: Errand, round: u32) -> Result<()> {
         let until = Instant::now() + JOIN_WAIT;
-        for nth in 0..JOIN_SYNCS_MAX {
+        let first = u64::from(round) * JOIN_SYNCS_MAX;
+        for nth in first..first + JOIN_SYNCS_MAX {
             let began = Instant::now();
             self.sync_patiently(errand, nth, until).await?;
             if began.elapsed() < BRIEF {
@@ -71,7 +73,7 @@ impl Replica {
         let Errand { reign, epoch, member } = errand;
         let numbered = Numbered { reign, number: 0 };
         // In one epoch it is made equal once: what is begun for this number first has all that it was sent before.
-        let (client, seq) = (mixed(u64::from(self.group.0)), epoch * JOIN_SYNCS_MAX + nth);
+        let (client, seq) = (mixed(u64::from(self.group.0)), (epoch << 32) + nth);
         let attempt = Some(Attempt { client, seq, settled: 0 });
         let sync = StorageOp::Sync(msg::FileRef { volume: 0, ino: 0 });
         let message = Message { attempt, ..Message::of(sync) };

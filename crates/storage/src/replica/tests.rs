@@ -241,6 +241,8 @@ struct Net {
     older: AtomicBool,
     /// How often members were asked to sync.
     syncs: AtomicU64,
+    /// The numbers under which they were: who hears one again waits for what was begun for it.
+    sync_numbers: Mutex<HashSet<u64>>,
     /// A member that answers none after so many.
     syncs_wait: Mutex<Option<(u32, u64)>>,
     /// How often members were asked for the checksums of a chunk.
@@ -354,6 +356,7 @@ impl StorageService for Link {
         self.check_store(&request).await?;
         if request.forward.is_some() && matches!(request.op, Some(StorageOp::Sync(_))) {
             let nth = self.net.syncs.fetch_add(1, Ordering::Relaxed);
+            self.net.sync_numbers.lock().extend(request.attempt.map(|attempt| attempt.seq));
             let waits = |&(member, answered): &(u32, u64)| member == self.to && nth >= answered;
             while self.net.syncs_wait.lock().as_ref().is_some_and(waits) {
                 tokio::time::sleep(Duration::from_millis(5)).await;

@@ -59,6 +59,53 @@ async fn a_joining_member_counts_only_when_no_promise_of_the_primary_runs() {
     assert_eq!(bench.read(2, 0).await, 2);
 }
 
+/// It counted although nobody could hear of it, and its primary, which promises nobody any more then, alone answered readers for as
+/// long as the manager was away.
+#[tokio::test]
+async fn a_joining_member_counts_only_while_the_manager_may_hear_of_it() {
+    let bench = Bench::start().await;
+    bench.manager.take_out(2);
+    bench.write(0, 1).await;
+    let primary = bench.replica(1).await;
+    *bench.manager.fades.lock() = true;
+    for id in [1, 3] {
+        bench.server(id).lease().end();
+    }
+    bench.net.syncs.store(0, Ordering::Relaxed);
+    bench.manager.let_join(2);
+    for id in 1..=MEMBERS {
+        // It may have come already, and then nothing does.
+        drop(bench.server(id).map().refresh().await);
+    }
+    bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let counts = || primary.state.lock().reign.as_ref().is_some_and(Reign::counts_joining);
+    assert!(!counts(), "it is equal, and waits");
+    assert_eq!(bench.read(3, 0).await, 1);
+    *bench.manager.fades.lock() = false;
+    let lease = bench.server(1).lease();
+    lease.renew(lease.now(), 1_000_000_000);
+    bench.until_in_sync(&[1, 2, 3]).await;
+}
+
+/// It had synced before it waited: who synced when it counted waited for all that it had been sent meanwhile.
+#[tokio::test]
+async fn a_joining_member_that_may_not_count_for_long_syncs_again_before() {
+    let bench = Bench::start().await;
+    bench.manager.take_out(2);
+    bench.write(0, 1).await;
+    let primary = bench.replica(1).await;
+    promise(&primary, 3);
+    *primary.short_syncs.lock() = Some(Duration::from_millis(500));
+    bench.manager.let_join(2);
+    let numbers = || bench.net.sync_numbers.lock().len();
+    bench.until(async || (numbers() > 2).then_some(())).await;
+    assert_eq!(bench.manager.in_sync(), [1, 3], "it waits still");
+    *primary.short_syncs.lock() = None;
+    primary.state.lock().promised.clear();
+    bench.until_in_sync(&[1, 2, 3]).await;
+}
+
 /// A recovery did, and 2 showed its readers what 3, which read by the promise, did not have.
 #[tokio::test]
 async fn a_new_primary_makes_nothing_equal_while_a_promise_runs() {

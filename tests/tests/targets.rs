@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use strake_tests::cluster::{Mount, Up, mount_memory, run, succeed, take_away};
+use strake_tests::cluster::{Mount, Up, free_port, mount_memory, run, succeed, take_away};
 use strake_tests::records::{Ledger, StopAtEnd};
 use strake_tests::servers::Cluster;
 
@@ -192,6 +192,31 @@ fn what_cannot_be_a_new_target_is_refused_with_the_reason_and_stays_as_it_is() {
     cluster.kill(0);
     cluster.start_again(0);
     cluster.until("it is there again", |c| row(c, 3)["state"] == "up");
+}
+
+/// Its target waited for the mount and the mount for the target: nothing could be written, and no start of the server came to
+/// its end.
+#[test]
+fn a_directory_in_a_mount_of_a_volume_gets_no_target() {
+    let cluster = Cluster::start(1);
+    let mount = cluster.mount("mnt");
+    fs::create_dir(mount.at("disk")).unwrap();
+    for name in ["disk", "new"] {
+        let dir = mount.at(name);
+        let (code, said) = cluster.run(&["target", "add", "storage0", dir.to_str().unwrap()]);
+        assert!(code == Some(1) && said.contains("lies in a Strake mount"), "{name}: {said}");
+    }
+    let (listen, disk) = (format!("127.0.0.1:{}", free_port()), mount.at("disk"));
+    #[rustfmt::skip]
+    let server = [
+        "server", "--listen", &listen, "--roles", "storage", "--join", &cluster.address, "--name",
+        "inside", "--data", disk.to_str().unwrap(),
+    ];
+    let output = run(server);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("lies in a Strake mount"), "{said}");
+    assert_eq!(cluster.targets().len(), 1);
+    write(&mount, "file", b"written as ever");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::generation;
 use super::identity::{Node, TargetRecord};
 use crate::failure::{Context, Failure, Outcome, Plain};
-use crate::{output, private, size};
+use crate::{mountpoint, output, private, size};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
+use strake_base::mount_table::Mount;
 use strake_base::random::SystemRandom;
 use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity, StoreStat};
 use strake_types::TargetId;
@@ -93,6 +94,7 @@ impl Target {
                 let begun = known.filter(|record| record.target == 0);
                 check_begun(&path, begun)?;
                 check_empty(&path)?;
+                check_no_mount_of_ours(&path, &mountpoint::ours())?;
                 let uuid = begun.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
                 Ok(Target { added, ..Target::new(path, uuid) })
             }
@@ -342,6 +344,20 @@ pub fn check_empty(path: &Path) -> Outcome {
     }
 }
 
+/// Refuses to begin a target in a mount of a volume: where that lies on the target, each waits for the other.
+fn check_no_mount_of_ours(path: &Path, ours: &[Mount]) -> Outcome {
+    let disk = device(path);
+    match ours.iter().find(|mount| Some(mount.device) == disk) {
+        Some(mount) => Err(Failure::new(format!(
+            "{} lies in a Strake mount ({})",
+            path.display(),
+            mount.path.display()
+        ))
+        .next("mount the new disk there first, or give a directory on a disk of this machine")),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a directory in which nothing can be made.
 pub fn check_writable(path: &Path) -> Outcome {
     use rustix::fs::{Access, access};
@@ -373,6 +389,23 @@ mod tests {
             let failure = check_distinct(&twice).unwrap_err();
             assert!(failure.cause.contains("given twice") && failure.next.is_some(), "{failure}");
         }
+    }
+
+    #[test]
+    fn no_target_is_begun_in_a_strake_mount() {
+        let top = tempfile::tempdir().unwrap();
+        let path = top.path().join("new/target");
+        let own = device(&path).unwrap();
+        let mount = |device| Mount {
+            path: "/mnt/s".into(),
+            kind: "fuse.strake".into(),
+            source: "host:/main".into(),
+            device,
+        };
+        check_no_mount_of_ours(&path, &[mount(own + 1)]).unwrap();
+        let failure = check_no_mount_of_ours(&path, &[mount(own + 1), mount(own)]).unwrap_err();
+        assert!(failure.cause.contains("lies in a Strake mount (/mnt/s)"), "{failure}");
+        assert!(failure.next.is_some());
     }
 
     /// The manager went by the kernel's boot: of a file system that was mounted anew it counted no loss.

@@ -1,10 +1,11 @@
 //! `strake up` and `strake down`: files stay over a stop, a crash and a power cut of the process.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use strake_base::process::began_ticks;
 use strake_tests::cluster::{
@@ -103,7 +104,7 @@ fn what_runs_in_the_background_may_have_as_many_files_open_as_the_system_allows(
     let up = strake(["up", "--detach", "--data", &data, "--mount", &mount]);
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -Sn 256; exec \"$0\" \"$@\""]).arg(up.get_program());
-    shell.args(up.get_args()).stdin(std::process::Stdio::null());
+    shell.args(up.get_args()).stdin(Stdio::null());
     shell.envs(up.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = shell.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -144,6 +145,23 @@ fn down_takes_the_mount_away_from_a_program_that_uses_it() {
     assert!(!is_mounted(&home.mount()));
     user.kill().unwrap();
     user.wait().unwrap();
+}
+
+/// It said nothing until, after ten minutes, it killed the process.
+#[test]
+fn down_says_what_it_waits_for_where_that_takes_long() {
+    let home = Home::new();
+    home.up(&[]);
+    let pid = home.pid();
+    signal(pid, "STOP");
+    let down = strake(["down", "--data", &home.data()]).stderr(Stdio::piped()).spawn();
+    let mut down = down.unwrap();
+    let mut said = String::new();
+    BufReader::new(down.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    signal(pid, "CONT");
+    assert!(down.wait().unwrap().success());
+    let words = [format!("process {pid} still runs"), home.mount().display().to_string()];
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
 }
 
 #[test]

@@ -16,6 +16,8 @@ use strake_fuse::Unmount;
 const STOP_SECONDS_MAX: u64 = 600;
 /// How long a killed process may take to vanish.
 const KILL_SECONDS_MAX: u64 = 10;
+/// How long it waits in silence.
+const QUIET_SECONDS: u64 = 5;
 /// Time between two looks.
 const LOOK_MS: u64 = 50;
 
@@ -57,7 +59,7 @@ async fn stop(run: &RunFile) -> Outcome {
         Err(error) => Err(error).context(|| format!("stopping process {}", run.pid)),
     };
     signal(Signal::TERM)?;
-    if ended(run, STOP_SECONDS_MAX).await {
+    if stopped(run).await {
         return Ok(());
     }
     eprintln!("process {} did not stop in {STOP_SECONDS_MAX} s; killing it", run.pid);
@@ -67,6 +69,30 @@ async fn stop(run: &RunFile) -> Outcome {
         false => Err(Failure::new(format!("process {} cannot be killed", run.pid))
             .next(format!("cat /proc/{}/stack", run.pid))),
     }
+}
+
+/// Waits until it has stopped by itself, and says what for where that takes long.
+async fn stopped(run: &RunFile) -> bool {
+    let mut told = None;
+    for _ in 0..STOP_SECONDS_MAX / QUIET_SECONDS {
+        if ended(run, QUIET_SECONDS).await {
+            return true;
+        }
+        let is_mounted = strake_fuse::mount::is_ours(&run.mount);
+        if told.replace(is_mounted) != Some(is_mounted) {
+            output::aside(&waits_for(run, is_mounted));
+        }
+    }
+    false
+}
+
+/// What a process that was told to stop is at.
+fn waits_for(run: &RunFile, is_mounted: bool) -> String {
+    let at = match is_mounted {
+        true => format!("what was written at {} is being sent", run.mount.display()),
+        false => "its servers make durable what they have".to_owned(),
+    };
+    format!("process {} still runs: {at}; it is killed after {STOP_SECONDS_MAX} s", run.pid)
 }
 
 async fn ended(run: &RunFile, seconds_max: u64) -> bool {

@@ -94,6 +94,7 @@ impl Target {
                 let begun = known.filter(|record| record.target == 0);
                 check_begun(&path, begun)?;
                 check_empty(&path)?;
+                check_outside_targets(&path)?;
                 check_no_mount_of_ours(&path, &mountpoint::ours())?;
                 let uuid = begun.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
                 Ok(Target { added, ..Target::new(path, uuid) })
@@ -344,6 +345,23 @@ pub fn check_empty(path: &Path) -> Outcome {
     }
 }
 
+/// Refuses to begin a target in the directory of another one, which may be deleted when that has left.
+fn check_outside_targets(path: &Path) -> Outcome {
+    let full = resolved(path);
+    let target_in = |dir: &Path| Identity::read(&RealDisk::new(dir).ok()?).ok()?;
+    let mut around = full.ancestors().skip(1);
+    match around.find_map(|dir| Some((dir, target_in(dir)?))) {
+        Some((dir, found)) => Err(Failure::new(format!(
+            "{} lies in target {} ({})",
+            path.display(),
+            found.target,
+            dir.display()
+        ))
+        .next("give a directory outside of it")),
+        None => Ok(()),
+    }
+}
+
 /// Refuses to begin a target in a mount of a volume: where that lies on the target, each waits for the other.
 fn check_no_mount_of_ours(path: &Path, ours: &[Mount]) -> Outcome {
     let disk = device(path);
@@ -389,6 +407,25 @@ mod tests {
             let failure = check_distinct(&twice).unwrap_err();
             assert!(failure.cause.contains("given twice") && failure.next.is_some(), "{failure}");
         }
+    }
+
+    /// `--data DIR/target` began a second one in the first one's own directory.
+    #[test]
+    fn no_target_is_begun_inside_of_another_one() {
+        let top = tempfile::tempdir().unwrap();
+        let outer = top.path().join("a/target");
+        std::fs::create_dir_all(&outer).unwrap();
+        let identity = Identity { cluster: "ab".repeat(16), uuid: "cd".repeat(16), target: 7 };
+        identity.write(&RealDisk::new(&outer).unwrap()).unwrap();
+        std::os::unix::fs::symlink(&outer, top.path().join("link")).unwrap();
+        let look =
+            |dir: &str| Target::look(&top.path().join(dir).join("target"), &Node::default(), false);
+        for dir in ["a/target", "a/target/deep/er", "link"] {
+            let failure = look(dir).err().unwrap();
+            assert!(failure.cause.contains("lies in target 7 ("), "{failure}");
+            assert!(failure.next.is_some());
+        }
+        assert_eq!(look("a/other").unwrap().id.0, 0);
     }
 
     #[test]

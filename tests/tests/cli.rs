@@ -110,6 +110,10 @@ fn wrong_arguments_are_explained() {
         (&["server", "--listen", "a"], "--data"),
         (&["server", "--listen", "a", "--data", "/x", "--roles", "boss"], "boss"),
         (&["server", "--listen", "a", "--data", "/x", "--roles", "storage"], "--join"),
+        (
+            &["server", "--listen", "a", "--data", "/x", "--roles", "manager", "--name", "4"],
+            "--name",
+        ),
         (&["volume", "create", "v", "--chunk-size", "5000"], "5000"),
         (&["volume", "create", "v", "--distribution", "random"], "random"),
         (&["mount", "somewhere", "/mnt"], "somewhere"),

@@ -42,10 +42,21 @@ impl Newcomer<'_> {
     /// One that is up under this name is another server on the same machine.
     fn check_name(&self, map: &ClusterMap) -> Outcome {
         let is_same = |s: &&Server| s.address == self.address || s.name == self.name && !s.up;
-        match map.servers.iter().find(is_same) {
-            Some(known) => Err(self.refusal(known)),
-            None => Ok(()),
+        if let Some(known) = map.servers.iter().find(is_same) {
+            return Err(self.refusal(known));
         }
+        if let Some(other) = self.namesake(map) {
+            tracing::warn!(
+                "server {} is called {}, too: verbs need the number of each; --name gives this one another name",
+                other.id,
+                self.name
+            );
+        }
+        Ok(())
+    }
+
+    fn namesake<'m>(&self, map: &'m ClusterMap) -> Option<&'m Server> {
+        map.servers.iter().find(|server| server.name == self.name)
     }
 
     fn refusal(&self, known: &Server) -> Failure {
@@ -112,10 +123,19 @@ mod tests {
         }
     }
 
+    fn newcomer<'a>(name: &'a str, address: &'a str) -> Newcomer<'a> {
+        Newcomer { home: Path::new("/srv/a"), name, address, targets: &[] }
+    }
+
     fn check(name: &str, address: &str, new_server: bool) -> Outcome {
-        let (home, targets) = (Path::new("/srv/a"), &[][..]);
-        let newcomer = Newcomer { home, name, address, targets };
-        newcomer.check(&map("/srv/a/target"), new_server, false)
+        newcomer(name, address).check(&map("/srv/a/target"), new_server, false)
+    }
+
+    /// Only the verbs said so, of either.
+    #[test]
+    fn who_comes_with_the_name_of_one_that_is_up_hears_of_it() {
+        let namesake = |name| newcomer(name, "h9:7440").namesake(&map("")).map(|server| server.id);
+        assert_eq!((namesake("host1"), namesake("host3")), (Some(1), None));
     }
 
     /// A server whose first disk was not mounted came back as another one, and took the address of the one that it was.

@@ -105,6 +105,8 @@ pub struct ServerFlags {
     pub config: Option<PathBuf>,
 }
 
+/// Longest name of a server.
+const NAME_BYTES_MAX: usize = 64;
 /// Days in which targets are verified once, unless told otherwise.
 pub const SCRUB_DAYS_DEFAULT: f64 = 7.0;
 
@@ -390,6 +392,7 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
     if flags.scrub_every.is_some_and(|days| !(0.0..=3650.0).contains(&days)) {
         return Err(Failure::usage("--scrub-every takes days, from 0 (never) to 3650"));
     }
+    flags.name.as_deref().map_or(Ok(()), check_name)?;
     if !roles.manager && flags.join.is_empty() {
         return missing(
             "--join",
@@ -397,6 +400,19 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
         );
     }
     Ok(())
+}
+
+/// Refuses a name that would break a table or a command: what is all digits is the number of another server to each verb.
+fn check_name(name: &str) -> Outcome {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_number = name.chars().all(|c| c.is_ascii_digit());
+    let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_good);
+    if fits && !is_number && !name.starts_with(['.', '-']) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("--name {name:?} is no name for a server")).next(format!(
+        "give 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` or `.`, not digits alone, and not `.` or `-` first"
+    )))
 }
 
 #[cfg(test)]

@@ -130,6 +130,19 @@ fn only_addresses_that_other_machines_can_call_are_open() {
     assert!(!["127.0.0.1:7440", "[::1]:7440", "unix:/s"].into_iter().any(is_open));
 }
 
+/// `strake server drain 4` drained server 4 and not the one that was called so; others broke the table.
+#[test]
+fn a_name_that_is_taken_for_something_else_is_refused() {
+    for name in ["", "4", "-a", ".a", "a b", "ev\x1b[31mil\nx", "\u{e4}", &"n".repeat(65)] {
+        let failure = check_name(name).unwrap_err();
+        assert!(failure.cause.contains("--name") && failure.next.is_some(), "{failure}");
+        assert!(!failure.to_string().contains('\x1b'), "{failure}");
+    }
+    for name in ["host4", "4a", "a.example.org", &"n".repeat(64)] {
+        check_name(name).unwrap();
+    }
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let listen = Some("a".to_owned());

@@ -597,3 +597,25 @@ fn a_server_whose_first_directory_is_away_does_not_come_back_as_a_new_one() {
     let _meant = start("3.log", &["--new-server"]);
     assert_eq!(servers(), 2);
 }
+
+/// It stayed for half a minute, in which the volume could not be deleted because it was in use.
+#[test]
+fn a_layout_or_why_that_fails_leaves_no_session() {
+    let server = Server::start();
+    let on_cluster = |verb: &[&str]| succeed([verb, &["--cluster", &server.address]].concat());
+    on_cluster(&["volume", "create", "v"]);
+    let (root, nothing) = (server.source("v"), format!("{}/nothing", server.source("v")));
+    let verbs: [(i32, &[&str]); 5] = [
+        (1, &["layout", "get", &nothing]),
+        (1, &["layout", "set", &nothing, "--copies", "1"]),
+        (1, &["layout", "set", &nothing, "--copies", "1", "--existing"]),
+        (2, &["layout", "set", &root, "--targets", "99"]),
+        (2, &["why", &nothing]),
+    ];
+    for (code, verb) in verbs {
+        refused(code, verb);
+    }
+    let clients = on_cluster(&["client", "list", "v", "--json"]);
+    assert!(!clients.contains("layout at") && !clients.contains("why at"), "{clients}");
+    on_cluster(&["volume", "delete", "v", "--yes"]);
+}

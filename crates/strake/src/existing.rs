@@ -77,19 +77,15 @@ pub async fn run(
     flags: &ExistingFlags,
 ) -> Outcome<u8> {
     if flags.dry_run {
-        let count = count(&volume, attr, copies).await.context(|| path.into())?;
-        volume.close().await?;
-        show_count(&count, copies, flags.json)?;
+        let count = count(&volume, attr, copies).await.context(|| path.into());
+        cluster::leave_volume(&volume).await;
+        show_count(&count?, copies, flags.json)?;
         return Ok(0);
     }
-    let wish = RecopyWish {
-        volume: volume.id().0,
-        ino: attr.ino.0,
-        copies,
-        path: name_of(&volume, attr.ino).await?,
-    };
+    let name = name_of(&volume, attr.ino).await;
+    cluster::leave_volume(&volume).await;
+    let wish = RecopyWish { volume: volume.id().0, ino: attr.ino.0, copies, path: name? };
     let map = volume.map().clone();
-    volume.close().await?;
     let (kind, rate) = (JobKind::Recopy as u32, flags.throttle);
     let job = jobs::plan(&map, Plan { kind, recopy: Some(wish), rate, ..Plan::default() }).await?;
     if flags.no_wait {

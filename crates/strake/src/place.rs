@@ -12,7 +12,7 @@ use strake_base::mount_table::Mount;
 use strake_client::{Volume, VolumeOptions};
 use strake_native::location::SCHEME;
 use strake_native::{Clients, Location, RemotePath};
-use strake_types::{Attr, Credentials, Ino};
+use strake_types::{Attr, Credentials, Ino, Result};
 
 /// How a place is written, for help texts.
 pub const FORM: &str = "[ADDR[,ADDR]]:/VOLUME[/PATH]";
@@ -41,14 +41,13 @@ pub struct Found {
 }
 
 /// Finds what a path means: `ADDR:/VOLUME/PATH`, or a path below a mount, whose inode number and
-/// cluster the mount tells.
+/// cluster the mount tells. Whoever gets it ends the session ([`cluster::leave_volume`]), also where it fails.
 pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Found> {
     let cred = Credentials::root();
     if let Some(source) = address::parse_source(path) {
         let place = open(&source, cluster, verb).await?;
-        let attr =
-            place.volume.resolve(&cred, place.path.as_bytes()).await.context(|| path.into())?;
-        return Ok(Found { place, attr });
+        let attr = place.volume.resolve(&cred, place.path.as_bytes()).await;
+        return place.with(attr, path).await;
     }
     let metadata = std::fs::metadata(path).context(|| path.into())?;
     // Not by the path: what is bound over a mount hides it.
@@ -65,8 +64,20 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
         Ino::ROOT => place.volume.resolve(&cred, source.path.as_bytes()).await,
         ino => place.volume.getattr(ino).await,
     };
-    let attr = attr.context(|| path.into())?;
-    Ok(Found { place, attr })
+    place.with(attr, path).await
+}
+
+impl Place {
+    /// With what lies there; the session ends here if that is not to be had.
+    async fn with(self, attr: Result<Attr>, path: &str) -> Outcome<Found> {
+        match attr.context(|| path.into()) {
+            Ok(attr) => Ok(Found { place: self, attr }),
+            Err(failure) => {
+                cluster::leave_volume(&self.volume).await;
+                Err(failure)
+            }
+        }
+    }
 }
 
 /// What is mounted there.

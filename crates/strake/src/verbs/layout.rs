@@ -99,6 +99,19 @@ struct FileView<'a> {
     layout: &'a LayoutView,
 }
 
+impl<'a> FileView<'a> {
+    fn new(attr: &Attr, layout: &'a LayoutView) -> Self {
+        let safety = attr.layout.as_ref().map(|layout| layout.safety).unwrap_or_default();
+        FileView {
+            copies: attr.layout.as_ref().map_or(1, |layout| layout.copies()),
+            ack: safety.ack.to_string(),
+            min_copies: safety.min_copies,
+            consistency: attr.consistency().to_string(),
+            layout,
+        }
+    }
+}
+
 /// Runs the verb; the exit code.
 pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     let done = match &flags.verb {
@@ -121,28 +134,31 @@ pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome<u8>
     done.map(|()| 0)
 }
 
+/// What is known of a place.
+enum Known {
+    /// What a directory hands down.
+    Template(LayoutTemplate),
+    /// Where a file lies.
+    Layout(LayoutView),
+}
+
 async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outcome {
     let Found { place, attr } = place::find(path, cluster, "layout").await?;
-    let shown = match attr.kind {
+    let volume = &place.volume;
+    let known = match attr.kind {
         FileKind::Directory => {
-            let template = place.volume.template(&Credentials::root(), attr.ino).await?;
-            show_directory(path, &template, &place.volume.map().current(), json)
+            volume.template(&Credentials::root(), attr.ino).await.map(Known::Template)
         }
-        _ => {
-            let view = place.volume.layout(attr.ino).await.context(|| path.into())?;
-            let copies = attr.layout.as_ref().map_or(1, |layout| layout.copies());
-            let safety = attr.layout.as_ref().map(|layout| layout.safety).unwrap_or_default();
-            let (ack, min_copies) = (safety.ack.to_string(), safety.min_copies);
-            let consistency = attr.consistency().to_string();
-            let layout = &view;
-            match json {
-                true => output::json(&FileView { copies, ack, min_copies, consistency, layout }),
-                false => show_file(path, &attr, &view, &place.volume.map().current(), all),
-            }
-        }
+        _ => volume.layout(attr.ino).await.map(Known::Layout),
     };
-    place.volume.close().await?;
-    shown
+    // Before anything is shown: whoever has seen enough ends the program.
+    cluster::leave_volume(volume).await;
+    let map = volume.map().current();
+    match known.context(|| path.into())? {
+        Known::Template(template) => show_directory(path, &template, &map, json),
+        Known::Layout(view) if json => output::json(&FileView::new(&attr, &view)),
+        Known::Layout(view) => show_file(path, &attr, &view, &map, all),
+    }
 }
 
 fn show_directory(path: &str, template: &LayoutTemplate, map: &ClusterMap, json: bool) -> Outcome {
@@ -308,10 +324,24 @@ async fn set(
     targets: &[u32],
     cluster: &ClusterFlags,
 ) -> Outcome {
-    let Found { place, attr } = place::find(path, cluster, "layout").await?;
+    let found = place::find(path, cluster, "layout").await?;
+    let notes = set_at(&found, path, template, targets).await;
+    cluster::leave_volume(&found.place.volume).await;
+    copy_notes::show(&notes?);
+    Ok(())
+}
+
+/// Sets it; what is to be said of that.
+async fn set_at(
+    found: &Found,
+    path: &str,
+    template: LayoutTemplate,
+    targets: &[u32],
+) -> Outcome<Vec<String>> {
+    let Found { place, attr } = found;
     let cred = Credentials::root();
     let present = place.volume.template(&cred, attr.ino).await?;
-    let volume = volume_of(&place)?;
+    let volume = volume_of(place)?;
     let map = place.volume.map();
     // As files are made now: groups may be yet to be made.
     let known = |list: &[GroupId], copies| Ok(map.on_same_targets(list, copies).some());
@@ -352,12 +382,10 @@ async fn set(
         }
         false => wanted,
     };
-    set_template(&place, attr.ino, &template, new)
+    set_template(place, attr.ino, &template, new)
         .await
         .map_err(|error| not_set(path, has_contents, template.copies, &error))?;
-    place.volume.close().await?;
-    copy_notes::show(&notes);
-    Ok(())
+    Ok(notes)
 }
 
 /// What is wanted of a directory, with what is set on it: what is listed there stays on the same targets.

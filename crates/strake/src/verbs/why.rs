@@ -147,7 +147,20 @@ pub async fn run(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
 }
 
 async fn look(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
-    let Found { place, attr } = place::find(&flags.path, cluster, "why").await?;
+    let found = place::find(&flags.path, cluster, "why").await?;
+    let report = report(flags, &found).await;
+    // Before anything is shown: whoever has seen enough ends the program.
+    cluster::leave_volume(&found.place.volume).await;
+    let report = report?;
+    match flags.json {
+        true => output::json(&report)?,
+        false => show(&report),
+    }
+    Ok(report.health as u8)
+}
+
+async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
+    let Found { place, attr } = found;
     let volume = &place.volume;
     volume.map().refresh().await?;
     let root = Credentials::root();
@@ -181,7 +194,7 @@ async fn look(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         }
     }
     let name = volume.name().to_owned();
-    let mut report = judge(&flags.path, name, &attr, &about, layout, members, (&map, flags.verify));
+    let mut report = judge(&flags.path, name, attr, &about, layout, members, (&map, flags.verify));
     if held_back {
         report.health = Health::Broken;
         report.problems.push(HELD_BACK.to_owned());
@@ -190,12 +203,7 @@ async fn look(flags: &WhyFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     if report.holds_up() {
         report.health = report.health.max(Health::Degraded);
     }
-    place.volume.close().await?;
-    match flags.json {
-        true => output::json(&report)?,
-        false => show(&report),
-    }
-    Ok(report.health as u8)
+    Ok(report)
 }
 
 impl Report {

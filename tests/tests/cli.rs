@@ -106,6 +106,7 @@ fn wrong_arguments_are_explained() {
         (&["up", "--targets", "0"], "--targets"),
         (&["up", "--memory", "much"], "much"),
         (&["up", "--memory", "1"], "32M"),
+        (&["up", "--memory", "1000T"], "this machine has"),
         (&["up", "--engine", "rocks"], "rocks"),
         (&["server", "--listen", "a"], "--data"),
         (&["server", "--listen", "a", "--data", "/x", "--roles", "boss"], "boss"),
@@ -596,6 +597,21 @@ fn a_server_whose_first_directory_is_away_does_not_come_back_as_a_new_one() {
     });
     let _meant = start("3.log", &["--new-server"]);
     assert_eq!(servers(), 2);
+}
+
+/// It was said in the log of what runs in the background only, or not at all.
+#[test]
+fn an_up_in_the_background_says_what_it_makes_of_its_options() {
+    let directory = tempfile::tempdir().unwrap();
+    let [data, mount] = ["data", "mnt"].map(|name| text(&directory.path().join(name)));
+    let options = "memory=1K,wait=99999999999999";
+    let output = run(["up", "--detach", "--data", &data, "--mount", &mount, "-o", options]);
+    let _stopped = run(["down", "--data", &data]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for words in ["memory=1K is too little; 32M is used", "wait=99999999999999 is too long"] {
+        assert!(said.contains(words), "{said}");
+    }
 }
 
 /// It stayed for half a minute, in which the volume could not be deleted because it was in use.

@@ -4,10 +4,14 @@ use crate::failure::{Failure, Outcome};
 use crate::size;
 use crate::tls_flags::TlsFlags;
 use std::path::PathBuf;
+use strake_base::process::machine_memory_bytes;
 use strake_client::VolumeOptions;
 use strake_client::api::MEMORY_BYTES_MIN;
 use strake_fuse::MountOptions;
 use strake_fuse::options::{is_known, is_remounted, known_options, split, words};
+
+/// The longest that an operation waits for others.
+const WAIT_SECONDS_MAX: u64 = 86_400;
 
 /// What a mount is asked for, sorted by who wants it.
 #[derive(Debug, Default)]
@@ -102,20 +106,30 @@ fn set<T: for<'a> From<&'a str>>(place: &mut Option<T>, value: &str) -> Result<(
     Ok(())
 }
 
-/// Too little is raised and not refused: a line in /etc/fstab is to mount as it did before.
+/// Too little or too much is changed and not refused, as with [`wait`]: a line in /etc/fstab is to mount as it did before.
 fn memory(wanted: &mut Wanted, value: &str) -> Result<(), String> {
     let bytes = size::parse(value)?;
-    if bytes < MEMORY_BYTES_MIN {
-        tracing::warn!("memory={value} is too little; {} is used", size::short(MEMORY_BYTES_MIN));
+    let used = bytes.clamp(MEMORY_BYTES_MIN, memory_bytes_max());
+    if used != bytes {
+        let is = if bytes < used { "too little" } else { "more than this machine has" };
+        tracing::warn!("memory={value} is {is}; {} is used", size::short(used));
     }
-    wanted.volume.memory_bytes = bytes.max(MEMORY_BYTES_MIN);
+    wanted.volume.memory_bytes = used;
     Ok(())
+}
+
+/// What no mount holds more than.
+fn memory_bytes_max() -> u64 {
+    machine_memory_bytes().max(MEMORY_BYTES_MIN)
 }
 
 /// Reads how much memory a mount may use, from a flag.
 pub fn parse_memory(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         ..MEMORY_BYTES_MIN => Err(format!("at least {} is needed", size::short(MEMORY_BYTES_MIN))),
+        bytes if bytes > memory_bytes_max() => {
+            Err(format!("this machine has {} in all", size::short(memory_bytes_max())))
+        }
         bytes => Ok(bytes),
     }
 }
@@ -123,7 +137,10 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
 /// Whoever says how long means servers and other clients alike.
 fn wait(wanted: &mut Wanted, value: &str) -> Result<(), String> {
     let seconds: u64 = value.parse().map_err(|_| "it needs a number of seconds".to_owned())?;
-    let ms = seconds.saturating_mul(1000);
+    if seconds > WAIT_SECONDS_MAX {
+        tracing::warn!("wait={value} is too long; {WAIT_SECONDS_MAX} is used, which is a day");
+    }
+    let ms = seconds.min(WAIT_SECONDS_MAX) * 1000;
     (wanted.volume.operation_wait_ms, wanted.volume.held_back_wait_ms) = (ms, ms);
     Ok(())
 }
@@ -163,6 +180,15 @@ mod tests {
             assert_eq!(wanted.volume.memory_bytes, MEMORY_BYTES_MIN, "{option}");
         }
         parse_memory("16M").unwrap_err();
+    }
+
+    #[test]
+    fn more_memory_than_there_is_and_a_wait_without_end_are_not_given() {
+        let wanted = applied(&["memory=9999P,wait=99999999999999"]).unwrap();
+        assert_eq!(wanted.volume.memory_bytes, machine_memory_bytes());
+        assert_eq!(wanted.volume.operation_wait_ms, 86_400_000);
+        assert_eq!(wanted.volume.held_back_wait_ms, 86_400_000);
+        assert!(parse_memory("1000T").unwrap_err().contains("this machine has"));
     }
 
     #[test]

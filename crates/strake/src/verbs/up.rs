@@ -126,6 +126,8 @@ fn log_and_end(failure: Failure) -> Outcome {
 }
 
 fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
+    // What is to be said of them is said here, too: what runs in the background says it in its log.
+    wanted(flags)?;
     let mut made = Made::default();
     made.expect(&flags.data);
     private::make_directory(&flags.data)

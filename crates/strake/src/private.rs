@@ -1,6 +1,7 @@
 //! Directories that hold everybody's files and the cluster's key: only their owner looks in.
 
-use std::io;
+use crate::failure::{Failure, Outcome};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
@@ -8,6 +9,22 @@ use std::path::Path;
 /// the administrator's.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// The same for what `--data` names: what is in the way is told as people say it.
+pub fn make_data_directory(path: &Path) -> Outcome {
+    let refused = |error: io::Error| {
+        let elsewhere = "choose another --data";
+        let (cause, next) = match error.kind() {
+            ErrorKind::AlreadyExists => ("it is there and is no directory".into(), elsewhere),
+            ErrorKind::NotADirectory => ("what it is to be in is no directory".into(), elsewhere),
+            // As in /proc: those above it are there by now.
+            ErrorKind::NotFound => ("no directory can be made there".into(), elsewhere),
+            _ => (error.to_string(), "choose another --data, or make its parent writable"),
+        };
+        Failure::new(format!("data directory {}: {cause}", path.display())).next(next)
+    };
+    make_directory(path).map_err(refused)
 }
 
 #[cfg(test)]
@@ -25,5 +42,23 @@ mod tests {
         make_directory(&there).unwrap();
         make_directory(&there.join("new")).unwrap();
         assert_eq!((mode(&there), mode(&there.join("new"))), (0o750, 0o700));
+    }
+
+    /// It was "File exists" and "make its parent writable", of a file, and "No such file or directory" in /proc.
+    #[test]
+    fn what_is_in_the_way_of_a_data_directory_is_told_in_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        for (path, words) in [
+            (file.clone(), "it is there and is no directory"),
+            (file.join("below"), "what it is to be in is no directory"),
+            ("/proc/x".into(), "no directory can be made there"),
+        ] {
+            let failure = make_data_directory(&path).unwrap_err();
+            assert!(failure.cause.contains(words) && failure.next.is_some(), "{failure}");
+            assert!(!failure.to_string().contains("writable"), "{failure}");
+        }
+        make_data_directory(&directory.path().join("a/b")).unwrap();
     }
 }

@@ -427,10 +427,8 @@ impl Parts {
 }
 
 fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {
+    private::make_data_directory(home)?;
     let shown = || format!("data directory {}", home.display());
-    private::make_directory(home)
-        .context(shown)
-        .map_err(|f| f.next("choose another --data, or make its parent writable"))?;
     let disk = RealDisk::new(home).context(shown)?;
     disk.lock().map_err(|e| match e.kind() {
         std::io::ErrorKind::WouldBlock => Failure::new(format!(

@@ -130,8 +130,7 @@ fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
     wanted(flags)?;
     let mut made = Made::default();
     made.expect(&flags.data);
-    private::make_directory(&flags.data)
-        .context(|| format!("data directory {}", flags.data.display()))?;
+    private::make_data_directory(&flags.data)?;
     let path = flags.data.join("strake.log");
     detach::start(&path, Some(log.log_level.as_deref().unwrap_or("info")))?;
     made.keep();
@@ -309,9 +308,7 @@ struct Doors {
 
 impl Doors {
     async fn open(data: &Path, listen: Option<&str>, tls: &TlsFlags) -> Outcome<Self> {
-        private::make_directory(data)
-            .context(|| format!("data directory {}", data.display()))
-            .map_err(|f| f.next("choose another --data"))?;
+        private::make_data_directory(data)?;
         let path = socket_path(data);
         let socket = Listener::bind(&format!("unix:{}", path.display())).await?;
         let Some(listen) = listen else { return Ok(Self { socket, port: None, tls: None }) };

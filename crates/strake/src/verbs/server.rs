@@ -272,8 +272,9 @@ fn what_is_wrong(text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start));
     let line = before.map(|before| format!("line {}: ", before.matches('\n').count() + 1));
     let line = line.unwrap_or_default();
-    // It may quote a value, or a name.
-    let message = error.message();
+    // It may quote a value, or a name; types are called as in programs.
+    let message = error.message().replace("expected f64", "expected a number");
+    let message = message.replace("expected a sequence", r#"expected a list, as ["a", "b"]"#);
     match message.contains("://") {
         true => format!("{line}a URL does not belong there"),
         false => format!("{line}{message}"),

@@ -69,6 +69,21 @@ fn an_unknown_word_in_the_file_is_shown_with_its_line() {
     assert!(failure.cause.contains("listen_port") && failure.cause.contains("line 2"), "{failure}");
 }
 
+/// It was "a sequence", and "f64".
+#[test]
+fn what_a_setting_in_the_file_is_to_be_is_told_in_words() {
+    for (line, words) in [
+        ("roles = 'manager'", r#"expected a list, as ["a", "b"]"#),
+        ("data = '/srv/a'", r#"expected a list, as ["a", "b"]"#),
+        ("scrub_every = 'x'", "expected a number"),
+        ("listen = 5", "expected a string"),
+    ] {
+        let (_dir, flags) = config(&format!("name = 'n'\n{line}\n"));
+        let said = with_config(flags, TlsFlags::default()).unwrap_err().to_string();
+        assert!(said.contains("line 2: ") && said.contains(words), "{said}");
+    }
+}
+
 /// The line was shown with its password, in the journal too.
 #[test]
 fn a_password_in_a_file_that_is_wrong_is_not_repeated() {

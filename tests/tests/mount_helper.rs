@@ -46,6 +46,15 @@ fn mount_finds_the_living_one_of_several_addresses_and_umount_ends_it() {
         umount \"$dir\"");
 }
 
+/// It said of which release the program is, and nothing about the line.
+#[test]
+fn a_fake_mount_is_silent_and_refuses_a_wrong_line() {
+    run("mount -f -t strake \"$source\" \"$dir\" -o ro > \"$log\" 2>&1
+        test ! -s \"$log\"
+        refused grep -q \" $dir fuse.strake \" /proc/mounts
+        refused mount -f -t strake \"$source\" \"$dir\" -o memory=much");
+}
+
 #[test]
 fn a_mount_becomes_read_only_and_writable_again() {
     // `mount` hands on what the kernel shows of the mount: user_id=0 and the like.

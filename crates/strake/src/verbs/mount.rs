@@ -43,11 +43,18 @@ pub struct MountFlags {
     /// Stay in the foreground and log to stderr
     #[arg(long, short = 'f')]
     pub foreground: bool,
+
+    /// Only look whether source and options are understood: what `mount -f` of the system asks for
+    #[arg(long, hide = true)]
+    pub fake: bool,
 }
 
 /// Runs the verb.
 pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> Outcome {
     let wanted = sort_options(flags)?;
+    if flags.fake {
+        return source(flags).map(drop);
+    }
     if wanted.mount.remount {
         strake_fuse::remount(&flags.mountpoint, &wanted.mount)?;
         let stay = mount_words::left_by_remount(&flags.options);
@@ -89,11 +96,7 @@ struct Client {
 
 impl Client {
     async fn start(flags: &MountFlags, wanted: Wanted, cluster: &ClusterFlags) -> Outcome<Client> {
-        let Source { managers, volume: name, path } = address::parse_source(&flags.source)
-            .ok_or_else(|| {
-                Failure::usage(format!("{:?} names no volume", flags.source))
-                    .next("write it as ADDR[,ADDR]:/VOLUME[/SUBDIR], for example host1:/main")
-            })?;
+        let Source { managers, volume: name, path } = source(flags)?;
         let tls = wanted.tls.or(cluster.tls.clone());
         let managers = ClusterFlags { tls, ..cluster.clone() }.managers(&managers)?;
         managers
@@ -122,6 +125,13 @@ impl Client {
                 .next("strake status shows which servers are away")),
         }
     }
+}
+
+fn source(flags: &MountFlags) -> Outcome<Source> {
+    address::parse_source(&flags.source).ok_or_else(|| {
+        Failure::usage(format!("{:?} names no volume", flags.source))
+            .next("write it as ADDR[,ADDR]:/VOLUME[/SUBDIR], for example host1:/main")
+    })
 }
 
 fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
@@ -216,8 +226,7 @@ pub fn from_mount(arguments: &[OsString]) -> Outcome<Vec<OsString>> {
         }
     }
     if fake {
-        // `mount -f` wants everything but the mount itself: there is nothing else.
-        return Ok(vec!["strake".into(), "--version".into()]);
+        ours.push("--fake".into());
     }
     Ok(ours)
 }
@@ -231,6 +240,8 @@ fn is_of_mount(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Verb};
+    use clap::Parser;
 
     /// It mounted for writing, and took any letter at all.
     #[test]
@@ -242,6 +253,22 @@ mod tests {
         assert_eq!(ours("-nr")[4..], ["-o", "ro"]);
         assert_eq!(ours("-rw")[4..], ["-o", "ro", "-o", "rw"]);
         assert_eq!(ours("-x")[4..], ["-x"]);
+    }
+
+    /// It said of which release the program is, whatever stood in /etc/fstab.
+    #[tokio::test]
+    async fn a_fake_mount_looks_at_source_and_options_and_does_no_more() {
+        let fake = async |source: &str, options: &str| {
+            let given = ["mount.strake", source, "/mnt", "-fv", "-o", options].map(OsString::from);
+            let cli = Cli::try_parse_from(from_mount(&given).unwrap()).unwrap();
+            let Verb::Mount(flags) = &cli.verb else { panic!("{given:?}") };
+            run(flags, &cli.cluster, &cli.log).await
+        };
+        fake("no-such-host:/main", "ro,memory=1G").await.unwrap();
+        let failure = fake("no-such-host:/main", "nonsense").await.unwrap_err();
+        assert!(failure.cause.contains("nonsense"), "{failure}");
+        let failure = fake("nothing", "ro").await.unwrap_err();
+        assert!(failure.cause.contains("names no volume"), "{failure}");
     }
 
     #[test]

@@ -305,14 +305,21 @@ async fn contents(tx: &mut Tx<'_>, inode: &Inode, found: &mut Findings) -> Resul
     };
     let groups = Placement::new(layout).groups_below(inode.length);
     let away: Vec<GroupId> = groups.into_iter().filter(|group| !serves(group)).collect();
-    if let Some(first) = away.first() {
-        let detail = format!(
-            "every target that has chunks of it in group {first} is away ({} groups in all)",
-            away.len()
-        );
+    if let Some(detail) = told_away(&away) {
         found.add(AWAY, inode.ino, detail, false);
     }
     Ok(())
+}
+
+/// What is said of groups of a file that nobody serves; nothing, if there is none.
+pub(super) fn told_away(groups: &[GroupId]) -> Option<String> {
+    let (first, others) = groups.split_first()?;
+    let others = match others.len() {
+        0 => String::new(),
+        1 => ", and those of another group".to_owned(),
+        more => format!(", and those of {more} other groups"),
+    };
+    Some(format!("every target that has chunks of it in group {first} is away{others}"))
 }
 
 /// The keys of a kind that belong to an inode.

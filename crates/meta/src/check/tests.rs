@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::{Outcome, Transaction};
 use strake_types::layout::Placement;
-use strake_types::{ChunkIndex, ErrorKind, FileKind, Ino, VolumeId};
+use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, VolumeId};
 use strake_wire::message::meta::{
     Check, CheckPart, Checked, MetaAnswer, MetaOp, OpenMode, Problem, Publish,
 };
@@ -887,4 +887,18 @@ async fn a_count_that_nobody_came_back_for_is_begun_anew() {
     root.file(1, "later").await.unwrap();
     assert_eq!(ask(&root, &totals).await.problems, []);
     assert_eq!(tree.world.root().stat().await.inodes, before + 1);
+}
+
+/// It ended with "(1 groups in all)".
+#[test]
+fn groups_that_are_away_are_counted_as_people_count() {
+    let told = |groups: &[u32]| {
+        inodes::told_away(&groups.iter().copied().map(GroupId).collect::<Vec<_>>())
+    };
+    assert_eq!(told(&[]), None);
+    let [one, two, three] =
+        [&[7][..], &[7, 8], &[7, 8, 9]].map(|groups| told(groups).unwrap_or_default());
+    assert!(one.ends_with("in group 7 is away"), "{one}");
+    assert!(two.ends_with(", and those of another group"), "{two}");
+    assert!(three.ends_with(", and those of 2 other groups"), "{three}");
 }

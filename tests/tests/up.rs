@@ -609,6 +609,26 @@ fn status_doctor_and_scrub_find_a_healthy_file_system_healthy() {
     }
 }
 
+/// Those of mounts and of metadata servers had no text.
+#[test]
+fn every_metric_says_what_it_is() {
+    let home = Home::new();
+    home.up(&["--metrics", "127.0.0.1:0"]);
+    std::fs::write(home.at("f"), pattern(3_000_000)).unwrap();
+    assert_eq!(contents(&home.at("f")), pattern(3_000_000));
+    succeed(["scrub", "--cluster", &home.address()]);
+    let metrics = home.run_file()["metrics"].as_str().unwrap().to_owned();
+    let page = strake_tests::cluster::http_get(&metrics, "/metrics");
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let names: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+    for part in ["client", "fuse", "meta", "storage"] {
+        assert!(names.iter().any(|name| name.starts_with(&format!("strake_{part}_"))), "{page}");
+    }
+    let is_bare = |name: &&&str| !page.contains(&format!("# HELP {name} "));
+    let bare: Vec<_> = names.iter().filter(is_bare).collect();
+    assert!(bare.is_empty(), "{bare:?}");
+}
+
 #[test]
 fn doctor_says_which_mounts_belong_to_the_cluster() {
     let (home, other) = (Home::new(), Home::new());

@@ -1,7 +1,10 @@
 //! Counters and histograms of the client.
 
 use crate::volume::Volume;
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 use std::time::Duration;
 
 macro_rules! ops {
@@ -74,6 +77,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Metrics go to the recorder that is installed at this moment.
     pub(crate) fn new() -> Self {
+        describe();
         let total = |op: &Op| counter!("strake_client_ops_total", "op" => op.label());
         let seconds = |op: &Op| histogram!("strake_client_op_seconds", "op" => op.label());
         let hits = |cache| counter!("strake_client_cache_hits_total", "cache" => cache);
@@ -103,6 +107,41 @@ impl Metrics {
         let counter = if hit { &self.attr_hits } else { &self.attr_misses };
         counter.increment(1);
     }
+}
+
+/// Texts for the metrics page.
+fn describe() {
+    describe_counter!("strake_client_ops_total", "Operations on a mounted volume.");
+    describe_histogram!("strake_client_op_seconds", "Time of an operation on a mounted volume.");
+    describe_counter!("strake_client_cache_hits_total", "What was asked for and was in memory.");
+    describe_counter!(
+        "strake_client_cache_misses_total",
+        "What was asked for and was not in memory."
+    );
+    describe_counter!("strake_client_bytes_total", "Bytes that programs have read and written.");
+    describe_gauge!("strake_client_kept_bytes", "Bytes of contents kept for the next reader.");
+    describe_gauge!("strake_client_listing_bytes", "Bytes of listings of directories kept.");
+    describe_gauge!("strake_client_dirty_bytes", "Bytes written that are yet to be sent.");
+    describe_counter!(
+        "strake_client_read_ahead_wasted_bytes_total",
+        "Bytes read ahead and never used."
+    );
+    describe_counter!(
+        "strake_client_reads_hedged_total",
+        "Reads that another copy was asked for, too, because the first one was slow."
+    );
+    describe_counter!(
+        "strake_client_reads_elsewhere_total",
+        "Reads that another copy was asked for because one could not answer."
+    );
+    describe_counter!(
+        "strake_client_reads_corrupt_total",
+        "Reads answered with a wrong checksum, or refused because of one."
+    );
+    describe_counter!(
+        "strake_client_failovers_total",
+        "Calls sent again because their group had changed."
+    );
 }
 
 /// Notes, when dropped, the time that an operation took.

@@ -1,7 +1,7 @@
 //! Counts and times per operation: `strake_fuse_ops_total{op}`, `strake_fuse_op_seconds{op}`.
 
 use crate::abi::OPCODES;
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Histogram, counter, describe_counter, describe_histogram, histogram};
 use std::time::Instant;
 
 /// The instruments of every opcode, looked up once.
@@ -18,6 +18,7 @@ pub struct Timer {
 impl Metrics {
     /// Registers the instruments with the recorder that is installed now.
     pub fn register() -> Self {
+        describe();
         let last = OPCODES.iter().map(|(code, _)| *code).max().unwrap_or_default();
         let instruments = |code: u32| {
             let known = OPCODES.iter().find(|(opcode, _)| *opcode == code);
@@ -43,6 +44,19 @@ impl Metrics {
         };
         Timer { started: Instant::now(), seconds }
     }
+}
+
+/// Texts for the metrics page.
+fn describe() {
+    describe_counter!("strake_fuse_ops_total", "Requests of the kernel.");
+    describe_histogram!(
+        "strake_fuse_op_seconds",
+        "Time until a request of the kernel is answered."
+    );
+    describe_counter!(
+        "strake_fuse_prefetched_bytes_total",
+        "Bytes of files read here and there that the kernel was made to fetch."
+    );
 }
 
 impl Timer {

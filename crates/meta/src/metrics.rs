@@ -1,6 +1,9 @@
 //! Counters and histograms, one of each per operation, looked up once.
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
@@ -109,6 +112,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Looks all of them up in the recorder that is installed now.
     pub fn new() -> Self {
+        describe();
         let op = |name: &'static str| OpMetrics {
             count: counter!("strake_meta_ops_total", "op" => name),
             errors: counter!("strake_meta_errors_total", "op" => name),
@@ -137,4 +141,21 @@ impl Metrics {
             op.errors.increment(1);
         }
     }
+}
+
+/// Texts for the metrics page.
+fn describe() {
+    describe_counter!("strake_meta_ops_total", "Operations on names and attributes.");
+    describe_counter!(
+        "strake_meta_errors_total",
+        "Operations on names and attributes that failed."
+    );
+    describe_histogram!("strake_meta_op_seconds", "Time of an operation on names and attributes.");
+    describe_gauge!("strake_meta_sessions", "Sessions of clients that are open.");
+    describe_gauge!("strake_meta_reaper_backlog", "Files that wait to be deleted or cut.");
+    describe_counter!("strake_meta_conflicts_total", "Transactions that lost against another one.");
+    describe_counter!(
+        "strake_meta_merged_total",
+        "Changes of names carried out together with others."
+    );
 }

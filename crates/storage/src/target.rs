@@ -428,5 +428,10 @@ pub(crate) fn describe_metrics() {
         Unit::Bytes,
         "Bytes deleted of groups that have moved to other targets."
     );
+    describe_counter!("strake_storage_scrubbed_bytes_total", Unit::Bytes, "Bytes verified.");
+    describe_counter!(
+        "strake_storage_scrub_findings_total",
+        "Chunks in which a scrub has found damage or a difference, by what became of them."
+    );
     describe_gauge!("strake_storage_queue_depth", "Operations that wait for a target's disk.");
 }

@@ -6,7 +6,7 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::release::{COMMIT, VERSION};
 use axum::Router;
 use axum::routing::get;
-use metrics::{describe_gauge, gauge};
+use metrics::{describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use patience::Patience;
 use std::io::{Error, ErrorKind};
@@ -73,9 +73,23 @@ fn install() -> Outcome<PrometheusHandle> {
         .and_then(|b| b.set_buckets_for_metric(Matcher::Suffix("_bytes".into()), BYTES_BUCKETS))
         .context(|| "metrics".into())?;
     let handle = builder.install_recorder().context(|| "metrics".into())?;
-    describe_gauge!("strake_build_info", "Always 1: its labels say what runs.");
+    describe();
     gauge!("strake_build_info", "version" => VERSION, "commit" => COMMIT).set(1.0);
     Ok(handle)
+}
+
+/// Texts for the metrics page, of what this program counts itself.
+fn describe() {
+    describe_gauge!("strake_build_info", "Always 1: its labels say what runs.");
+    describe_counter!("strake_log_lines_lost_total", "Lines of the log that could not be written.");
+    describe_gauge!(
+        "strake_storage_scrub_ended_seconds",
+        "When all of a target was verified last, in seconds since 1970."
+    );
+    describe_gauge!(
+        "strake_tls_certificate_expires_seconds",
+        "When the own certificate expires, in seconds since 1970."
+    );
 }
 
 #[cfg(test)]

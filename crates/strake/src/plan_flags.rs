@@ -23,6 +23,9 @@ const LOOKS_FAILED_MAX: u32 = 60;
 /// Looks in a row that find a job standing still for the same reason, before that is told.
 const STANDSTILL_LOOKS: u32 = 4;
 
+/// What `--force` does of a verb that waits until what it moves to is counted.
+pub const FORCE: &str = "Accept that copies of something come to lie on one server";
+
 /// Flags of a verb that begins a job.
 #[derive(Args, Debug)]
 pub struct PlanFlags {
@@ -34,7 +37,7 @@ pub struct PlanFlags {
     #[arg(long, value_name = "RATE", value_parser = size::parse)]
     pub throttle: Option<u64>,
 
-    /// Accept that copies of something come to lie on one server; of a drain also that a server has not counted yet what it holds
+    /// Accept that copies of something come to lie on one server, and that a server has not counted yet what it holds
     #[arg(long)]
     pub force: bool,
 
@@ -300,6 +303,8 @@ fn tell_end(job: &Job, view: &JobView) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
     use strake_wire::message::manager::{ScrubWord, TargetSpec};
 
     #[test]
@@ -314,6 +319,25 @@ mod tests {
         assert!(of_healthy(&name, 7).ends_with("strake job cancel 7") && name == "target 1");
         assert!(!of_healthy(&name, 0).contains("cancel"), "nothing has begun");
     }
+
+    /// Of a rebalance it told what it does of a drain.
+    #[test]
+    fn what_force_does_is_told_of_the_verb_that_it_is_given_to() {
+        let all = Cli::command();
+        let help = |verbs: &[&str]| {
+            let mut words = verbs.iter();
+            let verb = words.try_fold(&all, |command, word| command.find_subcommand(word)).unwrap();
+            let force = verb.get_arguments().find(|flag| flag.get_id().as_str() == "force");
+            force.unwrap().get_help().unwrap().to_string()
+        };
+        for verbs in [&["server", "drain"][..], &["server", "remove"], &["target", "remove"]] {
+            assert!(help(verbs).contains("counted"), "{verbs:?}");
+        }
+        for verbs in [&["rebalance"][..], &["target", "replace"]] {
+            assert_eq!(help(verbs), FORCE, "{verbs:?}");
+        }
+    }
+
     /// With its disk changed for another one at the same place, the directory of the new target was said to be one to delete.
     #[test]
     fn only_the_directory_of_what_has_left_can_be_deleted() {

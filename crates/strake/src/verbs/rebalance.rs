@@ -2,12 +2,13 @@
 
 use crate::cluster::ClusterFlags;
 use crate::failure::Outcome;
-use crate::plan_flags::PlanFlags;
+use crate::plan_flags::{FORCE, PlanFlags};
 use clap::Args;
 use strake_wire::message::jobs::{JobKind, Plan};
 
 /// Flags of `strake rebalance`.
 #[derive(Args, Debug)]
+#[command(mut_arg("force", |force| force.help(FORCE)))]
 pub struct RebalanceFlags {
     #[command(flatten)]
     plan: PlanFlags,

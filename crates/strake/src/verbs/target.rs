@@ -3,7 +3,7 @@
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
 use crate::held::{self, Parts, Wanted};
-use crate::plan_flags::PlanFlags;
+use crate::plan_flags::{FORCE, PlanFlags};
 use crate::{output, servers, size};
 use bytes::Bytes;
 use clap::{Args, Subcommand};
@@ -75,6 +75,7 @@ enum TargetVerb {
         plan: PlanFlags,
     },
     /// Let another target take the place of one, which may be dead, and take that out of the cluster
+    #[command(mut_arg("force", |force| force.help(FORCE)))]
     Replace {
         /// The one that goes
         target: u32,

@@ -89,7 +89,7 @@ impl Shelf {
         Self { attempt, ..self }
     }
 
-    /// The same, for who is sent what its primary has made: this copy would have to leave for what is refused.
+    /// The same, for who gets what others have: a copy that refuses it would have to leave, or stay damaged.
     pub fn following(&self) -> Self {
         Self { follows: true, ..self.clone() }
     }

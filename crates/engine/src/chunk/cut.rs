@@ -1,6 +1,6 @@
 //! Taking away: truncate, punch, delete. None of them fails for lack of places: a block that is cut in
 //! part goes to one of those kept back for that. A punch may make the map larger, and is refused when next to nothing is
-//! left for that, unless other copies have made it.
+//! left for that; one that other copies have made already, when nothing is.
 
 use super::leaf::Block;
 use super::map::{Chunk, Map};
@@ -76,7 +76,9 @@ impl Store {
         if range.is_empty() {
             return Ok(());
         }
-        if may_grow && purpose == Purpose::New {
+        // What others have made takes the last of it: this copy leaves its group for what it refuses. With nothing left it does: for a
+        // map that cannot be written the target would leave all of them.
+        if may_grow && (purpose == Purpose::New || self.table.room.is_used_up()) {
             self.check_map_room(FOR_LITTLE)?;
         }
         self.cut(&chunk, range, old_len, Damage::Fails)

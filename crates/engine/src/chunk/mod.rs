@@ -197,7 +197,7 @@ impl ChunkStore {
         self.store.punch(chunk, offset, len, Purpose::New)
     }
 
-    /// As [`ChunkStore::punch`], of what other copies have punched already: it is not refused.
+    /// As [`ChunkStore::punch`], of what other copies have punched already: it is refused only where nothing is left.
     pub fn punch_copy(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
         self.store.punch(chunk, offset, len, Purpose::Copy)
     }

@@ -112,6 +112,11 @@ impl Room {
         !self.reserve.is_marked_short() || self.reserve.bytes() >= self.wanted * eighths / 8
     }
 
+    /// True if nothing of it is left. Waits for no disk.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.reserve.bytes() == 0
+    }
+
     /// As [`Room::has_left`], after a try to get them: `anew`, or once between two checkpoints.
     pub(super) fn may_grow(&self, eighths: u64, anew: bool) -> bool {
         if self.has_left(eighths) {

@@ -435,11 +435,11 @@ impl Replica {
         self.change_inside(errand.reign, op, data).await
     }
 
-    /// The caller holds the epoch.
+    /// The caller holds the epoch. What comes from other members is made also where what is new would be refused.
     async fn change_inside(&self, reign: u64, op: StorageOp, data: Bytes) -> Result<()> {
         let area = Area::checked(&op, data.len() as u64)?;
         let numbered = self.number(reign, area, None)?;
-        let written = self.shelf.change(op, data).await;
+        let written = self.shelf.following().change(op, data).await;
         self.settle(&numbered);
         written
     }

@@ -228,6 +228,31 @@ fn what_other_copies_have_is_made_where_what_is_new_is_refused() {
     assert_eq!(store.stat().poisoned, None);
 }
 
+/// A copy made it whatever was left, until the map had no room: then the target took no more writes or deletes, nor could it be opened again.
+#[test]
+fn a_punch_that_other_copies_have_made_is_refused_when_nothing_is_left_for_the_map() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    fill(&store);
+    let clone = |index| store.clone_range(chunk(1, 0), 0, chunk(2, index), 0, MIB);
+    let clones = (0..20_000).find(|index| clone(*index).is_err()).unwrap();
+    use_up_map_room(&store, &disk, room::FOR_LITTLE);
+    // Each second block: the map becomes larger, and no place free.
+    let punch = |nth: u64| {
+        let (index, block) = (nth / 128, nth % 128 * 2);
+        store.punch_copy(chunk(2, index), block * BLOCK_BYTES, BLOCK_BYTES)
+    };
+    let refused = (0..clones * 128).find_map(|nth| punch(nth).err());
+    assert!(matches!(refused, Some(ChunkError::Full { .. })), "{refused:?}");
+    store.store.checkpoint().unwrap();
+    drop(store);
+    let store = open(&disk);
+    assert_eq!(contents(&store, chunk(1, 0)), vec![1; MIB as usize]);
+    store.delete_range(VolumeId(1), Ino(2), from(0)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(store.stat().poisoned, None);
+}
+
 /// Clones of holes take no places, and were not refused, but they make chunks.
 #[test]
 fn clones_of_holes_are_refused_before_the_map_has_no_room() {

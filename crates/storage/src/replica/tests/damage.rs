@@ -599,6 +599,26 @@ async fn no_member_takes_the_place_of_a_disk_that_alone_has_a_block_and_does_not
     assert_eq!(bench.read(3, 0).await, 2);
 }
 
+/// What the others have was refused there as what is new is, and the block stayed damaged.
+#[tokio::test]
+async fn a_primary_with_little_room_in_its_map_is_repaired_all_the_same() {
+    let bench = Bench::start().await;
+    let disk = bench.simulate(1).await;
+    bench.write(0, 1).await;
+    let place = bench.until(async || place_of(&disk, 1)).await;
+    bench.kill(1);
+    disk.kill();
+    disk.flip_bit("data-00000", place, 3);
+    disk.process().open("reserve", false).unwrap().set_len(10 << 20).unwrap();
+    disk.set_capacity(1 << 20);
+    bench.start_member(1).await;
+    // It has forgotten which numbers it gave.
+    bench.manager.decide(|_| {});
+    bench.until_sound(1, 0, 1).await;
+    let refused = bench.write_to(1, bench.attempt(), 1, 2).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NoSpace, "{refused}");
+}
+
 #[tokio::test]
 async fn what_only_a_joining_member_still_has_is_taken_from_it_if_it_is_the_same() {
     let bench = Bench::start().await;

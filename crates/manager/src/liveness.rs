@@ -17,6 +17,7 @@ use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use strake_types::limits::RELEASE_CHARS_MAX;
 use strake_wire::lease::given_ms;
 use strake_wire::member::tenure_ms;
 use strake_wire::message::jobs::{Held, Progress};
@@ -211,7 +212,7 @@ impl Liveness {
         let (since, kept_since) = known.filter(on).map_or((now, now), |h| (h.since, h.kept_since));
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
         let cut_off = known.is_some_and(|h| h.cut_off);
-        let release = known.map(|h| h.release.clone()).unwrap_or_default();
+        let release = known.filter(|_| serves).and_then(|h| h.release.clone());
         let life = known.map_or(0, |h| h.life);
         let lease_end = known.map_or(now, |h| h.lease_end);
         let kept_until = now + tenure(self.lease);
@@ -318,17 +319,15 @@ impl Liveness {
     }
 
     /// A server says of which release it is. True if that is news.
-    pub fn hear_release(&mut self, server: u32, release: String) -> bool {
-        let Some(heard) = self.servers.get_mut(&server).filter(|h| h.release != release) else {
-            return false;
-        };
-        heard.release = release;
-        true
+    pub fn hear_release(&mut self, server: u32, release: &str) -> bool {
+        let said: Option<String> = Some(release.chars().take(RELEASE_CHARS_MAX).collect());
+        let heard = self.servers.get_mut(&server);
+        heard.is_some_and(|heard| std::mem::replace(&mut heard.release, said.clone()) != said)
     }
 
-    /// What it said of that last; empty: nothing.
-    pub fn release(&self, server: u32) -> &str {
-        self.servers.get(&server).map_or("", |heard| &heard.release)
+    /// What it said of that last, if it has.
+    pub fn release(&self, server: u32) -> Option<&str> {
+        self.servers.get(&server)?.release.as_deref()
     }
 
     /// What it said last of whether it does not reach the database with its metadata.

@@ -66,7 +66,7 @@ struct SeenServer {
     up: bool,
     silent_ms: u64,
     cut_off: bool,
-    release: String,
+    release: Option<String>,
 }
 
 impl Sight {
@@ -76,7 +76,7 @@ impl Sight {
             up: live.is_up(id, now),
             silent_ms: live.silent_ms(id, now),
             cut_off: live.is_cut_off(id),
-            release: live.release(id).to_owned(),
+            release: live.release(id).map(str::to_owned),
         };
         let target = |(&id, target): (&u32, &Target)| {
             let up = live.is_up(target.server, now) && live.has(target.server, id);

@@ -1,6 +1,7 @@
 //! Releases: which one this program is of, and which ones a cluster is made of.
 
 use std::collections::BTreeMap;
+use strake_wire::message::manager::ClusterMap;
 
 /// The version of this program.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -24,11 +25,16 @@ pub fn shown(said: Option<String>) -> String {
     said.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-/// Of which releases servers are, each given by its name and what it says, if of several.
-pub fn several<'a>(servers: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Option<String> {
+/// Of which releases the servers that are up are, if of several. One that has not spoken yet may be of any.
+pub fn several(map: &ClusterMap) -> Option<String> {
     let mut releases: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (name, release) in servers {
-        releases.entry(release.unwrap_or(UNKNOWN)).or_default().push(name);
+    for server in map.servers.iter().filter(|server| server.up) {
+        let release = match server.release.as_deref() {
+            None => continue,
+            Some("") => UNKNOWN,
+            Some(release) => release,
+        };
+        releases.entry(release).or_default().push(&server.name);
     }
     let tell = |(release, names): (&&str, &Vec<&str>)| match names.len() {
         ..=NAMES_SHOWN_MAX => format!("{release} on {}", names.join(", ")),
@@ -41,15 +47,25 @@ pub fn several<'a>(servers: impl Iterator<Item = (&'a str, Option<&'a str>)>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_wire::message::manager::Server;
 
-    /// Of forty servers one was forgotten, and nothing showed that.
+    fn server(name: &str, up: bool, release: Option<&str>) -> Server {
+        let (name, release) = (name.to_owned(), release.map(str::to_owned));
+        Server { name, up, release, ..Server::default() }
+    }
+
+    /// Of forty servers one was forgotten, and nothing showed that. Then one that a new manager had not heard yet was of another one.
     #[test]
     fn releases_are_told_where_there_are_several() {
-        let mut servers = vec![("h1", Some("0.2.0 (1a)")); 4];
-        assert_eq!(several(servers.iter().copied()), None);
-        servers.push(("h5", None));
-        let told = several(servers.iter().copied());
-        assert_eq!(told.unwrap(), "2 releases: 0.2.0 (1a) on 4 servers; unknown on h5");
+        let mut map = ClusterMap {
+            servers: vec![server("h1", true, Some("0.2.0 (1a)")); 4],
+            ..ClusterMap::default()
+        };
+        map.servers.push(server("h5", true, None));
+        map.servers.push(server("h6", false, Some("0.1.0")));
+        assert_eq!(several(&map), None);
+        map.servers.push(server("h7", true, Some("")));
+        assert_eq!(several(&map).unwrap(), "2 releases: 0.2.0 (1a) on 4 servers; unknown on h7");
     }
 
     #[test]

@@ -33,8 +33,8 @@ pub(super) struct Heard {
     pub targets: HashSet<u32>,
     /// It does not reach the database with its metadata.
     pub cut_off: bool,
-    /// Of which release it says that it is.
-    pub release: String,
+    /// Of which release it has said that it is, in this life.
+    pub release: Option<String>,
     /// Volumes that it serves, going by the map of this epoch or a later one.
     pub volumes: (u64, HashSet<u32>),
 }
@@ -57,7 +57,7 @@ impl Heard {
             life: 0,
             targets: HashSet::new(),
             cut_off: false,
-            release: String::new(),
+            release: None,
             volumes: (0, HashSet::new()),
         }
     }

@@ -10,6 +10,7 @@ use super::*;
 use crate::testing::TestClock;
 use strake_base::task;
 use strake_engine::kv::memory::MemoryKv;
+use strake_types::limits::RELEASE_CHARS_MAX;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobKind, Plan};
 use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName};
@@ -76,20 +77,27 @@ async fn nothing_is_planned_before_servers_that_have_started_have_counted_what_t
     bench.ask(ManagerOp::Plan(plan)).await.unwrap();
 }
 
-/// Nobody could see which servers still were of a release that was to go.
+/// Nobody could see which servers still were of a release that was to go. Then one that had not spoken yet counted as such a one.
 #[tokio::test]
 async fn servers_are_shown_with_the_release_that_they_say() {
     let bench = Bench::new().await;
-    let joined = bench.join(server("a:1", &["x"])).await.unwrap();
-    let shown = async |release: &str| {
+    let first = server("a:1", &["x"]);
+    let joined = bench.join(first.clone()).await.unwrap();
+    let shown = async || bench.map().await.servers[0].release.clone();
+    assert_eq!(shown().await, None);
+    // The second is of an earlier one, which does not say.
+    for release in ["0.1.0 (1a)", "", "0.1.0 (2b)"] {
         let (server, release) = (joined.server, release.to_owned());
-        let beat = Heartbeat { server, release, ..Heartbeat::default() };
+        let beat = Heartbeat { server, release: release.clone(), ..Heartbeat::default() };
         bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
-        bench.map().await.servers[0].release.clone()
-    };
-    assert_eq!(shown("0.1.0 (1a)").await, "0.1.0 (1a)");
-    assert_eq!(shown("0.1.0 (2b)").await, "0.1.0 (2b)");
-    assert_eq!(shown("").await, "", "of an earlier one, which does not say");
+        assert_eq!(shown().await, Some(release));
+    }
+    let (server, release) = (joined.server, "0".repeat(10_000));
+    let beat = Heartbeat { server, release, ..Heartbeat::default() };
+    bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    assert_eq!(shown().await.unwrap().len(), RELEASE_CHARS_MAX);
+    bench.join(again(&first, &joined)).await.unwrap();
+    assert_eq!(shown().await, None, "in its next life it has not spoken yet");
 }
 
 /// It is made of a copy, while servers are heard and others change the cluster.

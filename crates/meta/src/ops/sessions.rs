@@ -13,13 +13,12 @@ use crate::view::Tx;
 use crate::volume::Volume;
 use std::ops::Bound;
 use std::sync::Arc;
+use strake_types::limits::RELEASE_CHARS_MAX;
 use strake_types::{Consistency, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{MetaAnswer, Nothing, OpenSession, RenewSession, Session};
 
 /// Longest name of a client that is kept.
 const CLIENT_BYTES_MAX: usize = 256;
-/// Longest name of its release, in characters.
-const RELEASE_CHARS_MAX: usize = 64;
 
 /// A client begins, or goes on with an earlier session: then its locks are still held, and of the
 /// files that it names each is open once. Not with that of another client: where metadata was put back as it was before, one

@@ -114,7 +114,7 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
             roles: servers::roles(&map, server),
             leads: servers::leads(&map, server),
             up: server.up,
-            release: release::said(&server.release),
+            release: server.release.as_deref().and_then(release::said),
             targets,
         }
     };

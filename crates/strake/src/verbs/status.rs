@@ -53,6 +53,9 @@ struct Report {
     free_bytes: u64,
     problems: Vec<String>,
     servers: Vec<ServerRow>,
+    /// Of which releases they are, for people: the rows have it.
+    #[serde(skip)]
+    releases: Option<String>,
     targets: Vec<TargetRow>,
     volumes: Vec<String>,
     /// Groups that lack a copy, or cannot serve.
@@ -192,6 +195,7 @@ fn judge(map: &ClusterMap) -> Report {
         free_bytes: up().filter_map(|t| free_of(&t.spec)).sum(),
         problems: problems.into_iter().map(|p| p.1).collect(),
         servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
+        releases: release::several(map),
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
         groups: groups::troubled(map),
         named: Named::default(),
@@ -321,7 +325,7 @@ fn server_row(map: &ClusterMap, server: &Server) -> ServerRow {
         leads: servers::leads(map, server),
         up: server.up,
         silent_ms: server.silent_ms,
-        release: release::said(&server.release),
+        release: server.release.as_deref().and_then(release::said),
     }
 }
 
@@ -368,9 +372,7 @@ fn show(report: &Report) {
     for job in &report.jobs {
         output::line(&format!("  - {}; {}", job.headline(), job.progress()));
     }
-    let up = report.servers.iter().filter(|row| row.up);
-    let releases = up.map(|row| (row.name.as_str(), row.release.as_deref()));
-    if let Some(releases) = release::several(releases) {
+    if let Some(releases) = &report.releases {
         output::line(&format!("  - {releases}"));
     }
     for wait in report.waits.iter().chain(&report.waited) {

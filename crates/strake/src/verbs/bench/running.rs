@@ -3,6 +3,7 @@
 use super::output::{self, OutputFlags};
 use super::progress::{self, Stillness};
 use crate::failure::{Context, Failure, Outcome};
+use crate::release::RELEASE;
 use crate::signals::stops_counted;
 use clap::Args;
 use std::sync::Arc;
@@ -128,7 +129,7 @@ pub async fn supervise_sides(
     let spectator = tokio::spawn(progress::draw(watch.clone()));
     let working = watch.clone();
     let mut working = tokio::task::spawn_blocking(move || {
-        let (command, version) = (command_line(), env!("CARGO_PKG_VERSION").to_owned());
+        let (command, version) = (command_line(), RELEASE.to_owned());
         measure(Supervised { sides, command, version, watch: &working })
     });
     let ended = tokio::select! {

@@ -113,9 +113,10 @@ pub struct Server {
     /// It says that it does not reach that database.
     #[prost(bool, tag = "9")]
     pub cut_off: bool,
-    /// Of which release it says that it is, for people; empty: it was not heard yet, or does not say.
-    #[prost(string, tag = "10")]
-    pub release: String,
+    /// Of which release it says that it is, for people; empty: one that does not say. Absent: it was not heard yet, or the manager
+    /// passes nothing on.
+    #[prost(string, optional, tag = "10")]
+    pub release: Option<String>,
 }
 
 /// A target of the map.

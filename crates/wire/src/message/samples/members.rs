@@ -118,7 +118,7 @@ impl Gen {
                 silent_ms: g.u64(),
                 store: g.string(),
                 cut_off: g.bool(),
-                release: g.string(),
+                release: g.opt(Self::string),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),

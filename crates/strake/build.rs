@@ -14,15 +14,22 @@ fn main() {
     println!("cargo::rustc-env=STRAKE_RELEASE={release}");
 }
 
-/// `None` where the sources are in no repository. And of what is built for tests: that would be built anew with each commit.
+/// `None` where the sources are in no repository of their own. And of what is built for tests: that would be built anew with each
+/// commit. With a plus where files have changed since: as of now, for this does not run again when others do.
 fn commit_of_git() -> Option<String> {
     if std::env::var("PROFILE").ok()? != "release" {
+        return None;
+    }
+    // Unpacked within another repository they would have that one's commit.
+    if git(&["rev-parse", "--show-prefix"])? != "crates/strake/" {
         return None;
     }
     // It grows with each commit and each checkout.
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
     println!("cargo::rerun-if-changed={log}");
-    git(&["rev-parse", "--short=12", "HEAD"])
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if changed.is_empty() { commit } else { commit + "+" })
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

@@ -427,7 +427,7 @@ async fn a_cut_that_crosses_an_open_and_a_write_leaves_no_zeros() {
     assert_eq!(read(&volume, &writer, 0, 20_000).await, pattern(2, 20_000)[..10]);
 }
 
-/// The second one took back what others had set since, and failed where they had removed the file.
+/// The second one took back what others had set since, and failed where they had removed the file. Then it left what they had given.
 #[tokio::test]
 async fn a_file_is_cut_again_only_for_who_may_have_written_to_it() {
     let (fake, volume) = cluster().await;
@@ -438,7 +438,7 @@ async fn a_file_is_cut_again_only_for_who_may_have_written_to_it() {
     for (flags, times) in [(OpenFlags::READ, 1), (OpenFlags::READ_WRITE, 2)] {
         let gate = fake.set_attr_gate.write().await;
         let cutting = Arc::clone(&volume);
-        let change = SetAttr { mode: Some(0o600), ..length(10) };
+        let change = SetAttr { mode: Some(0o600), drop_setid: true, ..length(10) };
         let cut = tokio::spawn(async move {
             cutting.setattr(&Credentials::root(), ino, change, None).await.unwrap()
         });
@@ -451,11 +451,12 @@ async fn a_file_is_cut_again_only_for_who_may_have_written_to_it() {
         assert_eq!(cuts.len(), times, "{log:?}");
         let with_mode = cuts.iter().filter(|line| line.contains("mode")).count();
         assert_eq!(with_mode, 1, "{log:?}");
+        assert!(cuts.iter().all(|line| line.ends_with("by a user")), "{log:?}");
         volume.release(&opened).await.unwrap();
     }
     let attr = volume.getattr(ino).await.unwrap();
     fake.fail("setattr", ErrorKind::Stale);
-    let cut = volume.cut_again(&Credentials::root(), attr.clone(), 10, None).await;
+    let cut = volume.cut_again(&Credentials::root(), attr.clone(), &length(10), None).await;
     assert_eq!(cut.unwrap(), attr, "it was cut, and removed then");
 }
 

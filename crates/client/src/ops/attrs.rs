@@ -120,24 +120,25 @@ impl Volume {
             None => {
                 let attr = self.setattr_closed(cred, request).await?;
                 // As where an open cuts: what this mount has told of the file meanwhile may have come after that.
-                match change.length.filter(|_| self.has_crossed(ino.0, attr.version)) {
-                    Some(length) => self.cut_again(cred, attr, length, handle).await,
-                    None => Ok(attr),
+                match change.length.is_some() && self.has_crossed(ino.0, attr.version) {
+                    true => self.cut_again(cred, attr, &change, handle).await,
+                    false => Ok(attr),
                 }
             }
             Some(file) => Box::pin(self.setattr_open(cred, &file, request, handle)).await,
         }
     }
 
-    /// Cuts a file once more that was cut to this. What else was changed then others may have changed since.
+    /// Cuts a file once more that was cut by this change, with what a cut takes away. What else was changed then others may have
+    /// changed since.
     pub(crate) async fn cut_again(
         self: &Arc<Self>,
         cred: &Credentials,
         cut: Attr,
-        length: u64,
+        &SetAttr { length, drop_setid, .. }: &SetAttr,
         handle: Option<&Arc<OpenFile>>,
     ) -> Result<Attr> {
-        let change = SetAttr { length: Some(length), ..SetAttr::default() };
+        let change = SetAttr { length, drop_setid, ..SetAttr::default() };
         // That it may be cut was said.
         let writable_handle = true;
         let request = meta::SetAttr { ino: cut.ino.0, change: (&change).into(), writable_handle };

@@ -26,7 +26,8 @@ pub(super) fn describe(op: &MetaOp) -> String {
         }
         MetaOp::SetAttr(s) => {
             let mode = if s.change.mode.is_some() { " mode" } else { "" };
-            format!("setattr length={:?}{mode}", s.change.length)
+            let user = if s.change.drop_setid { " by a user" } else { "" };
+            format!("setattr length={:?}{mode}{user}", s.change.length)
         }
         MetaOp::Publish(p) => format!("publish length={} sync={}", p.length_min, p.sync),
         MetaOp::WriteInline(w) => {

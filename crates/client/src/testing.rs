@@ -577,14 +577,6 @@ impl FakeFile {
     }
 }
 
-impl Fake {
-    /// The next read answers with a wrong checksum.
-    pub(crate) fn garble_next_read(&self) {
-        let error = ErrorKind::Corrupt.into();
-        self.state.lock().lost_answers.push(("read garbled".into(), error));
-    }
-}
-
 /// What a read returns, as one piece.
 pub(crate) async fn read(volume: &Arc<Volume>, file: &Arc<OpenFile>, at: u64, len: u32) -> Vec<u8> {
     volume.read(file, at, len).await.unwrap().into_bytes().to_vec()

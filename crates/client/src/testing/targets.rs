@@ -46,6 +46,12 @@ impl StorageService for FakeStorage {
 }
 
 impl Fake {
+    /// The next read answers with a wrong checksum.
+    pub(crate) fn garble_next_read(&self) {
+        let error = ErrorKind::Corrupt.into();
+        self.state.lock().lost_answers.push(("read garbled".into(), error));
+    }
+
     /// From now on so much is free on each target.
     pub(crate) fn leave_free(&self, bytes: u64) {
         self.state.lock().free = Some(bytes);

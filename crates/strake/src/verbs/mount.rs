@@ -287,8 +287,8 @@ mod tests {
             let found = log_directories(is_root, |name| value(name).map(OsString::from));
             found.map(|path| path.display().to_string()).collect::<Vec<_>>()
         };
-        let home = ("HOME", "/home/bob");
-        let own = "/home/bob/.local/state/strake";
+        let home = ("HOME", "/srv/bob");
+        let own = "/srv/bob/.local/state/strake";
         assert_eq!(directories(false, &[home]), [LOG_DIRECTORY, own]);
         assert_eq!(directories(false, &[home, ("XDG_STATE_HOME", "state")]), [LOG_DIRECTORY, own]);
         let state = ("XDG_STATE_HOME", "/srv/state");

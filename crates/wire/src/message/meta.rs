@@ -129,8 +129,7 @@ pub enum MetaOp {
     /// The first lock that conflicts. Answer: Lock, or Done if none.
     #[prost(message, tag = "31")]
     GetLock(Lock),
-    /// Makes an inode (and its directory entry) durable; ino 0: everything. [`strake_types::ErrorKind::Stale`] if the inode
-    /// is not there. Answer: Done.
+    /// Makes an inode (and its directory entry) durable; ino 0: everything. [`strake_types::ErrorKind::Stale`] if the inode is not there. Answer: Done.
     #[prost(message, tag = "32")]
     Sync(Inode),
     /// Counts of the volume. Answer: VolumeStat.
@@ -139,8 +138,7 @@ pub enum MetaOp {
     /// The layout template set on a directory itself. Answer: Template.
     #[prost(message, tag = "34")]
     GetTemplate(Inode),
-    /// Sets the layout of a directory (for what is created below it later) or of a file that has no
-    /// contents yet. Answer: Done.
+    /// Sets the layout of a directory (for what is created below it later) or of a file that has no contents yet. Answer: Done.
     #[prost(message, tag = "35")]
     SetTemplate(SetTemplate),
     /// The contents of an inline file. Answer: Opened, without registering an open.
@@ -152,8 +150,7 @@ pub enum MetaOp {
     /// Looks through a page of a part of the volume for what does not fit: only root may ask. Answer: Checked.
     #[prost(message, tag = "38")]
     Check(Check),
-    /// What the client is to believe no longer; the answer waits a while until there is something. Keeps
-    /// the leases of the session alive. Answer: Recalled.
+    /// What the client is to believe no longer; the answer waits a while until there is something. Keeps the leases of the session alive. Answer: Recalled.
     #[prost(message, tag = "39")]
     Recalls(Recalls),
     /// The clients of the volume, for administrators: only root may ask. Answer: Clients.

@@ -430,24 +430,6 @@ impl Gen {
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
     }
 
-    fn clients(&mut self) -> meta::ClientList {
-        let clients = self.list(|g| meta::Client {
-            session: g.u64(),
-            name: g.string(),
-            silent_ms: g.u64(),
-            open: g.u64(),
-            locked: g.u64(),
-            leased: g.u64(),
-            absent: g.bool(),
-            lost: g.bool(),
-            mount: g.u64(),
-            waits: g.list(Self::wait),
-            waited: g.list(Self::wait),
-            release: g.string(),
-        });
-        meta::ClientList { clients }
-    }
-
     fn chunk(&mut self) -> st::Chunk {
         st::Chunk { volume: self.u32(), ino: self.u64(), index: self.u64() }
     }

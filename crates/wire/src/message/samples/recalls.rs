@@ -1,4 +1,4 @@
-//! What is said of recalls, and with them; and of claims, which are called back so.
+//! What is said of recalls, and with them; of claims, which are called back so; and of clients.
 
 use super::super::meta;
 use super::Gen;
@@ -40,6 +40,24 @@ impl Gen {
     pub(super) fn claimed(&mut self) -> meta::MetaAnswer {
         let (end, through_ms, once) = (self.u64(), self.u64(), self.bool());
         meta::MetaAnswer::Claimed(meta::Claimed { end, through_ms, once })
+    }
+
+    pub(super) fn clients(&mut self) -> meta::ClientList {
+        let clients = self.list(|g| meta::Client {
+            session: g.u64(),
+            name: g.string(),
+            silent_ms: g.u64(),
+            open: g.u64(),
+            locked: g.u64(),
+            leased: g.u64(),
+            absent: g.bool(),
+            lost: g.bool(),
+            mount: g.u64(),
+            waits: g.list(Self::wait),
+            waited: g.list(Self::wait),
+            release: g.string(),
+        });
+        meta::ClientList { clients }
     }
 
     pub(super) fn wait(&mut self) -> meta::Wait {

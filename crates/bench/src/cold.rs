@@ -1,10 +1,13 @@
 //! Caches that hold nothing, as before the first read.
 
 use crate::error::{Error, Result};
+use crate::result::Side;
+use crate::work::Job;
 use rustix::fs::Advice;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use strake_types::FILE_SYSTEM_TYPE;
 
 /// Where root asks the kernel to forget.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
@@ -21,14 +24,25 @@ pub const NOT_AT_ALL: &str = "caches could not be emptied before tests of names,
 const NETWORKED: &[&str] =
     &["nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "afs", "pvfs2", "beegfs", "gpfs"];
 
-/// A sentence on what no cold cache of this machine changes, where a file system of this kind may have
-/// servers on others.
-pub fn elsewhere(side: &str, kind: &str) -> Option<String> {
+/// Sentences on what is still known of a side, before these jobs, when the kernels of all clients have forgotten
+/// everything.
+pub fn not_emptied(side: &Side, jobs: &[Job]) -> Vec<String> {
+    let Side { name, file_system: kind, .. } = side;
+    let mut notes = Vec::new();
     // A program that plays the file system may ask whom it likes.
-    let may_be = NETWORKED.contains(&kind) || kind == "fuse" || kind.starts_with("fuse.");
-    may_be.then(|| {
-        format!("{side} ({kind}): caches of servers on other machines, where it has any, were not emptied")
-    })
+    if NETWORKED.contains(&kind.as_str()) || kind == "fuse" || kind.starts_with("fuse.") {
+        notes.push(format!(
+            "{name} ({kind}): caches of servers on other machines, where it has any, were not emptied"
+        ));
+    }
+    // A mount goes on believing what is leased to it: that the kernel is short of memory costs no messages.
+    if kind == FILE_SYSTEM_TYPE && jobs.iter().any(|job| matches!(job, Job::Names(_))) {
+        notes.push(format!(
+            "{name} ({kind}): what the mount itself knows of names and attributes was not emptied, and it answers \
+             from that: only a mount made anew, or another one, asks the servers"
+        ));
+    }
+    notes
 }
 
 /// Writes what the file system of a directory holds back, and what the servers of one do that lies elsewhere on this
@@ -78,6 +92,8 @@ fn drop_file(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meta;
+    use crate::plan::Before;
     use std::io::IoSliceMut;
     use std::time::Duration;
 
@@ -95,13 +111,35 @@ mod tests {
         assert!(gone.cause.contains("writing what is held back in"), "{gone}");
     }
 
+    fn side(kind: &str) -> Side {
+        Side { name: "one".into(), directory: "/one".into(), file_system: kind.into() }
+    }
+
     #[test]
     fn servers_on_other_machines_are_told_of_and_disks_are_not() {
         for kind in ["nfs4", "fuse.strake", "fuse.glusterfs", "ceph"] {
-            assert!(elsewhere("one", kind).unwrap().starts_with("one ("), "{kind}");
+            let notes = not_emptied(&side(kind), &[]);
+            assert!(notes.len() == 1 && notes[0].starts_with("one ("), "{notes:?}");
         }
         for kind in ["ext4", "xfs", "tmpfs", "fuseblk", ""] {
-            assert_eq!(elsewhere("one", kind), None, "{kind}");
+            assert!(not_emptied(&side(kind), &[]).is_empty(), "{kind}");
+        }
+    }
+
+    /// Every `stat` of a "cold" test was answered by the mount, and the report said nothing of it.
+    #[test]
+    fn what_a_mount_of_strake_knows_of_names_is_told_of_before_tests_of_names() {
+        let options = meta::Options { cold: true, ..meta::Options::default() };
+        let cell = &meta::plan(&options).unwrap().cells[0];
+        let cold = cell.steps.iter().filter(|step| step.before == Before::Cool);
+        let cold: Vec<_> = cold.collect();
+        assert_eq!(cold.len(), 3, "stat, read and list");
+        let is_told = |kind: &str, jobs: &[Job]| {
+            not_emptied(&side(kind), jobs).iter().any(|note| note.contains("names and attributes"))
+        };
+        for step in cold {
+            assert!(is_told("fuse.strake", &step.jobs), "{step:?}");
+            assert!(!is_told("fuse.glusterfs", &step.jobs) && !is_told("ext4", &step.jobs));
         }
     }
 

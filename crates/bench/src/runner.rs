@@ -225,8 +225,8 @@ impl Progress<'_> {
             Before::Settle => settle(directory)?,
             Before::Cool => {
                 let lost = run.crew.cool(&step.jobs, directory)?;
-                let Side { name, file_system, .. } = &run.sides[side];
-                for note in lost.into_iter().chain(cold::elsewhere(name, file_system)) {
+                let known = cold::not_emptied(&run.sides[side], &step.jobs);
+                for note in lost.into_iter().chain(known) {
                     if !self.report.notes.contains(&note) {
                         self.report.notes.push(note);
                     }

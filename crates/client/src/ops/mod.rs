@@ -91,7 +91,8 @@ impl Volume {
     }
 
     /// The kernel has forgotten an inode, because it is short of memory or was told to: nobody is
-    /// likely to ask for its contents soon.
+    /// likely to ask for its contents soon. What is known of names and attributes stays, as far as it is leased: that the
+    /// kernel is short of memory shall cost no messages.
     pub fn let_go(&self, ino: Ino) {
         self.memory().kept().forget(ino);
     }

@@ -309,19 +309,24 @@ fn a_client_that_cannot_be_reached_is_named_and_nothing_is_left() {
     }
 }
 
-#[test]
-fn clients_on_other_hosts_are_reached_by_ssh_and_a_dead_one_is_named() {
-    let tools = tempfile::tempdir().unwrap();
-    let (ssh, hosts) = (tools.path().join("ssh"), tools.path().join("hosts"));
-    // In place of ssh: it runs here what was to run there, unless the host is dead.
+/// A stand-in for ssh in a directory; the PATH with it. What was to run on a host runs here, unless the host is
+/// dead; `hosts` has who was called, and what each was asked is in a file of its name.
+fn stand_in_for_ssh(tools: &Path) -> String {
+    let (ssh, at) = (tools.join("ssh"), tools.display());
     let script = format!(
-        "#!/bin/sh\nhost=$5; echo $host >> {}; [ $host != dead ] || exit 255\nshift 6; exec {} \"$@\"\n",
-        hosts.display(),
+        "#!/bin/sh\nwhile [ $1 = -o ]; do shift 2; done; host=$1; shift 2; echo $host >> {at}/hosts\n\
+         [ $host != dead ] || exit 255\ntee -a {at}/$host | {} \"$@\"\n",
         program().display()
     );
     std::fs::write(&ssh, script).unwrap();
     std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
+    format!("{at}:{}", std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn clients_on_other_hosts_are_reached_by_ssh_and_a_dead_one_is_named() {
+    let tools = tempfile::tempdir().unwrap();
+    let path = stand_in_for_ssh(tools.path());
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path().display().to_string();
     let measure = |clients: &str| {
@@ -331,14 +336,37 @@ fn clients_on_other_hosts_are_reached_by_ssh_and_a_dead_one_is_named() {
     };
     let output = measure("one,me@two");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut reached: Vec<_> =
-        std::fs::read_to_string(&hosts).unwrap().lines().map(str::to_owned).collect();
-    reached.sort();
+    let hosts = std::fs::read_to_string(tools.path().join("hosts")).unwrap();
+    let mut reached: Vec<_> = hosts.lines().collect();
+    reached.sort_unstable();
     assert_eq!(reached, ["me@two", "me@two", "one", "one"], "four threads on two hosts");
     let output = measure("one,dead");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && error.contains("dead has ended"), "{error}");
     assert!(names_in(directory.path()).is_empty());
+}
+
+/// Only this machine wrote what it held back, and there was nothing: hosts did while the next step, or the next
+/// side, was timed.
+#[test]
+fn hosts_write_what_they_hold_back_before_the_next_step_and_the_next_side() {
+    let tools = tempfile::tempdir().unwrap();
+    let path = stand_in_for_ssh(tools.path());
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let on = [format!("a={}", a.path().display()), format!("b={}", b.path().display())];
+    let matrix = ["bench", "matrix", "-s", "64K", "-b", "4K", "-t", "2", "--clients", "one,two"];
+    let command = matrix.into_iter().chain(["--on", &on[0], "--on", &on[1]]);
+    let output = strake(command).env("PATH", &path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for host in ["one", "two"] {
+        let asked = std::fs::read_to_string(tools.path().join(host)).unwrap();
+        for side in [&a, &b] {
+            let begin = format!("{{\"settle\":{{\"directory\":\"{}", side.path().display());
+            let (between, before) = (format!("{begin}\"}}}}"), format!("{begin}/.strake-bench-"));
+            let is_asked = |wanted: &str| asked.lines().any(|line| line.starts_with(wanted));
+            assert!(is_asked(&between) && is_asked(&before), "{host}: {asked}");
+        }
+    }
 }
 
 /// A file system in memory that goes with its value.

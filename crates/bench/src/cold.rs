@@ -47,8 +47,9 @@ pub fn not_emptied(side: &Side, jobs: &[Job]) -> Vec<String> {
 
 /// Writes what the file system of a directory holds back, and what the servers of one do that lies elsewhere on this
 /// machine.
-pub fn settle(directory: &Path) -> io::Result<()> {
-    rustix::fs::syncfs(File::open(directory)?)?;
+pub fn settle(directory: &Path) -> Result<()> {
+    let written = File::open(directory).and_then(|file| Ok(rustix::fs::syncfs(file)?));
+    written.map_err(|e| Error::io("writing what is held back in", directory, &e))?;
     rustix::fs::sync();
     Ok(())
 }
@@ -60,7 +61,7 @@ pub fn drop_for(directory: &Path, files: &[PathBuf]) -> Result<Option<String>> {
         drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
     }
     // A file system in user space does not hear of this: its files were synced above.
-    settle(directory).map_err(|e| Error::io("writing what is held back in", directory, &e))?;
+    settle(directory)?;
     match std::fs::write(DROP_CACHES, EVERYTHING) {
         Ok(()) => Ok(None),
         Err(error) => match lost(&error, files) {

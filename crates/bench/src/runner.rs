@@ -173,7 +173,7 @@ impl Progress<'_> {
                     }
                     if sides > 1 {
                         // What one side still has to write would be written while the next is timed.
-                        settle(&measured)?;
+                        run.crew.settle(&measured, run.watch)?;
                     }
                 }
             }
@@ -222,9 +222,9 @@ impl Progress<'_> {
     ) -> Result<()> {
         match step.before {
             Before::Nothing => {}
-            Before::Settle => settle(directory)?,
+            Before::Settle => run.crew.settle(directory, run.watch)?,
             Before::Cool => {
-                let lost = run.crew.cool(&step.jobs, directory)?;
+                let lost = run.crew.cool(&step.jobs, directory, run.watch)?;
                 let known = cold::not_emptied(&run.sides[side], &step.jobs);
                 for note in lost.into_iter().chain(known) {
                     if !self.report.notes.contains(&note) {
@@ -269,11 +269,6 @@ impl Progress<'_> {
 fn salt(run: u64, repetition: usize, cell: usize, side: usize) -> u64 {
     let numbers = [repetition, cell, side];
     numbers.into_iter().fold(run, |salt, number| mixed(salt ^ number as u64))
-}
-
-fn settle(directory: &Path) -> Result<()> {
-    let settled = cold::settle(directory);
-    settled.map_err(|e| Error::io("writing what is held back in", directory, &e))
 }
 
 fn doing(step: &Step, side: &str) -> String {

@@ -25,6 +25,11 @@ pub enum Request {
     Go,
     /// To give up what it does, or what it is ready for.
     Stop,
+    /// To write what its machine holds back.
+    Settle {
+        /// A directory on the measured file system.
+        directory: PathBuf,
+    },
     /// To empty the caches of its machine.
     Cool {
         /// A directory on the measured file system.
@@ -53,6 +58,8 @@ pub enum Answer {
     },
     /// It has done its job.
     Done(Done),
+    /// Nothing is held back any more.
+    Settled,
     /// Caches are empty; a sentence where only in part.
     Cooled {
         /// What is lost.
@@ -106,6 +113,7 @@ mod tests {
                 Answer::Done(done),
                 r#"{"done":{"clock":"boot","began":1.5,"ended":2.0,"told":2.5,"processor_seconds":0.25,"bytes":4096,"operations":1}}"#,
             ),
+            (Answer::Settled, r#""settled""#),
             (Answer::Cooled { lost: None }, r#"{"cooled":{"lost":null}}"#),
             (
                 Answer::Failed(Error::usage("why").next("what")),
@@ -116,10 +124,12 @@ mod tests {
             assert_eq!(serde_json::to_string(&answer).unwrap(), line);
             assert_eq!(receive(&mut line.as_bytes()).unwrap(), Some(answer));
         }
+        let settle = Request::Settle { directory: "/d".into() };
         let cool = Request::Cool { directory: "/d".into(), files: vec!["/d/f".into()] };
         let lines = [
             (Request::Go, r#""go""#),
             (Request::Stop, r#""stop""#),
+            (settle, r#"{"settle":{"directory":"/d"}}"#),
             (cool, r#"{"cool":{"directory":"/d","files":["/d/f"]}}"#),
         ];
         for (request, line) in lines {

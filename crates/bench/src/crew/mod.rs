@@ -35,13 +35,26 @@ impl Crew {
         }
     }
 
+    /// Has written what the hosts of the workers and this machine hold back.
+    pub fn settle(&mut self, directory: &Path, watch: &Watch) -> Result<()> {
+        if let Crew::Processes(processes) = self {
+            processes.settle(directory, watch)?;
+        }
+        cold::settle(directory)
+    }
+
     /// Empties the caches that the jobs would read from; a sentence on what could not be done.
-    pub fn cool(&mut self, jobs: &[Job], directory: &Path) -> Result<Option<String>> {
+    pub fn cool(
+        &mut self,
+        jobs: &[Job],
+        directory: &Path,
+        watch: &Watch,
+    ) -> Result<Option<String>> {
         let files = jobs.iter().filter_map(Job::reads).map(|file| directory.join(file));
         let files: Vec<PathBuf> = files.collect();
         let lost_there = match self {
             Crew::Threads => None,
-            Crew::Processes(processes) => processes.cool(&files, directory)?,
+            Crew::Processes(processes) => processes.cool(&files, directory, watch)?,
         };
         Ok(cold::drop_for(directory, &files)?.or(lost_there))
     }

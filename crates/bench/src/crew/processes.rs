@@ -18,8 +18,10 @@ use strake_base::clock::machine_time;
 
 /// How long a worker may take to be there.
 const START_WAIT: Duration = Duration::from_secs(30);
-/// How long it may take to open files and empty caches.
+/// How long it may take to open files.
 const READY_WAIT: Duration = Duration::from_secs(300);
+/// How long its machine may take to write what it holds back: gigabytes, perhaps over a slow link.
+const SETTLE_WAIT: Duration = Duration::from_secs(3600);
 /// How long it may take to stop.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take to be gone when it is killed.
@@ -97,21 +99,45 @@ impl Processes {
         Ok(done)
     }
 
+    /// Has the hosts where workers run write what they hold back.
+    pub fn settle(&mut self, directory: &Path, watch: &Watch) -> Result<()> {
+        let measured = self.measured.clone();
+        for worker in self.elsewhere() {
+            let directory = worker.its(directory, &measured);
+            worker.ask(&Request::Settle { directory })?;
+            match worker.answer_unless_stopped(SETTLE_WAIT, watch)? {
+                Answer::Settled => {}
+                other => return Err(worker.surprise(other)),
+            }
+        }
+        Ok(())
+    }
+
     /// Empties the caches of the hosts where workers run; a sentence on what could not be done.
-    pub fn cool(&mut self, files: &[PathBuf], directory: &Path) -> Result<Option<String>> {
+    pub fn cool(
+        &mut self,
+        files: &[PathBuf],
+        directory: &Path,
+        watch: &Watch,
+    ) -> Result<Option<String>> {
         let mut all_lost = None;
         let measured = self.measured.clone();
-        let count = self.running.len().min(self.locations.len());
-        for worker in self.running[..count].iter_mut().filter(|w| !w.location.is_here()) {
+        for worker in self.elsewhere() {
             let files = files.iter().map(|file| worker.its(file, &measured)).collect();
             let directory = worker.its(directory, &measured);
             worker.ask(&Request::Cool { directory, files })?;
-            match worker.answer(READY_WAIT)? {
+            match worker.answer_unless_stopped(SETTLE_WAIT, watch)? {
                 Answer::Cooled { lost } => all_lost = all_lost.or(lost),
                 other => return Err(worker.surprise(other)),
             }
         }
         Ok(all_lost)
+    }
+
+    /// A worker on each other host.
+    fn elsewhere(&mut self) -> impl Iterator<Item = &mut Worker> {
+        let count = self.running.len().min(self.locations.len());
+        self.running[..count].iter_mut().filter(|worker| !worker.location.is_here())
     }
 }
 
@@ -194,10 +220,7 @@ impl Worker {
     }
 
     fn answer(&mut self, limit: Duration) -> Result<Answer> {
-        self.look(limit)?.ok_or_else(|| {
-            let seconds = limit.as_secs();
-            Error::failed(format!("{} has not answered for {seconds} s", self.location.name))
-        })
+        self.look(limit)?.ok_or_else(|| self.silent(limit))
     }
 
     /// As [`Worker::answer`], but an error as soon as the run is to stop.
@@ -209,7 +232,12 @@ impl Worker {
                 return Ok(answer);
             }
         }
-        self.answer(Duration::ZERO)
+        Err(self.silent(limit))
+    }
+
+    fn silent(&self, limit: Duration) -> Error {
+        let (name, seconds) = (&self.location.name, limit.as_secs());
+        Error::failed(format!("{name} has not answered for {seconds} s"))
     }
 
     /// Its answer, if it comes in time.
@@ -279,6 +307,7 @@ impl Drop for Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crew::Crew;
     use std::process::Command;
 
     /// In a thread of the run it ended the run, with everything that was measured.
@@ -297,5 +326,24 @@ mod tests {
         assert!(error.cause.contains("SIGBUS") && error.next.is_some(), "{error}");
         let error = worker("exit 1").look(LOOK_EVERY).unwrap_err();
         assert!(error.cause.contains("has ended"), "{error}");
+    }
+
+    /// This machine alone was asked: what others held back was written while the next test was timed.
+    #[test]
+    fn what_other_hosts_hold_back_is_written_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let location = Location::parse("host=/there").unwrap();
+        let mut echo = Command::new("cat");
+        let mut child = echo.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let requests = child.stdin.take().unwrap();
+        let mut asked = BufReader::new(child.stdout.take().unwrap());
+        let (sender, answers) = channel();
+        sender.send((0.0, Ok(Answer::Settled))).unwrap();
+        let none = Processes::new(vec![location.clone()], directory.path(), "1").unwrap();
+        let worker = Worker { location, child, requests, answers, spoken: Spoken::default() };
+        let mut crew = Crew::Processes(Processes { running: vec![worker], ..none });
+        crew.settle(directory.path(), &Watch::default()).unwrap();
+        let wanted = Request::Settle { directory: "/there".into() };
+        assert_eq!(receive(&mut asked).unwrap(), Some(wanted));
     }
 }

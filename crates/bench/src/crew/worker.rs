@@ -53,6 +53,7 @@ pub fn serve(
                 // What it was doing has been answered already.
                 None => continue,
             },
+            Request::Settle { directory } => cold::settle(&directory).map(|()| Answer::Settled),
             Request::Cool { directory, files } => cool(&directory, &files),
         };
         let answer = answer.unwrap_or_else(Answer::Failed);

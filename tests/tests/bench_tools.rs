@@ -59,6 +59,7 @@ fn fio_is_driven_where_it_is_installed() {
         assert!(tests(&report).contains(&name), "{name} is not in {:?}", tests(&report));
     }
     assert!(report.figures.iter().all(|f| f.samples.len() == 2 && f.samples[0] > 0.0));
+    assert!(report.figures.iter().all(|f| f.parameters.len() == 3 && f.parameters["block"] > 0.0));
 }
 
 #[test]

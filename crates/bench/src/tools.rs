@@ -142,12 +142,12 @@ impl Tool {
         arguments
     }
 
-    fn read(self, output: &str, options: &Options) -> Option<Readings> {
+    fn read(self, output: &str) -> Option<Readings> {
         match self {
-            Tool::Fio => fio::read(output, options),
+            Tool::Fio => fio::read(output),
             Tool::Bonnie => bonnie::read(output),
             Tool::Iozone => iozone::read(output),
-            Tool::Mdtest => mdtest::read(output, options),
+            Tool::Mdtest => mdtest::read(output),
             Tool::Dbench => dbench::read(output),
         }
     }
@@ -245,7 +245,7 @@ impl Run<'_> {
             );
             return Err(Error::failed(cause));
         }
-        let readings = self.tool.read(&ended.output, &self.options);
+        let readings = self.tool.read(&ended.output);
         let readings = readings.filter(|r| !r.list.is_empty() || !r.notes.is_empty());
         readings.ok_or_else(|| {
             let cause = format!(

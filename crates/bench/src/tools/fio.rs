@@ -7,11 +7,17 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Jobs: name, fio's `rw`, size of a block, and whether it ends by time.
-const JOBS: &[(&str, &str, &str, f64, bool)] = &[
-    ("sequential write", "write", "1M", 1_048_576.0, false),
-    ("sequential read", "read", "1M", 1_048_576.0, false),
-    ("random read", "randread", "4k", 4096.0, true),
-    ("random write", "randwrite", "4k", 4096.0, true),
+const JOBS: &[(&str, &str, &str, bool)] = &[
+    ("sequential write", "write", "1M", false),
+    ("sequential read", "read", "1M", false),
+    ("random read", "randread", "4k", true),
+    ("random write", "randwrite", "4k", true),
+];
+/// Parameters of figures, the options of a job that say them, and those beside which they say nothing.
+const PARAMETERS: &[(&str, &str, &[&str])] = &[
+    ("size", "size", &["filesize"]),
+    ("threads", "numjobs", &[]),
+    ("block", "bs", &["bsrange", "bssplit"]),
 ];
 /// The percentile of latencies that is told.
 const PERCENTILE: &str = "99.000000";
@@ -24,7 +30,7 @@ pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
     arguments.push(on);
     let size = format!("--size={}", options.size);
     let (threads, seconds) = (options.threads, options.seconds);
-    for (name, order, block, _, by_time) in JOBS {
+    for (name, order, block, by_time) in JOBS {
         arguments.extend([
             format!("--name={name}").into(),
             "--stonewall".into(),
@@ -45,7 +51,7 @@ pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
     arguments
 }
 
-pub fn read(output: &str, options: &Options) -> Option<Readings> {
+pub fn read(output: &str) -> Option<Readings> {
     // Warnings may stand before the JSON.
     let begin = output.find('{')?;
     let value: Value =
@@ -54,9 +60,7 @@ pub fn read(output: &str, options: &Options) -> Option<Readings> {
     for job in value.get("jobs")?.as_array()? {
         let name = job.get("jobname")?.as_str()?;
         let known = JOBS.iter().find(|(known, ..)| *known == name);
-        let mut parameters =
-            vec![("size", options.size as f64), ("threads", f64::from(options.threads))];
-        parameters.extend(known.map(|(_, _, _, block, _)| ("block", *block)));
+        let parameters = parameters(job);
         let moves = |direction: &str| Some(job.get(direction)?.get("io_bytes")?.as_f64()? > 0.0);
         // A job of both directions (`--rw=randrw`, `--verify`) has a figure of each.
         let both = moves("read")? && moves("write")?;
@@ -80,4 +84,23 @@ pub fn read(output: &str, options: &Options) -> Option<Readings> {
         }
     }
     Some(readings)
+}
+
+/// What fio says that a job was done with, which further arguments may have changed; what is not sure is left out.
+fn parameters(job: &Value) -> Vec<(&'static str, f64)> {
+    let Some(options) = job.get("job options") else { return Vec::new() };
+    let said = PARAMETERS.iter().filter_map(|(name, option, others)| {
+        let is_sure = others.iter().all(|other| options.get(other).is_none());
+        let value = options.get(option).filter(|_| is_sure)?.as_str()?;
+        Some((*name, amount(value)?))
+    });
+    said.collect()
+}
+
+/// A number as fio takes it, with a plain unit or none.
+fn amount(text: &str) -> Option<f64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text[digits.len()..].to_ascii_lowercase();
+    let thousands = ["", "k", "m", "g", "t"].iter().position(|known| *known == unit)?;
+    Some(digits.parse::<u64>().ok()? as f64 * (1_u64 << (10 * thousands)) as f64)
 }

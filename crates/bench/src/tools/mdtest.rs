@@ -11,7 +11,11 @@ pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
     vec!["-n".into(), files.into(), "-i".into(), "1".into(), "-d".into(), on]
 }
 
-pub fn read(output: &str, options: &Options) -> Option<Readings> {
+pub fn read(output: &str) -> Option<Readings> {
+    // "1 tasks, 1024 files/directories": further arguments may have asked for others than ours.
+    let files = |line: &str| line.split_once(" tasks, ")?.1.split(' ').next()?.parse::<f64>().ok();
+    let parameters: Vec<_> =
+        output.lines().find_map(files).map(|n| ("files", n)).into_iter().collect();
     let mut lines = output.lines();
     lines.find(|line| line.trim_start().starts_with("SUMMARY rate"))?;
     let mut readings = Readings::default();
@@ -27,7 +31,6 @@ pub fn read(output: &str, options: &Options) -> Option<Readings> {
         let name = words[..at].join(" ").trim_end_matches(':').to_lowercase();
         // A phase that was not asked for has the rate 0.
         if mean > 0.0 && !name.is_empty() {
-            let parameters = [("files", options.files as f64)];
             readings.add(format!("mdtest/{name}"), &parameters, Unit::PerSecond, mean);
         }
     }

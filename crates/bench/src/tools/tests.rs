@@ -68,13 +68,14 @@ SUMMARY time: (of 1 iterations)
 
 #[test]
 fn mdtests_table_is_read() {
-    let old = mdtest::read(MDTEST, &options()).unwrap();
+    let old = mdtest::read(MDTEST).unwrap();
     let wanted = [("mdtest/directory creation", 15_679.29), ("mdtest/file removal", 15_187.032)];
     assert_eq!(values(&old), wanted);
-    let new = mdtest::read(MDTEST_4, &options()).unwrap();
+    assert_eq!(old.list[0].parameters["files"], 1024.0);
+    let new = mdtest::read(MDTEST_4).unwrap();
     let wanted = [("mdtest/file creation", 9028.799), ("mdtest/tree removal", 36.595)];
     assert_eq!(values(&new), wanted);
-    assert!(mdtest::read("MPI_Init failed", &options()).is_none());
+    assert!(mdtest::read("MPI_Init failed").is_none());
 }
 
 /// As bonnie++ 2.00a printed it here.
@@ -144,15 +145,15 @@ fn fios_json_is_read_after_its_warnings() {
     let job = r#"{"jobname": "random read", "read": {"io_bytes": 4096, "bw_bytes": 8192, "iops": 2.5,
         "clat_ns": {"percentile": {"99.000000": 250000}}}, "write": {"io_bytes": 0}}"#;
     let output = format!("fio: a warning\n{{\"fio version\": \"fio-3.33\", \"jobs\": [{job}]}}\n");
-    let readings = fio::read(&output, &options()).unwrap();
+    let readings = fio::read(&output).unwrap();
     let wanted = [
         ("fio/random read", 8192.0),
         ("fio/random read", 2.5),
         ("fio/random read, 99 % within", 0.000_25),
     ];
     assert_eq!(values(&readings), wanted);
-    assert!(fio::read("{\"jobs\": 3}", &options()).is_none());
-    assert!(fio::read("fio: error", &options()).is_none());
+    assert!(fio::read("{\"jobs\": 3}").is_none());
+    assert!(fio::read("fio: error").is_none());
 }
 
 /// Reads and writes of one job were taken for samples of one figure.
@@ -167,7 +168,7 @@ fn a_job_of_fio_that_reads_and_writes_has_figures_of_both() {
     let mixed = job("random write", done(4096, 8192), done(8192, 16_384));
     let one = job("sequential write", done(0, 0), done(8192, 4096));
     let output = format!("{{\"jobs\": [{mixed}, {one}]}}");
-    let readings = fio::read(&output, &options()).unwrap();
+    let readings = fio::read(&output).unwrap();
     let wanted = [
         ("fio/random write, read", 8192.0),
         ("fio/random write, read", 2.0),
@@ -176,6 +177,33 @@ fn a_job_of_fio_that_reads_and_writes_has_figures_of_both() {
         ("fio/sequential write", 4096.0),
     ];
     assert_eq!(values(&readings), wanted);
+}
+
+/// Figures of 64 KiB stood in the row of 4 KiB, and were compared with those.
+#[test]
+fn further_arguments_change_what_figures_are_said_to_be_of() {
+    let read = |options: &str| {
+        let done = r#""read": {"io_bytes": 1, "bw_bytes": 2, "iops": 3}, "write": {"io_bytes": 0}"#;
+        let job = format!(r#"{{"jobname": "random read", "job options": {{{options}}}, {done}}}"#);
+        let readings = fio::read(&format!("{{\"jobs\": [{job}]}}")).unwrap();
+        let parameters = readings.list[0].parameters.clone().into_iter();
+        parameters.map(|(name, value)| (name, value as u64)).collect::<Vec<_>>()
+    };
+    let said = |block, size, threads| {
+        let all = [("block", block), ("size", size), ("threads", threads)];
+        all.map(|(name, value): (&str, u64)| (name.to_owned(), value)).to_vec()
+    };
+    // fio says an option that was given twice twice, the one that counts last.
+    let twice = r#""size": "16777216", "bs": "4k", "bs": "64k", "numjobs": "1", "numjobs": "2""#;
+    assert_eq!(read(twice), said(65_536, 16 << 20, 2));
+    let units = r#""size": "2G", "bs": "1M", "numjobs": "1""#;
+    assert_eq!(read(units), said(1 << 20, 2 << 30, 1));
+    // What is not one number is no parameter.
+    let ranges = r#""size": "50%", "bs": "4k", "bssplit": "4k/50:64k/50", "numjobs": "3""#;
+    assert_eq!(read(ranges), [("threads".to_owned(), 3_u64)]);
+    let more = MDTEST.replace("1 tasks, 1024 files", "1 tasks, 5000 files");
+    assert_eq!(mdtest::read(&more).unwrap().list[0].parameters["files"], 5000.0);
+    assert!(mdtest::read(MDTEST_4).unwrap().list[0].parameters.is_empty());
 }
 
 fn once(script: &str, limit: Duration, watch: &Watch) -> Result<process::Ended> {

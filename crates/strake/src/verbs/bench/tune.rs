@@ -146,6 +146,10 @@ fn suggest(report: &Report, options: &Options, directory: &str) {
             "  {} repetitions allow no verdict; it takes {SAMPLES_MIN}",
             options.repetitions
         )),
+        Some(best) if best.better == 1 && best.worse == 0 => output::line(&format!(
+            "  {} is better in one test, which is chance where so many are compared",
+            best.name
+        )),
         Some(best) if best.better > 0 => output::line(&format!(
             "  {} is better in {} tests, but worse in {}",
             best.name, best.better, best.worse

@@ -34,6 +34,8 @@ pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
         arguments.extend([
             format!("--name={name}").into(),
             "--stonewall".into(),
+            // As a process each would have a session of its own, in which nothing of ours ends it.
+            "--thread".into(),
             size.clone().into(),
             format!("--numjobs={threads}").into(),
             // All jobs work on the files that the first has made.

@@ -108,16 +108,28 @@ fn bonnies_line_is_read_and_what_was_too_soon_is_said() {
     assert!(bonnie::read(&older).is_none());
 }
 
+/// Where the arguments of fio are that begin with this.
+fn at(arguments: &[OsString], wanted: &str) -> Vec<usize> {
+    let found = arguments.iter().enumerate();
+    let found = found.filter(|(_, one)| one.to_string_lossy().starts_with(wanted));
+    found.map(|(at, _)| at).collect()
+}
+
+/// A run that was interrupted left processes of fio, which made sessions of their own and went on reading and writing.
+#[test]
+fn jobs_of_fio_are_threads_so_that_they_end_with_it() {
+    let arguments = Tool::Fio.arguments(&options(), Path::new("d"));
+    let (jobs, threads) = (at(&arguments, "--name="), at(&arguments, "--thread"));
+    assert_eq!(jobs.len(), threads.len());
+    let follows = |(job, thread): (&usize, &usize)| job < thread && thread - job < 5;
+    assert!(jobs.iter().zip(&threads).all(follows), "{arguments:?}");
+}
+
 #[test]
 fn what_is_given_to_fio_goes_to_each_of_its_jobs() {
     let options = Options { further: vec!["--direct=1".into()], ..options() };
     let arguments = Tool::Fio.arguments(&options, Path::new("d"));
-    let at = |wanted: &str| {
-        let found = arguments.iter().enumerate();
-        let found = found.filter(|(_, one)| one.to_string_lossy().starts_with(wanted));
-        found.map(|(at, _)| at).collect::<Vec<_>>()
-    };
-    let (jobs, given) = (at("--name="), at("--direct=1"));
+    let (jobs, given) = (at(&arguments, "--name="), at(&arguments, "--direct=1"));
     assert_eq!(jobs.len(), given.len());
     let mut ends = jobs.iter().skip(1).copied().chain([arguments.len()]);
     assert!(given.iter().all(|&given| Some(given + 1) == ends.next()), "{arguments:?}");

@@ -68,7 +68,9 @@ impl Location {
             Kind::Host(host) => {
                 let mut command = Command::new("ssh");
                 // Without a terminal to ask on, a question would be an endless wait.
-                command.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, "strake"]);
+                command.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
+                // A host that is gone does not end the connection to it.
+                command.args(["-o", "ServerAliveInterval=15", host, "strake"]);
                 command
             }
             Kind::Namespace(name) => {

@@ -22,6 +22,10 @@ const START_WAIT: Duration = Duration::from_secs(30);
 const READY_WAIT: Duration = Duration::from_secs(300);
 /// How long its machine may take to write what it holds back: gigabytes, perhaps over a slow link.
 const SETTLE_WAIT: Duration = Duration::from_secs(3600);
+/// How long it may say nothing at its job: it says twice a second how far it is.
+const SILENCE_WAIT: Duration = Duration::from_secs(60);
+/// How long it is listened to once more then: this run may have stood still itself.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// How long it may take to stop.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// How long it may take to be gone when it is killed.
@@ -93,7 +97,7 @@ impl Processes {
             worker.spoken.go = machine_time().as_secs_f64();
             worker.ask(&Request::Go)?;
         }
-        let mut done = first_cause(collect(workers, watch))?;
+        let mut done = first_cause(collect(workers, watch, SILENCE_WAIT))?;
         let spoken: Vec<Spoken> = workers.iter().map(|worker| worker.spoken).collect();
         clocks::on_one(&mut done, &spoken);
         Ok(done)
@@ -141,13 +145,14 @@ impl Processes {
     }
 }
 
-/// What every worker has done. When one fails, or the run is to stop, the others are told.
-fn collect(workers: &mut [Worker], watch: &Watch) -> Vec<Result<Done>> {
+/// What every worker has done. When one fails, or says nothing for as long as `silence`, or the run is to
+/// stop, the others are told.
+fn collect(workers: &mut [Worker], watch: &Watch, silence: Duration) -> Vec<Result<Done>> {
     let mut ended: Vec<Option<Result<Done>>> = workers.iter().map(|_| None).collect();
     let mut told: Option<Instant> = None;
     while ended.iter().any(Option::is_none) {
         for (worker, ended) in workers.iter_mut().zip(&mut ended).filter(|(_, e)| e.is_none()) {
-            *ended = match worker.look(LOOK_EVERY) {
+            *ended = match worker.hear(silence) {
                 Ok(None) => None,
                 Ok(Some(Answer::Doing { work })) => {
                     watch.advance(work);
@@ -240,6 +245,21 @@ impl Worker {
         Error::failed(format!("{name} has not answered for {seconds} s"))
     }
 
+    /// What it says at its job, if anything; an error if that is nothing for too long, as of a host that has lost its power:
+    /// no connection ends by that.
+    fn hear(&mut self, silence: Duration) -> Result<Option<Answer>> {
+        if let Some(answer) = self.look(LOOK_EVERY)? {
+            return Ok(Some(answer));
+        }
+        let heard = self.spoken.heard.max(self.spoken.go);
+        if machine_time().as_secs_f64() - heard < silence.as_secs_f64() {
+            return Ok(None);
+        }
+        self.look(LAST_WAIT)?.map(Some).ok_or_else(|| {
+            self.silent(silence).next("see whether its host and the network to it are well")
+        })
+    }
+
     /// Its answer, if it comes in time.
     fn look(&mut self, limit: Duration) -> Result<Option<Answer>> {
         match self.answers.recv_timeout(limit) {
@@ -326,6 +346,23 @@ mod tests {
         assert!(error.cause.contains("SIGBUS") && error.next.is_some(), "{error}");
         let error = worker("exit 1").look(LOOK_EVERY).unwrap_err();
         assert!(error.cause.contains("has ended"), "{error}");
+    }
+
+    /// A run whose host had lost its power waited until TCP gave it up, after hours, and for a worker that stood still
+    /// for ever.
+    #[test]
+    fn a_worker_that_says_nothing_ends_the_run_and_is_named() {
+        let mut sleeper = Command::new("sleep");
+        let mut child = sleeper.arg("1000").stdin(Stdio::piped()).spawn().unwrap();
+        let requests = child.stdin.take().unwrap();
+        let (_silent, answers) = channel();
+        let location = Location::parse("host").unwrap();
+        let spoken = Spoken { go: machine_time().as_secs_f64(), ..Spoken::default() };
+        let mut workers = [Worker { location, child, requests, answers, spoken }];
+        let silence = Duration::from_millis(10);
+        let ended = first_cause(collect(&mut workers, &Watch::default(), silence));
+        let error = ended.unwrap_err();
+        assert!(error.cause.starts_with("host has not answered"), "{error}");
     }
 
     /// This machine alone was asked: what others held back was written while the next test was timed.

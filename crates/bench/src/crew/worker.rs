@@ -79,8 +79,9 @@ fn telling(
                 told = done;
             }
         };
-        // Without it the run only does not see how far the worker is.
-        let _teller = thread::Builder::new().spawn_scoped(scope, teller);
+        // A worker that says nothing is given up.
+        let teller = thread::Builder::new().spawn_scoped(scope, teller);
+        teller.map_err(|e| Error::failed(format!("starting a second thread: {e}")))?;
         let done = work::timed(prepared, watch);
         drop(ending);
         done

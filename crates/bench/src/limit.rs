@@ -5,9 +5,9 @@ mod beside;
 
 pub use beside::carry_out;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::result::{Figure, Origin, Rule, Unit};
-use crate::testbed::{Host, Rate, Role, Testbed, within};
+use crate::testbed::{Host, Plan, Rate, Role, Testbed, within};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -21,6 +21,8 @@ use strake_base::disk::{Disk, RealDisk, SlowDisk};
 const CALL_BYTES: usize = 1 << 20;
 /// How long a stream may stand still.
 const STALL: Duration = Duration::from_secs(60);
+/// How long a link or a disk takes for a sample at most, about: what the slowest disk of the studies takes.
+const SAMPLE_SECONDS: u64 = 6;
 /// The file a disk is measured with; gone afterwards.
 const DISK_FILE: &str = "limit";
 
@@ -46,16 +48,52 @@ pub struct Limits {
     pub disks_read: Vec<f64>,
 }
 
+/// Whether measuring is to end: asked again as long as bytes arrive.
+pub type Stopped<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// How much a sample moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleBytes {
+    /// Over one connection, or over all together.
+    pub links: u64,
+    /// To and from a disk.
+    pub disk: u64,
+}
+
+impl SampleBytes {
+    /// As much of `most` as links and disks of a testbed carry in a few seconds.
+    fn of(plan: &Plan, most: u64) -> Self {
+        let carried = |rate: Rate| rate.bytes_per_second() * SAMPLE_SECONDS;
+        let links = [plan.link, plan.client_link].into_iter().flatten().map(carried);
+        Self { links: links.fold(most, u64::min), disk: plan.disk.map_or(most, carried).min(most) }
+    }
+}
+
 impl Limits {
-    /// Measures each limit `repetitions` times, by turns: `bytes` over one connection or over all
-    /// together, and as many to and from a disk if the testbed has slow ones. Ends early, with what there is, if `stopped`.
+    /// Measures each limit `repetitions` times, by turns, that of disks if the testbed has slow ones. Ends
+    /// early, with what there is, if `stopped`.
     pub fn measure(
         testbed: &Testbed,
-        bytes: u64,
+        bytes: SampleBytes,
         repetitions: u32,
-        stopped: &dyn Fn() -> bool,
+        stopped: Stopped<'_>,
     ) -> Result<Limits> {
         let mut limits = Limits::default();
+        for _ in 0..repetitions {
+            match limits.sample(testbed, bytes, stopped) {
+                Err(error) if error.kind == Kind::Stopped => break,
+                sampled => sampled?,
+            }
+        }
+        Ok(limits)
+    }
+
+    fn sample(
+        &mut self,
+        testbed: &Testbed,
+        bytes: SampleBytes,
+        stopped: Stopped<'_>,
+    ) -> Result<()> {
         let servers = testbed.hosts(Role::Server);
         let clients = testbed.hosts(Role::Client);
         let client = clients.first().ok_or_else(|| Error::failed("a testbed without clients"))?;
@@ -63,27 +101,20 @@ impl Limits {
         let from: Vec<_> = servers.iter().map(|server| (server, client)).collect();
         let plan = &testbed.state.plan;
         let disks = f64::from(plan.servers * plan.targets);
-        for _ in 0..repetitions {
-            if stopped() {
-                break;
-            }
-            limits.to_one.push(streams(&to[..1], bytes)?);
-            limits.from_one.push(streams(&from[..1], bytes)?);
-            let each = bytes.div_ceil(servers.len() as u64);
-            limits.to_all.push(streams(&to, each)?);
-            limits.from_all.push(streams(&from, each)?);
-            if let Some(rate) = plan.disk {
-                let (written, read) = disk(&testbed.state.data, rate, bytes).map_err(|e| {
-                    Error::failed(format!(
-                        "measuring a disk in {}: {e}",
-                        testbed.state.data.display()
-                    ))
-                })?;
-                limits.disks_written.push(written * disks);
-                limits.disks_read.push(read * disks);
-            }
+        self.to_one.push(streams(&to[..1], bytes.links, stopped)?);
+        self.from_one.push(streams(&from[..1], bytes.links, stopped)?);
+        let each = bytes.links.div_ceil(servers.len() as u64);
+        self.to_all.push(streams(&to, each, stopped)?);
+        self.from_all.push(streams(&from, each, stopped)?);
+        if let Some(rate) = plan.disk {
+            let data = &testbed.state.data;
+            let (written, read) = disk(data, rate, bytes.disk, stopped).map_err(|e| {
+                ended(format!("measuring a disk in {}: {e}", data.display()), stopped)
+            })?;
+            self.disks_written.push(written * disks);
+            self.disks_read.push(read * disks);
         }
-        Ok(limits)
+        Ok(())
     }
 
     /// What stands beside figures of tests that write: one for the links, one for the disks. A `test`
@@ -139,7 +170,7 @@ pub fn figure(
 /// Sends `bytes` over each connection, from the first to the second host of each pair, all at once: what
 /// arrived per second, from before the first byte is sent to after the last has arrived. A clock that is
 /// read late makes it less, never more than the links carry.
-pub fn streams(pairs: &[(&Host, &Host)], bytes: u64) -> Result<f64> {
+fn streams(pairs: &[(&Host, &Host)], bytes: u64, stopped: Stopped<'_>) -> Result<f64> {
     let connections =
         pairs.iter().map(|(from, to)| connect(from, to)).collect::<Result<Vec<_>, _>>()?;
     let begun = Instant::now();
@@ -148,14 +179,23 @@ pub fn streams(pairs: &[(&Host, &Host)], bytes: u64) -> Result<f64> {
         for (sender, receiver) in connections {
             // A receiver that misses bytes tells.
             scope.spawn(move || send(sender, bytes).ok());
-            receivers.push(scope.spawn(move || receive(receiver, bytes)));
+            receivers.push(scope.spawn(move || receive(receiver, bytes, stopped)));
         }
         let received = receivers.into_iter().map(|thread| thread.join());
         received.map(|done| done.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     });
-    let received = received.map_err(|e| Error::failed(format!("a plain TCP stream: {e}")))?;
+    let received = received.map_err(|e| ended(format!("a plain TCP stream: {e}"), stopped))?;
     let Some(last) = received.into_iter().max() else { return Ok(0.0) };
     Ok((pairs.len() as u64 * bytes) as f64 / last.duration_since(begun).as_secs_f64())
+}
+
+/// Why a sample has ended before its end.
+fn ended(cause: String, stopped: Stopped<'_>) -> Error {
+    if stopped() { Error::stopped() } else { Error::failed(cause) }
+}
+
+fn go_on(stopped: Stopped<'_>) -> io::Result<()> {
+    if stopped() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
 }
 
 /// A connection from one host to another: the sender's end and the receiver's.
@@ -187,11 +227,12 @@ fn send(mut stream: TcpStream, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads `bytes`; when the last of them had arrived.
-fn receive(mut stream: TcpStream, bytes: u64) -> io::Result<Instant> {
+/// Reads `bytes`; when the last of them had arrived. The sender ends with it.
+fn receive(mut stream: TcpStream, bytes: u64, stopped: Stopped<'_>) -> io::Result<Instant> {
     let mut buffer = vec![0; CALL_BYTES];
     let mut got = 0;
     while got < bytes {
+        go_on(stopped)?;
         let now = stream.read(&mut buffer)? as u64;
         if now == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -201,30 +242,33 @@ fn receive(mut stream: TcpStream, bytes: u64) -> io::Result<Instant> {
     Ok(Instant::now())
 }
 
-/// Writes `bytes` to a disk of this rate in `directory` and reads them back, 1 MiB a call: both in
+/// Writes `bytes` to a disk of this rate in `directory` and reads them back, up to 1 MiB a call: both in
 /// bytes per second.
-pub fn disk(directory: &Path, rate: Rate, bytes: u64) -> io::Result<(f64, f64)> {
+fn disk(directory: &Path, rate: Rate, bytes: u64, stopped: Stopped<'_>) -> io::Result<(f64, f64)> {
     let disk = SlowDisk::new(Arc::new(RealDisk::new(directory)?), rate.bytes_per_second());
-    let measured = measure_disk(&disk, bytes);
+    let measured = measure_disk(&disk, bytes, stopped);
     // It may have failed before the file was made.
     let _absent = disk.remove(DISK_FILE);
     measured
 }
 
-fn measure_disk(disk: &SlowDisk, bytes: u64) -> io::Result<(f64, f64)> {
+fn measure_disk(disk: &SlowDisk, bytes: u64, stopped: Stopped<'_>) -> io::Result<(f64, f64)> {
     let file = disk.open(DISK_FILE, true)?;
-    let mut buffer = vec![0x5a; CALL_BYTES];
-    let calls = bytes.div_ceil(CALL_BYTES as u64);
-    let bytes = (calls * CALL_BYTES as u64) as f64;
+    let each = bytes.clamp(1, CALL_BYTES as u64);
+    let mut buffer = vec![0x5a; each as usize];
+    let calls = bytes.div_ceil(each);
+    let bytes = (calls * each) as f64;
     let begun = Instant::now();
     for call in 0..calls {
-        file.write_all_at(&buffer, call * CALL_BYTES as u64)?;
+        go_on(stopped)?;
+        file.write_all_at(&buffer, call * each)?;
     }
     file.sync()?;
     let written = bytes / begun.elapsed().as_secs_f64();
     let begun = Instant::now();
     for call in 0..calls {
-        file.read_exact_at(&mut buffer, call * CALL_BYTES as u64)?;
+        go_on(stopped)?;
+        file.read_exact_at(&mut buffer, call * each)?;
     }
     Ok((written, bytes / begun.elapsed().as_secs_f64()))
 }
@@ -232,13 +276,58 @@ fn measure_disk(disk: &SlowDisk, bytes: u64) -> io::Result<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn a_disk_is_measured_and_nothing_of_it_stays() {
         let dir = tempfile::tempdir().unwrap();
         let rate = "1GB/s".parse().unwrap();
-        let (written, read) = disk(dir.path(), rate, 3 << 20).unwrap();
+        let (written, read) = disk(dir.path(), rate, 3 << 20, &|| false).unwrap();
         assert!(written > 0.0 && read > 0.0);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// Of a link of 1 Mbit/s it took half an hour, of the slowest more than a day, before the first test began.
+    #[test]
+    fn slow_links_and_disks_are_measured_by_what_they_carry_in_seconds() {
+        let of = |link: &str, disk: &str| {
+            let (link, disk) = (link.parse().ok(), disk.parse().ok());
+            let plan = Plan {
+                name: "t".into(),
+                servers: 2,
+                clients: 1,
+                targets: 1,
+                link,
+                client_link: None,
+                disk,
+                chunk_size: None,
+                cluster: true,
+            };
+            SampleBytes::of(&plan, 16 << 20)
+        };
+        assert_eq!(of("1mbit", "6.83MB/s"), SampleBytes { links: 750_000, disk: 16 << 20 });
+        assert_eq!(of("100mbit", "16kbit"), SampleBytes { links: 16 << 20, disk: 12_000 });
+        // The slowest disk of the studies has what all have.
+        assert_eq!(of("none", "2.83MB/s"), SampleBytes { links: 16 << 20, disk: 16 << 20 });
+    }
+
+    /// Whether a run was to stop was looked at between repetitions only, which may take minutes.
+    #[test]
+    fn who_measures_a_limit_ends_when_he_is_told_to() {
+        // Once it may go on.
+        let asked = AtomicBool::new(false);
+        let stopped = || asked.swap(true, Ordering::Relaxed);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (receiver, _) = listener.accept().unwrap();
+        receiver.set_read_timeout(Some(STALL)).unwrap();
+        sender.write_all(b"a few bytes").unwrap();
+        let ended = receive(receiver, 1 << 40, &stopped).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::Interrupted);
+        asked.store(false, Ordering::Relaxed);
+        let dir = tempfile::tempdir().unwrap();
+        let ended = disk(dir.path(), "1GB/s".parse().unwrap(), 1 << 40, &stopped).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::Interrupted);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

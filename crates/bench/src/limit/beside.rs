@@ -1,6 +1,6 @@
 //! Limits beside the figures of a plan that is carried out in a testbed.
 
-use super::Limits;
+use super::{Limits, SampleBytes};
 use crate::error::Result;
 use crate::plan::{Before, Plan, Step};
 use crate::result::Figure;
@@ -10,7 +10,7 @@ use crate::work::Job;
 use crate::work::file::Direction;
 use std::collections::BTreeMap;
 
-/// Bytes over the links, and to and from a disk, for each sample of the limits.
+/// Most bytes over the links, and to and from a disk, for each sample of the limits.
 const BYTES: u64 = 16 << 20;
 /// Samples of the limits.
 const SAMPLES: u32 = 3;
@@ -28,9 +28,15 @@ pub fn carry_out(
     quick: bool,
 ) -> Result<Ended> {
     run.watch.doing("what links and disks carry at most");
-    let (bytes, samples) = if quick { QUICK } else { (BYTES, SAMPLES) };
+    let (most, samples) = if quick { QUICK } else { (BYTES, SAMPLES) };
+    let bytes = SampleBytes::of(&testbed.state.plan, most);
     let watch = run.watch;
-    let limits = Limits::measure(testbed, bytes, samples, &|| watch.is_stopped())?;
+    let stopped = || {
+        // Bytes arrive as long as somebody asks.
+        watch.live();
+        watch.is_stopped()
+    };
+    let limits = Limits::measure(testbed, bytes, samples, &stopped)?;
     let mut ended = runner::run(plan, run)?;
     ended.report.figures.extend(limits.beside(plan, parameters));
     Ok(ended)

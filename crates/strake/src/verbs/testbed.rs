@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
-use strake_bench::limit::{self, Limits};
+use strake_bench::limit::{self, Limits, SampleBytes, Stopped};
 use strake_bench::statistics::{self, Summary};
 use strake_bench::testbed::{
     self, HOSTS_MAX, Host, NAME_DEFAULT, Plan, Rate, Role, TARGETS_MAX, Testbed,
@@ -222,7 +222,7 @@ async fn up(flags: UpFlags) -> Outcome {
 /// Runs what waits for processes and streams; it is told by `stop` when it is to end.
 async fn blocking<T: Send + 'static>(
     stop: watch::Receiver<bool>,
-    work: impl FnOnce(&dyn Fn() -> bool) -> Outcome<T> + Send + 'static,
+    work: impl FnOnce(Stopped<'_>) -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {
     let done = tokio::task::spawn_blocking(move || work(&|| *stop.borrow())).await;
     done.context(|| "the testbed".into())?
@@ -400,7 +400,8 @@ fn quoted(text: &str) -> String {
 
 async fn measure_limit(flags: LimitFlags) -> Outcome {
     let testbed = Testbed::find(&flags.show.which.name)?;
-    let (bytes, repetitions) = (flags.bytes, flags.repetitions);
+    let bytes = SampleBytes { links: flags.bytes, disk: flags.bytes };
+    let repetitions = flags.repetitions;
     let of = testbed.clone();
     let stop = signals::stop_requested(|| {})?;
     let limits =

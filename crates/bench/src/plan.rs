@@ -23,7 +23,7 @@ pub struct Plan {
     pub rule: Rule,
     /// How to draw the figures.
     pub charts: Vec<Chart>,
-    /// Figures that others have published, to be shown beside.
+    /// Figures that others have published, and limits, to be shown beside.
     pub published: Vec<Figure>,
     /// What a reader must know.
     pub notes: Vec<String>,

@@ -37,12 +37,17 @@ pub fn carry_out(
         watch.is_stopped()
     };
     let limits = Limits::measure(testbed, bytes, samples, &stopped)?;
-    let mut ended = runner::run(plan, run)?;
-    ended.report.figures.extend(limits.beside(plan, parameters));
-    Ok(ended)
+    runner::run(&limits.within(plan, parameters), run)
 }
 
 impl Limits {
+    /// A plan with its limits: a run that is left where it stands still has them, too.
+    fn within(&self, plan: &Plan, parameters: &BTreeMap<String, f64>) -> Plan {
+        let mut whole = plan.clone();
+        whole.published.extend(self.beside(plan, parameters));
+        whole
+    }
+
     /// A limit beside each test of a plan that must cross the links: reads from cold caches, and writes
     /// up to and with an fsync. What caches may answer has no limit here.
     pub fn beside(&self, plan: &Plan, parameters: &BTreeMap<String, f64>) -> Vec<Figure> {
@@ -90,22 +95,50 @@ fn way(job: &Job, before: Before) -> Option<Way> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crew::Crew;
     use crate::iozone::{self, Test};
+    use crate::place;
+    use crate::result::{Origin, Report};
+    use crate::watch::Watch;
     use crate::work::file::Ending;
+
+    fn plan(test: &str) -> Plan {
+        iozone::plan(&iozone::Options {
+            tests: Test::select(test).unwrap(),
+            sizes: vec![(1 << 20, vec![1 << 16])],
+            workers: 2,
+            ending: Ending { flush: true, close: true },
+            ..iozone::Options::default()
+        })
+        .unwrap()
+    }
+
+    /// They were added when the run had ended: who left one that hung had no limit of all that it had measured.
+    #[test]
+    fn limits_are_kept_with_what_a_run_has_measured_by_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let limits = Limits { to_one: vec![12e6], ..Limits::default() };
+        let watch = Watch::default();
+        let run = Run {
+            sides: place::sides(&[directory.path().display().to_string()]).unwrap(),
+            crew: Crew::Threads,
+            command: String::new(),
+            version: String::new(),
+            watch: &watch,
+        };
+        let ended = runner::run(&limits.within(&plan("write"), &BTreeMap::new()), run).unwrap();
+        let count = |report: &Report| {
+            report.figures.iter().filter(|figure| figure.origin == Origin::Limit).count()
+        };
+        assert_eq!((count(&watch.kept()[0]), count(&ended.report)), (1, 1));
+    }
 
     /// The random mix had the limit of its first worker, who reads, for what all of them moved.
     #[test]
     fn what_goes_both_ways_has_no_limit_of_one() {
         let limits = Limits { to_one: vec![12e6], from_one: vec![11e6], ..Limits::default() };
         let beside = |test: &str| {
-            let mut plan = iozone::plan(&iozone::Options {
-                tests: Test::select(test).unwrap(),
-                sizes: vec![(1 << 20, vec![1 << 16])],
-                workers: 2,
-                ending: Ending { flush: true, close: true },
-                ..iozone::Options::default()
-            })
-            .unwrap();
+            let mut plan = plan(test);
             // Its readers read from cold caches, too.
             plan.cells[0].steps.iter_mut().for_each(|step| step.before = Before::Cool);
             limits.beside(&plan, &BTreeMap::new())

@@ -251,6 +251,18 @@ fn a_target_that_doctor_has_written_to_is_given_up_without_a_question() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+/// Who looked at a cluster as the guide says, before its volume got two copies, was asked for `--lose-data` with each lost disk.
+#[test]
+fn what_doctor_looked_at_before_files_got_two_copies_is_given_up_without_a_question() {
+    let mut cluster = Cluster::start(3);
+    assert!(cluster.run(&["doctor"]).1.contains("nothing was put yet into a group"));
+    cluster.succeed(&["volume", "set", "main", "--copies", "2"]);
+    cluster.kill(2);
+    cluster.until("it is down", |c| c.targets().iter().any(|target| target["state"] == "down"));
+    let (code, said) = cluster.run(&["server", "remove", "storage2", "--dry-run"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 /// While the server is away to which waits are told nobody can be told of them.
 #[test]
 fn status_says_who_has_waited_for_the_metadata_server_when_it_is_back() {

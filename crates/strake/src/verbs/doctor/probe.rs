@@ -3,7 +3,7 @@
 use super::{ANSWER_SECONDS_MAX, Report, millis};
 use crate::asked::{AT_ONCE, Asked};
 use crate::verbs::status;
-use crate::{cluster, groups, output};
+use crate::{cluster, output};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,7 +152,7 @@ pub async fn targets(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
         }
         let group = group_to_probe(map, target.id).and_then(|group| map.group(group));
         let Some(group) = group else {
-            let why = "no group in which files are, or would be now, has it in sync";
+            let why = "nothing was put yet into a group that has it in sync";
             report.ok("target", format!("{subject}: not written to, as {why}"));
             continue;
         };
@@ -209,13 +209,12 @@ fn fault_of(after: &ClusterMap, group: GroupId, target: u32) -> Option<String> {
     (!in_sync).then(|| format!("was taken out of group {group} while it was written to"))
 }
 
-/// The group in which a target is written to. One of one copy into which nothing was ever put stays so, unless files of some
-/// volume get one copy: with the first byte it counts as something that is lost with its target, and for good.
+/// The group in which a target is written to. One of one copy into which nothing was ever put stays so, also while files get
+/// one copy: with the first byte it counts as something that is lost with its target, and for good.
 fn group_to_probe(map: &ClusterMap, target: u32) -> Option<GroupId> {
-    let may_be_used = |group: &&Group| !group.never_used || groups::single_in_use(map);
-    let with_it = map.groups.iter().filter(|group| group.in_sync().contains(&target));
+    let is_meant = |group: &&Group| !group.never_used && group.in_sync().contains(&target);
     let leads = |group: &Group| group.in_sync().first() == Some(&target);
-    let best = with_it.filter(may_be_used).min_by_key(|g| (g.never_used, !leads(g), g.id));
+    let best = map.groups.iter().filter(is_meant).min_by_key(|g| (!leads(g), g.id));
     best.map(|group| GroupId(group.id))
 }
 
@@ -274,12 +273,11 @@ async fn copy_of(reader: &Volume, file: &Arc<OpenFile>, target: TargetId) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strake_wire::message::common::Template;
-    use strake_wire::message::manager::{TargetSpec, Volume, VolumeSpec};
+    use strake_wire::message::manager::{TargetSpec, Volume};
 
-    /// A group of one copy was probed first, and what had been nothing counted as lost with its target.
+    /// It was, where files got one copy; and when they got two, what had been nothing counted as lost with its target.
     #[test]
-    fn what_was_never_used_is_probed_only_where_files_get_one_copy() {
+    fn what_was_never_used_is_not_written_to() {
         let group = |id: GroupId, members: &[u32], never_used| Group {
             id: id.0,
             members: members.to_vec(),
@@ -288,8 +286,6 @@ mod tests {
         };
         let (first, second) = (GroupId::of_class(2, 0), GroupId::of_class(2, 1));
         let single = |ordinal| GroupId::of_class(1, ordinal);
-        let template = Some(Template { copies: Some(2), ..Template::default() });
-        let spec = VolumeSpec { name: "safe".into(), template, ..VolumeSpec::default() };
         let mut map = ClusterMap {
             groups: vec![
                 group(single(0), &[1], true),
@@ -298,13 +294,12 @@ mod tests {
                 group(first, &[1, 2], false),
                 group(second, &[2, 1], false),
             ],
-            volumes: vec![Volume { id: 1, spec, ..Volume::default() }],
+            // Files of it get one copy.
+            volumes: vec![Volume { id: 1, ..Volume::default() }],
             ..ClusterMap::default()
         };
         let probed = |map: &ClusterMap| [1, 2, 3, 4].map(|target| group_to_probe(map, target));
         assert_eq!(probed(&map), [Some(first), Some(second), None, None]);
-        map.volumes[0].spec.template = None;
-        assert_eq!(probed(&map), [Some(first), Some(second), Some(single(2)), None]);
         map.groups[1].never_used = false;
         assert_eq!(group_to_probe(&map, 2), Some(single(1)), "only it can give that back");
         map.groups[3].in_sync = vec![2];

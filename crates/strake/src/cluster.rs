@@ -9,7 +9,7 @@ use crate::tls_flags::{self, TlsFlags};
 use clap::Args;
 use rustix::io::Errno;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use strake_client::{Volume, VolumeOptions};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::caller::{CallerKind, CallerOptions, Callers};
@@ -22,6 +22,12 @@ pub const DATA_DEFAULT: &str = "./strake-data";
 /// How long a command waits for the manager.
 pub const CONNECT_MS_MAX: u64 = 5_000;
 
+/// The variable that names the managers where no flag does.
+const VARIABLE: &str = "STRAKE_CLUSTER";
+
+/// The managers that this command has asked.
+static ASKED: OnceLock<Vec<String>> = OnceLock::new();
+
 /// The flags that say which cluster is meant.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterFlags {
@@ -30,7 +36,7 @@ pub struct ClusterFlags {
         long,
         global = true,
         value_name = "ADDR,...",
-        env = "STRAKE_CLUSTER",
+        env = VARIABLE,
         help_heading = "General"
     )]
     pub cluster: Option<String>,
@@ -66,6 +72,8 @@ impl ClusterFlags {
             None => running()?,
         };
         addresses.iter().try_for_each(|address| address::check_port(address))?;
+        // The first one of several.
+        let _known = ASKED.set(addresses.clone());
         let tls = match !self.tls.are_given() && is_plain(&addresses) {
             true => None,
             false => self.tls.load_to_call(&addresses)?,
@@ -93,6 +101,21 @@ fn running() -> Outcome<Vec<String>> {
         None => Err(Failure::new("which cluster? No `strake up` runs on ./strake-data")
             .next("give --cluster ADDR (or set STRAKE_CLUSTER), or run strake up --detach")),
     }
+}
+
+/// How commands that were shown ask the cluster that this one has asked; none if they do by themselves.
+pub fn way() -> Option<String> {
+    let usual = match std::env::var(VARIABLE) {
+        Ok(list) => address::complete_list(&list),
+        Err(_) => running().unwrap_or_default(),
+    };
+    way_to(ASKED.get()?, &usual)
+}
+
+fn way_to(asked: &[String], usual: &[String]) -> Option<String> {
+    let is_usual = asked.iter().any(|address| usual.contains(address));
+    (!is_usual)
+        .then(|| format!("for all commands: export {VARIABLE}={}", output::word(&asked.join(","))))
 }
 
 /// True if one of these is the socket of a `strake up` that speaks without encryption by TCP, too: certificates that this host
@@ -280,6 +303,16 @@ mod tests {
         run.began_ticks = 1;
         run.write(dir.path()).unwrap();
         assert!(!is_plain(&addresses), "it has ended");
+    }
+
+    /// `strake --cluster ADDR` named commands that asked nobody, or the `strake up` beside it.
+    #[test]
+    fn who_named_a_cluster_is_told_how_the_next_command_finds_it() {
+        let list = |text: &str| address::complete_list(text);
+        let told = way_to(&list("h1,h2"), &list("h3"));
+        assert_eq!(told.unwrap(), "for all commands: export STRAKE_CLUSTER=h1:7440,h2:7440");
+        assert!(way_to(&list("h1"), &[]).is_some());
+        assert_eq!(way_to(&list("h1:7440"), &list("h2,h1")), None);
     }
 
     /// The address was said twice.

@@ -250,7 +250,7 @@ pub async fn show_lost(map: &Arc<MapView>, job: &Job) {
         id if lasts(job) => ("gives up", format!("strake job files {id}")),
         id => ("gave up", format!("strake job files {id}")),
     };
-    output::line(&format!("  ! {does} what files have in these groups: {}", sample.line(&all)));
+    output::advice(&format!("  ! {does} what files have in these groups: {}", sample.line(&all)));
 }
 
 #[derive(Serialize)]

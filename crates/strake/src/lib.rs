@@ -102,21 +102,34 @@ pub fn main() -> ExitCode {
             Ok(0)
         }
     });
+    if output::has_named_command() {
+        cluster::way().iter().for_each(|way| output::line(way));
+    }
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             output::aside(&format!("strake: {failure}"));
+            if failure.next.as_deref().is_some_and(output::names_command) {
+                cluster::way().iter().for_each(|way| output::aside(&format!("  {way}")));
+            }
             ExitCode::from(failure.code)
         }
     }
 }
 
-/// What is said of a value that is no number, for people; none: something else is said.
+/// What is said of a value that is no number, or no text, for people; none: something else is said.
 fn in_words(said: &str) -> Option<String> {
-    // As the standard library says it.
-    let no_number = ["invalid digit found in string", "cannot parse integer from empty string"];
-    let found = no_number.into_iter().find(|words| said.contains(words))?;
-    Some(said.replace(found, "a whole number is expected"))
+    let number = "a whole number is expected";
+    let text =
+        "an argument is no UTF-8; for files with such names use the usual commands, in a mount";
+    // As the standard library and clap say it.
+    let found = [
+        ("invalid digit found in string", number),
+        ("cannot parse integer from empty string", number),
+        ("invalid UTF-8 was detected in one or more arguments", text),
+    ];
+    let (words, better) = found.into_iter().find(|(words, _)| said.contains(words))?;
+    Some(said.replace(words, better))
 }
 
 /// Serves the mount that has started this process.
@@ -155,6 +168,7 @@ impl From<std::io::Error> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStringExt;
 
     /// It was "invalid digit found in string".
     #[test]
@@ -162,6 +176,10 @@ mod tests {
         let error = Cli::try_parse_from(["strake", "volume", "create", "v", "--stripe-width", "x"]);
         let told = in_words(&error.unwrap_err().to_string()).unwrap();
         assert!(told.contains("'x'") && told.contains("a whole number is expected"), "{told}");
+        let name = OsString::from_vec(b":/main/a\xff".to_vec());
+        let error = Cli::try_parse_from(["strake".into(), "cat".into(), name]).unwrap_err();
+        let told = in_words(&error.to_string()).unwrap();
+        assert!(told.contains("no UTF-8") && told.contains("in a mount"), "{told}");
         let other = Cli::try_parse_from(["strake", "no-such-verb"]);
         assert_eq!(in_words(&other.unwrap_err().to_string()), None);
     }

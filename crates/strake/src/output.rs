@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Wi
 use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::process::exit;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// See [`failures_end_with`].
 static FAILURES_END_WITH: AtomicU8 = AtomicU8::new(FAILED);
@@ -26,6 +26,25 @@ pub fn json(value: &impl Serialize) -> Outcome {
     };
     end_unless(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
     Ok(())
+}
+
+/// A line has named a command.
+static COMMAND_NAMED: AtomicBool = AtomicBool::new(false);
+
+/// True if somebody who does what a text says gives a command that does not say which cluster it is about.
+pub fn names_command(text: &str) -> bool {
+    text.contains("strake ") && !text.contains("--cluster")
+}
+
+/// As [`line()`], of what may name a command that somebody gives next.
+pub fn advice(text: &str) {
+    COMMAND_NAMED.fetch_or(names_command(text), Ordering::Relaxed);
+    line(text);
+}
+
+/// True if some [`advice()`] has named one.
+pub fn has_named_command() -> bool {
+    COMMAND_NAMED.load(Ordering::Relaxed)
 }
 
 /// Prints a line, without what a terminal would obey: there may be names in it. A reader that has seen enough (`| head`) ends the

@@ -67,7 +67,7 @@ impl Report {
             };
             output::line(&format!("{word}  {phase:16} {about}"));
             if let Some(mend) = &mend {
-                output::line(&format!("{:24}mend: {mend}", ""));
+                output::advice(&format!("{:24}mend: {mend}", ""));
             }
         }
         self.findings.push(Finding { phase, health, about, mend });

@@ -449,7 +449,7 @@ fn show(report: &Report) {
             let parts = output::count(skipped, "part was", "parts were");
             let rest = format!("{verdict} among them, but {parts} not looked at (above)");
             output::line(&format!("{looked_at}: {rest}"));
-            output::line(&format!("  next: {next}"));
+            output::advice(&format!("  next: {next}"));
         }
     }
 }

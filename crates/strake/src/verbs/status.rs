@@ -364,10 +364,10 @@ fn show(report: &Report) {
         report.volumes.join(", ")
     ));
     for problem in &report.problems {
-        output::line(&format!("  ! {problem}"));
+        output::advice(&format!("  ! {problem}"));
     }
     for line in report.named.lines(&report.groups) {
-        output::line(&format!("  ! {line}"));
+        output::advice(&format!("  ! {line}"));
     }
     for job in &report.jobs {
         output::line(&format!("  - {}; {}", job.headline(), job.progress()));

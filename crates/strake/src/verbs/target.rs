@@ -236,7 +236,7 @@ impl AddedView {
             ));
         }
         if self.target.is_some() {
-            output::line("  next: strake rebalance --dry-run; strake rebalance");
+            output::advice("  next: strake rebalance --dry-run; strake rebalance");
         }
     }
 }

@@ -81,7 +81,7 @@ pub struct Trouble {
 }
 
 /// True if files of some volume get one copy.
-pub fn single_in_use(map: &ClusterMap) -> bool {
+fn single_in_use(map: &ClusterMap) -> bool {
     volumes_of(map, 1).next().is_some()
 }
 
@@ -159,7 +159,8 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
                 concerned(map, groups),
                 names.join(" or ")
             ),
-            mend: format!("{}, and with its disks", start_again(map, members)),
+            mend: replaced(map, members)
+                .unwrap_or_else(|| format!("{}, and with its disks", start_again(map, members))),
         }
     });
     let lacks = lacks.iter().map(|((member, state), groups)| {
@@ -170,14 +171,7 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
                 format!("{name} is being made equal in {groups}"),
                 "wait; strake job list shows how far it is".to_owned(),
             ),
-            _ => (
-                format!("{name} is missing in {groups}"),
-                format!(
-                    "{}; check its disk. Is it lost: strake target replace {member} NEW, or strake target remove \
-                     {member}; strake target files {member} --lacking names the files",
-                    start_again(map, &[*member])
-                ),
-            ),
+            _ => (format!("{name} is missing in {groups}"), bring_back(map, *member)),
         };
         Trouble { stops: false, about, mend }
     });
@@ -191,6 +185,37 @@ fn serves(map: &ClusterMap, group: &Group) -> bool {
     group.in_sync().iter().filter_map(of).any(|target| works(&target))
 }
 
+/// What gives groups the copy back that a target should have.
+fn bring_back(map: &ClusterMap, target: u32) -> String {
+    let how = replaced(map, &[target]).unwrap_or_else(|| {
+        format!(
+            "{}; check its disk. Is it lost: strake target replace {target} NEW, or strake target remove {target}",
+            start_again(map, &[target])
+        )
+    });
+    format!("{how}; strake target files {target} --lacking names the files")
+}
+
+/// The target that has begun on another disk at the place of one (`--new-disks`).
+pub fn successor(map: &ClusterMap, old: &Target) -> Option<u32> {
+    let is_it = |new: &&Target| {
+        let same = new.server == old.server && new.spec.path == old.spec.path;
+        new.id > old.id && same && !old.spec.path.is_empty()
+    };
+    map.targets.iter().filter(is_it).map(|new| new.id).max()
+}
+
+/// What to do where other disks have taken the places of all these targets; none if some are merely away.
+fn replaced(map: &ClusterMap, targets: &[u32]) -> Option<String> {
+    let command = |id: &u32| {
+        let old = map.targets.iter().find(|target| target.id == *id)?;
+        Some(format!("strake target replace {id} {}", successor(map, old)?))
+    };
+    let commands = targets.iter().map(command).collect::<Option<Vec<_>>>()?;
+    let commands = commands.join(", ");
+    (!commands.is_empty()).then(|| format!("another disk has taken its place: {commands}"))
+}
+
 /// What brings the servers of these targets back, or the targets to servers that run without them.
 fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
     let of = |id: &u32| map.targets.iter().find(|target| target.id == *id);
@@ -200,11 +225,14 @@ fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
     let names = names.into_iter().collect::<Vec<_>>().join(" or ");
     let runs = |id: u32| map.servers.iter().any(|server| server.id == id && server.up);
     let is_left_out = |target: &&Target| !target.up && runs(target.server);
-    match !found.is_empty() && found.iter().all(is_left_out) {
-        true => format!(
+    let works = |target: &&Target| target.up && target.spec.poisoned.is_empty();
+    let all = |are: &dyn Fn(&&Target) -> bool| !found.is_empty() && found.iter().all(are);
+    match (all(&is_left_out), all(&works)) {
+        (true, _) => format!(
             "on {names}, which runs without it: start that again with its directory, not --without it"
         ),
-        false => servers::start_again(&names),
+        (_, true) => format!("{names} runs with it: strake doctor looks whether it is reached"),
+        _ => servers::start_again(&names),
     }
 }
 
@@ -314,6 +342,34 @@ mod tests {
         let missing = troubles(&map);
         assert!(missing[0].mend.starts_with("on h2, which runs without it"), "{missing:?}");
         map.servers[1].up = false;
+        assert!(troubles(&map)[0].mend.contains("start `strake server`"));
+    }
+
+    /// Nobody had left it out, and its directory was that of the new one.
+    #[test]
+    fn a_target_whose_disk_was_changed_is_to_be_replaced_by_the_one_at_its_place() {
+        let mut map = map(&[1], &[], [true, false]);
+        map.servers[1].up = true;
+        let new = Target { id: 3, up: true, ..map.targets[1].clone() };
+        map.targets.push(new);
+        let mend = troubles(&map).remove(0).mend;
+        assert!(mend.contains("its place: strake target replace 2 3; "), "{mend}");
+        assert!(!mend.contains("--without") && mend.contains("files 2 --lacking"), "{mend}");
+        map.groups[0].in_sync = vec![2];
+        let stopped = troubles(&map).remove(0);
+        assert!(stopped.stops && stopped.mend.ends_with("replace 2 3"), "{stopped:?}");
+        map.targets[2].server = 1;
+        assert_eq!(successor(&map, &map.targets[1]), None, "it lies elsewhere");
+    }
+
+    /// Its server runs, and the manager hears it: to start it again mends nothing.
+    #[test]
+    fn a_target_that_others_do_not_reach_is_not_to_be_started() {
+        let mut map = map(&[1], &[], [true, true]);
+        map.servers[1].up = true;
+        let mend = troubles(&map).remove(0).mend;
+        assert!(mend.starts_with("h2 runs with it: strake doctor"), "{mend}");
+        map.targets[1].spec.poisoned = "EIO".into();
         assert!(troubles(&map)[0].mend.contains("start `strake server`"));
     }
 

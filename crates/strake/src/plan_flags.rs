@@ -69,12 +69,13 @@ impl PlanFlags {
         let leaving = if removes { request.targets.clone() } else { Vec::new() };
         let job = jobs::plan(&map, self.apply(request)).await?;
         for name in healthy.iter().filter(|_| !self.json) {
-            output::line(&of_healthy(name, job.id));
+            output::advice(&of_healthy(name, job.id));
         }
         if self.wait && !self.dry_run {
             let code = watch(&map, job.id, self.json).await?;
             let left = leaving.iter().filter(|_| code == 0 && !self.json);
-            left.for_each(|&target| output::line(&of_left(&before, target)));
+            let told = left.filter_map(|&target| of_left(&before, target));
+            told.for_each(|line| output::line(&line));
             return Ok(code);
         }
         let view = JobView::new(&job, &Files::default());
@@ -113,20 +114,19 @@ fn of_healthy(name: &str, job: u64) -> String {
     }
 }
 
-/// What is left to do where a target has left the cluster, by the map before.
-fn of_left(map: &ClusterMap, id: u32) -> String {
-    let place = |target: &Target| (target.server, target.spec.path.clone());
-    let left = map.targets.iter().find(|target| target.id == id).map(place);
-    let is_taken = |target: &Target| target.id != id && Some(place(target)) == left;
+/// What is left to do where a target has left the cluster, by the map before; none where another disk has taken its place.
+fn of_left(map: &ClusterMap, id: u32) -> Option<String> {
+    let left = map.targets.iter().find(|target| target.id == id);
+    if left.is_some_and(|left| groups::successor(map, left).is_some()) {
+        return None;
+    }
     let restart = format!("  next: restart the server of target {id} when it suits");
-    match left {
-        // Its disk was changed for the one of another target.
-        Some(_) if map.targets.iter().any(is_taken) => format!("{restart}, by the flags it has"),
-        Some((_, path)) if !path.is_empty() => format!(
+    Some(match left.map(|left| &left.spec.path).filter(|path| !path.is_empty()) {
+        Some(path) => format!(
             "{restart}, by the flags it has or without that directory; then {path} can be deleted"
         ),
-        _ => format!("{restart}, by the flags it has or without its directory"),
-    }
+        None => format!("{restart}, by the flags it has or without its directory"),
+    })
 }
 
 fn show(job: &Job, view: &JobView, dry_run: bool, removes: bool) {
@@ -197,7 +197,7 @@ pub async fn follow_to_its_end(
 /// Says that a job was begun which nobody waits for, and how it can be watched.
 pub fn tell_begun(id: u64, what: &str) {
     output::line(&format!("job {id}: {what}"));
-    output::line(&format!("  next: strake job watch {id}"));
+    output::advice(&format!("  next: strake job watch {id}"));
 }
 
 /// How following a job ends.
@@ -219,6 +219,7 @@ async fn follow(map: &Arc<MapView>, id: u64) -> Outcome<Followed> {
     if matches!(followed, Ok(Followed::Interrupted)) {
         eprintln!("job {id} goes on");
         eprintln!("  next: strake job watch {id}, or to end it: strake job cancel {id}");
+        cluster::way().iter().for_each(|way| eprintln!("  {way}"));
     }
     followed
 }
@@ -347,8 +348,8 @@ mod tests {
         let targets =
             vec![target(1, 1, "/a"), target(2, 1, "/b"), target(3, 1, "/b"), target(4, 2, "/a")];
         let map = ClusterMap { targets, ..ClusterMap::default() };
-        assert!(of_left(&map, 1).contains("/a can be deleted"));
-        assert!(!of_left(&map, 2).contains("deleted"), "{}", of_left(&map, 2));
-        assert!(!of_left(&map, 9).contains("deleted"));
+        assert!(of_left(&map, 1).unwrap().contains("/a can be deleted"));
+        assert_eq!(of_left(&map, 2), None, "nothing is open of it");
+        assert!(!of_left(&map, 9).unwrap().contains("deleted"));
     }
 }

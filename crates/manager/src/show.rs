@@ -165,7 +165,7 @@ pub(crate) enum Detail {
 
 /// A job as it is now.
 pub(crate) fn job(state: &State, live: &Liveness, id: u32, job: &Job, detail: Detail) -> jobs::Job {
-    let items: Vec<JobItem> = job.items.iter().map(|one| item(live, one)).collect();
+    let items: Vec<JobItem> = job.items.iter().map(|one| item(state, live, one)).collect();
     let running = job.items.iter().filter(|item| item.is(JobState::Running));
     let rates = running.filter_map(|item| live.progress(item.group, item.to));
     let mut scrubs: Vec<JobScrub> =
@@ -251,11 +251,14 @@ fn scrub(live: &Liveness, job: u64, one: &Scrub, detail: Detail) -> JobScrub {
     }
 }
 
-fn item(live: &Liveness, item: &Item) -> JobItem {
+fn item(state: &State, live: &Liveness, item: &Item) -> JobItem {
     let seen = live.progress(item.group, item.to).filter(|_| item.is(JobState::Running));
     let Progress { compared, sent, total, .. } = seen.map(|s| s.progress).unwrap_or_default();
     // It may have grown since.
     let bytes = item.bytes.max(total).max(compared);
+    // What was reported counts as sent already; its server says it still, for a moment.
+    let group = state.groups.get(&item.group);
+    let is_equal = group.is_some_and(|group| group.in_sync.contains(&item.to));
     JobItem {
         group: item.group,
         from: item.from,
@@ -264,7 +267,7 @@ fn item(live: &Liveness, item: &Item) -> JobItem {
         reason: item.reason.clone(),
         bytes,
         bytes_done: if item.is(JobState::Done) { bytes } else { compared },
-        bytes_sent: item.sent + sent,
+        bytes_sent: item.sent + if is_equal { 0 } else { sent },
         at: seen.and_then(|seen| seen.progress.at),
         lost: item.lost,
         uncounted: item.uncounted && bytes == 0 && !item.is(JobState::Done),
@@ -313,6 +316,23 @@ fn moves(state: &State) -> HashMap<u32, Vec<Order>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::cluster;
+
+    /// It counted twice between its report and the end of the move, and then the figure went back.
+    #[test]
+    fn what_a_member_was_sent_counts_once_when_it_is_equal() {
+        let mut state = cluster(&[1, 1]);
+        let mut live = Liveness::new(Duration::from_secs(3), Duration::ZERO, std::iter::empty());
+        let said = Progress { group: 0, member: 2, compared: 9, sent: 7, ..Progress::default() };
+        live.hear_progress(&[said], Duration::ZERO);
+        let running = JobState::Running as u32;
+        let mut moved = Item { group: 0, from: 1, to: 2, state: running, ..Item::default() };
+        assert_eq!(item(&state, &live, &moved).bytes_sent, 7);
+        moved.sent = 7;
+        let group = state.groups.get_mut(&0).unwrap();
+        (group.members, group.in_sync) = (vec![1, 2], vec![1, 2]);
+        assert_eq!(item(&state, &live, &moved).bytes_sent, 7);
+    }
 
     #[test]
     fn a_list_of_jobs_leaves_out_what_has_ended_first_where_it_would_not_fit_into_a_message() {

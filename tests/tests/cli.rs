@@ -119,6 +119,12 @@ fn wrong_arguments_are_explained() {
         (&["volume", "create", "v", "--distribution", "random"], "random"),
         (&["mount", "somewhere", "/mnt"], "somewhere"),
         (&["volume", "create", "v", "--groups", "0,0"], "twice"),
+        (&["volume", "create", "a/b"], "a/b"),
+        (&["volume", "create", "v", "--inline-max", "1M"], "64K"),
+        (&["volume", "set", "v", "--inline-max", "8G"], "64K"),
+        (&["volume", "create", "v", "--shares", "0"], "1 to 64 shares"),
+        (&["volume", "create", "v", "--min-copies", "2"], "--copies and --min-copies"),
+        (&["volume", "create", "v", "--copies", "2", "--min-copies", "3"], "3 copies"),
         (&["layout", "set", "."], "nothing to set"),
         (&["layout", "set", ".", "--targets", "3,3"], "twice"),
         (&["ls", "/etc"], "/etc"),
@@ -127,6 +133,16 @@ fn wrong_arguments_are_explained() {
     for (arguments, word) in cases {
         let error = refused(2, arguments);
         assert!(error.contains(word), "{word:?} is not in: {error}");
+        assert!(!error.contains("invalid argument"), "the sentence says all: {error}");
+    }
+}
+
+/// It was "No such file or directory" and nothing else.
+#[test]
+fn a_path_that_is_not_there_is_told_with_the_form_of_others() {
+    for (code, verb) in [(1, &["layout", "get"][..]), (2, &["why"])] {
+        let error = refused(code, &[verb, &[":main"]].concat());
+        assert!(error.contains("strake: :main: ") && error.contains(":/VOLUME/PATH"), "{error}");
     }
 }
 
@@ -211,6 +227,8 @@ fn what_does_not_exist_is_named() {
             ["volume"].into_iter().chain(words.split(' ')).chain(cluster).collect();
         let error = refused(1, &arguments);
         assert!(error.contains("next: strake volume list"), "{words}: {error}");
+        let way = format!("export STRAKE_CLUSTER={}", server.address);
+        assert!(error.contains(&way), "that asks another cluster, or none: {error}");
     }
     assert!(!is_mounted(directory.path()));
     assert_eq!(server.status(), 0);

@@ -67,3 +67,4 @@ pub use candidate::{Candidate, Candidature};
 pub use forms::FORMS;
 pub use service::{Manager, ManagerOptions};
 pub use state::volumes_of_shares;
+pub use volumes::check_new_volume;

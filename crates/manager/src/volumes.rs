@@ -17,13 +17,21 @@ use strake_wire::message::manager::{ClusterMap, VolumeSpec};
 
 /// Most bytes of the cluster's map that tell of volumes.
 const MAP_BYTES_MAX: usize = BODY_BYTES_MAX * 3 / 8;
-/// Most volumes that an error names.
+/// Most volumes, or groups, that an error names.
 const NAMED_MAX: usize = 20;
 /// Longest name of a volume.
 const NAME_BYTES_MAX: usize = 64;
 
 fn invalid(detail: String) -> Error {
     Error::with(ErrorKind::Invalid, detail)
+}
+
+/// Refuses what is wrong for a new volume in any cluster.
+pub fn check_new_volume(spec: &VolumeSpec) -> Result<()> {
+    check_name(&spec.name)?;
+    check_shares(spec.shares)?;
+    let wanted = LayoutTemplate::try_from(spec.template.clone().unwrap_or_default())?;
+    fitting(wanted.or(&defaults(), |_, _| Ok(Vec::new()))?).map(drop)
 }
 
 /// Makes a volume and returns its id.
@@ -217,10 +225,7 @@ fn check_settings(state: &mut State, spec: &VolumeSpec) -> Result<LayoutTemplate
     let known = |g: &u32| state.groups.contains_key(g);
     let listed = || template.groups.iter().flatten();
     if let Some(group) = listed().find(|g| !known(&g.0)) {
-        return Err(invalid(format!(
-            "group {group} does not exist (there are {}; strake status shows them)",
-            state.groups.len()
-        )));
+        return Err(no_group(state, *group));
     }
     let copies = template.copies.or(listed().next().map(|group| group.copies()));
     if let Some(group) = listed().find(|group| Some(group.copies()) != copies) {
@@ -231,6 +236,22 @@ fn check_settings(state: &mut State, spec: &VolumeSpec) -> Result<LayoutTemplate
         )));
     }
     Ok(template)
+}
+
+/// Why a group cannot be listed, with those of its kind.
+fn no_group(state: &State, group: GroupId) -> Error {
+    let copies = group.copies();
+    let alike = state.groups.keys().filter(|id| GroupId(**id).copies() == copies);
+    let alike: Vec<String> = alike.map(u32::to_string).collect();
+    let known = match alike.len() {
+        0 => "none".to_owned(),
+        1..=NAMED_MAX => alike.join(", "),
+        count => count.to_string(),
+    };
+    let kept = if copies == 1 { "one copy".into() } else { format!("{copies} copies") };
+    invalid(format!(
+        "group {group} does not exist: of {kept} there are {known}; strake status --json shows all"
+    ))
 }
 
 /// What is wanted, with what a volume has where nothing was said. Both may be right, and not fit together.
@@ -244,6 +265,10 @@ fn merged(
         let found = GroupsByTarget::of(groups).on_same_targets(list, copies).all();
         found.map_err(|error| invalid(format!("{}; name other groups (--groups)", error.detail)))
     })?;
+    fitting(template)
+}
+
+fn fitting(template: LayoutTemplate) -> Result<LayoutTemplate> {
     template.validate().map_err(|error| {
         invalid(format!("{}; --copies and --min-copies may be given together", error.detail))
     })?;

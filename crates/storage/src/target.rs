@@ -366,7 +366,7 @@ pub(crate) fn in_chunk(range: Range) -> Result<(ChunkId, u64, u64)> {
     let end = range.offset.checked_add(range.len);
     if end.is_none_or(|end| end > CHUNK_BYTES_MAX) {
         let chunk = ChunkId::from(range.chunk);
-        let detail = format!("{chunk}: bytes {}+{}", range.offset, range.len);
+        let detail = format!("{chunk} cannot have bytes {}+{}", range.offset, range.len);
         return Err(Error::with(ErrorKind::Invalid, detail));
     }
     Ok((range.chunk.into(), range.offset, range.len))

@@ -73,12 +73,26 @@ impl Choice<'_> {
     }
 }
 
-/// What to say of a distribution that asks for other groups than the files have that such a template leads to.
-pub fn of_distribution(template: &LayoutTemplate, map: &ClusterMap) -> Option<String> {
+/// What to say of a stripe width or a distribution that is asked for, and wants other groups than the files have that such a
+/// template leads to.
+pub fn of_stripe(
+    asked: &LayoutTemplate,
+    template: &LayoutTemplate,
+    map: &ClusterMap,
+) -> Vec<String> {
     let tables = GroupTables::of(map.groups.iter().map(|group| GroupId(group.id)));
     let width = template.resolve(0, &tables).width;
     let over = output::count(width.into(), "group", "groups");
-    match template.distribution.as_ref()? {
+    let wide = asked
+        .width
+        .filter(|&wanted| wanted > width)
+        .map(|wanted| format!("files are laid over {over}: there are not {wanted}"));
+    let asked = asked.distribution.as_ref();
+    wide.into_iter().chain(asked.and_then(|one| of_distribution(one, width, &over))).collect()
+}
+
+fn of_distribution(distribution: &Distribution, width: u32, over: &str) -> Option<String> {
+    match distribution {
         Distribution::Varstrip(strips) => {
             let slot = strips.iter().map(|strip| strip.slot).max()?;
             let same = slot.checked_rem(width).filter(|&same| same != slot)?;
@@ -99,7 +113,7 @@ pub fn of_distribution(template: &LayoutTemplate, map: &ClusterMap) -> Option<St
 
 /// Prints them.
 pub fn show(notes: &[String]) {
-    notes.iter().for_each(|note| output::line(&format!("note: {note}")));
+    notes.iter().for_each(|note| output::advice(&format!("note: {note}")));
 }
 
 #[cfg(test)]
@@ -130,7 +144,7 @@ mod tests {
         Choice { volume, copies, ack: Ack::All, is_new: false, others_at: None }
     }
 
-    /// Four groups took slot 9 and three runs without a word.
+    /// Four groups took slot 9, three runs and a width of nine without a word.
     #[test]
     fn a_distribution_that_does_not_fit_the_groups_is_told() {
         let group = |nth| Group { id: GroupId::of_class(1, nth).0, ..Group::default() };
@@ -139,7 +153,7 @@ mod tests {
         let note = |text: &str| {
             let distribution = Some(text.parse().unwrap());
             let template = LayoutTemplate { distribution, ..LayoutTemplate::default() };
-            of_distribution(&template, &map)
+            of_stripe(&template, &template, &map).pop()
         };
         for (text, word) in [
             ("varstrip=0:32K,9:64K", "slot 9 is slot 1 again"),
@@ -151,6 +165,14 @@ mod tests {
         for good in ["varstrip=0:32K,3:64K", "twod_stripe=2:4", "simple_stripe"] {
             assert_eq!(note(good), None, "{good}");
         }
+        let wide = |width| {
+            let template = LayoutTemplate { width: Some(width), ..LayoutTemplate::default() };
+            of_stripe(&template, &template, &map)
+        };
+        assert_eq!(wide(9), ["files are laid over 4 groups: there are not 9"]);
+        assert!(wide(0).is_empty() && wide(4).is_empty());
+        let before = LayoutTemplate { width: Some(9), ..LayoutTemplate::default() };
+        assert!(of_stripe(&LayoutTemplate::default(), &before, &map).is_empty(), "not asked for");
     }
 
     #[test]

@@ -4,9 +4,9 @@ use crate::terminal;
 use std::fmt;
 use strake_native::Failures;
 
-/// Exit code of a verb that failed.
+/// Exit code of a verb that failed, also where a cluster refuses what another one would take.
 pub const FAILED: u8 = 1;
-/// Exit code where the command line itself was wrong (the same as clap's).
+/// Exit code where the command line itself was wrong (the same as clap's), whatever the cluster is: nobody was asked.
 pub const USAGE: u8 = 2;
 
 /// Exit code of a verb whose exit code says how something is, where that does not work at all.

@@ -17,6 +17,10 @@ use strake_types::{Attr, Credentials, Ino, Result};
 /// How a place is written, for help texts.
 pub const FORM: &str = "[ADDR[,ADDR]]:/VOLUME[/PATH]";
 
+/// How a file is named where mounts are looked through.
+const HOW_TO_NAME: &str =
+    "give a path below a mount (grep strake /proc/mounts), or [ADDR[,ADDR]]:/VOLUME/PATH";
+
 /// A place in a volume that is open.
 pub struct Place {
     /// The volume.
@@ -49,12 +53,12 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
         let attr = place.volume.resolve(&cred, place.path.as_bytes()).await;
         return place.with(attr, path).await;
     }
-    let metadata = std::fs::metadata(path).context(|| path.into())?;
+    let metadata = std::fs::metadata(path).context(|| path.into());
+    let metadata = metadata.map_err(|failure| failure.next(HOW_TO_NAME))?;
     // Not by the path: what is bound over a mount hides it.
     let mount = mountpoint::ours().into_iter().find(|mount| mount.device == metadata.dev());
     let mount = mount.ok_or_else(|| {
-        Failure::new(format!("{path} does not lie in a Strake mount"))
-            .next("give a path below a mount (grep strake /proc/mounts), or ADDR:/VOLUME/PATH")
+        Failure::new(format!("{path} does not lie in a Strake mount")).next(HOW_TO_NAME)
     })?;
     let source = source_of(&mount)?;
     let place = open(&source, cluster, verb).await?;

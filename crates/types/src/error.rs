@@ -190,9 +190,11 @@ impl From<ErrorKind> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.detail.as_ref() {
-            "" => f.write_str(self.kind.text()),
-            detail => write!(f, "{detail}: {}", self.kind.text()),
+        match (self.detail.as_ref(), self.kind) {
+            ("", kind) => f.write_str(kind.text()),
+            // What is wrong with it is a sentence of its own.
+            (detail, ErrorKind::Invalid) => f.write_str(detail),
+            (detail, kind) => write!(f, "{detail}: {}", kind.text()),
         }
     }
 }

@@ -184,3 +184,21 @@ fn the_map_of_a_large_cluster_fits_into_a_message() {
     let bytes = sight.map().encoded_len();
     assert!(bytes < BODY_BYTES_MAX, "{bytes}");
 }
+
+/// The sentence was cut in the middle where it told of the next command, and it counted groups of all kinds.
+#[test]
+fn a_group_that_does_not_exist_is_told_with_those_of_its_kind() {
+    let mut state = cluster(&[1; 3]);
+    groups::prepare(&mut state, 2).unwrap();
+    let listed = |group| VolumeSpec {
+        template: Some(Template { list: vec![group], ..Template::default() }),
+        ..spec("v")
+    };
+    let error = create(&mut state, &listed(99), |_| true).unwrap_err();
+    let (cause, next) = error.detail.split_once("; ").unwrap();
+    assert_eq!(cause, "group 99 does not exist: of one copy there are 0, 1, 2");
+    assert!(next.starts_with("strake status --json"));
+    let none = GroupId::of_class(3, 7).0;
+    let error = create(&mut state, &listed(none), |_| true).unwrap_err();
+    assert!(error.detail.contains("of 3 copies there are none"), "{error}");
+}

@@ -13,13 +13,18 @@ use strake_wire::message::meta::{self, MetaAnswer, Nothing, SetTemplate};
 /// Answers with the template set on a directory itself, or taken over when it was made.
 pub(crate) async fn get_template(ctx: &Ctx, op: &meta::Inode) -> Result<MetaAnswer> {
     let inode = Tx::reader(ctx).inode(Ino(op.ino)).await?;
-    match inode.is_dir() {
-        true => Ok(MetaAnswer::Template(inode.template.clone().unwrap_or_default())),
-        false => {
+    match (inode.is_dir(), inode.is_file()) {
+        (true, _) => Ok(MetaAnswer::Template(inode.template.clone().unwrap_or_default())),
+        (_, true) => {
             let layout = text::effective(&inode, &ctx.settings, &ctx.core.map)?;
             Ok(MetaAnswer::Template((&as_template(&layout)).into()))
         }
+        _ => Err(no_layout()),
     }
+}
+
+fn no_layout() -> Error {
+    Error::with(ErrorKind::Invalid, "only files and directories have a layout")
 }
 
 impl Mutation for SetTemplate {
@@ -99,7 +104,7 @@ pub(crate) fn with_file_template(
     ctx: &Ctx,
 ) -> Result<Inode> {
     if !file.is_file() {
-        return Err(Error::with(ErrorKind::Invalid, "only files and directories have a layout"));
+        return Err(no_layout());
     }
     if file.length > 0 || file.has_chunks() {
         let detail = format!("file {} has contents: its layout stays as it is", file.ino);

@@ -371,9 +371,7 @@ async fn set_at(
     let led = |&id| group_of(&map.current(), id, chosen.copies.unwrap_or(1));
     let groups = targets.iter().map(led).collect::<Outcome<Vec<_>>>()?;
     let wanted = LayoutTemplate { groups: (!groups.is_empty()).then_some(groups), ..template };
-    if wanted.distribution.is_some() {
-        notes.extend(copy_notes::of_distribution(&wanted.or(&before, known)?, &map.current()));
-    }
+    notes.extend(copy_notes::of_stripe(&wanted, &wanted.or(&before, known)?, &map.current()));
     // Flags not given keep what was set before; --clear gives none and takes everything away.
     let template = match wanted.is_empty() {
         true => wanted,

@@ -2,7 +2,7 @@
 
 use crate::cluster::{self, ClusterFlags};
 use crate::copy_notes::{self, Choice};
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome, USAGE};
 use crate::layout_flags::LayoutFlags;
 use crate::verbs::client;
 use crate::{output, size};
@@ -11,6 +11,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use strake_types::GroupId;
 use strake_types::layout::LayoutTemplate;
+use strake_types::limits::INLINE_BYTES_MAX;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{
     ClusterMap, ManagerAnswer, ManagerOp, Volume, VolumeName, VolumeSpec,
@@ -100,15 +101,27 @@ impl Settings {
         let template = self.layout.template((!groups.is_empty()).then_some(groups));
         let checked = template.validate().and_then(|()| template.check_list());
         checked.map_err(|e| Failure::usage(e.to_string()))?;
-        let inline = self.inline_max.map(u32::try_from).transpose();
+        let inline = self.inline_max.map(u32::try_from).transpose().ok();
+        let fits = |max: &Option<u32>| max.is_none_or(|bytes| bytes <= INLINE_BYTES_MAX);
         Ok(VolumeSpec {
             name: self.name.clone(),
             template: Some((&template).into()),
             inline_bytes_max: inline
-                .map_err(|_| Failure::usage("--inline-max must be at most 64K"))?,
+                .filter(fits)
+                .ok_or_else(|| Failure::usage("--inline-max must be at most 64K"))?,
             sync_always: self.sync_always,
             shares,
         })
+    }
+}
+
+impl New {
+    /// As the manager takes it.
+    fn spec(&self) -> Outcome<VolumeSpec> {
+        let spec = self.settings.spec(self.shares)?;
+        let wrong = |error| Failure { code: USAGE, ..Failure::telling(&error) };
+        strake_manager::check_new_volume(&spec).map_err(wrong)?;
+        Ok(spec)
     }
 }
 
@@ -181,7 +194,7 @@ fn servers_of(map: &ClusterMap, volume: &Volume) -> String {
 pub async fn run(flags: &VolumeFlags, cluster: &ClusterFlags) -> Outcome {
     // What can be refused without a cluster is refused without one.
     let spec = match &flags.verb {
-        VolumeVerb::Create(new) => Some(new.settings.spec(new.shares)?),
+        VolumeVerb::Create(new) => Some(new.spec()?),
         VolumeVerb::Set(settings) => Some(settings.spec(None)?),
         _ => None,
     };
@@ -215,10 +228,8 @@ async fn change(map: &MapView, op: ManagerOp, settings: &Settings) -> Outcome {
     show(&view);
     let (before, is_new) = (before.map(|view| view.copies), settings.layout.copies.is_some());
     let mut notes = choice(&volume, &view, before, is_new).notes(&map);
-    if settings.layout.distribution.is_some() {
-        let template = LayoutTemplate::try_from(volume.spec.template.clone().unwrap_or_default())?;
-        notes.extend(copy_notes::of_distribution(&template, &map));
-    }
+    let template = LayoutTemplate::try_from(volume.spec.template.clone().unwrap_or_default())?;
+    notes.extend(copy_notes::of_stripe(&settings.layout.template(None), &template, &map));
     if !notes.is_empty() {
         output::line("");
         copy_notes::show(&notes);

@@ -2,7 +2,7 @@ use crate::tests::world::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_engine::kv::memory::SyncedKv;
-use strake_types::{ErrorKind, GroupId};
+use strake_types::{ErrorKind, FileKind, GroupId};
 use strake_wire::message::common::Template;
 use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{Inode, MetaAnswer, MetaOp, SetTemplate};
@@ -297,4 +297,14 @@ async fn templates_are_set_and_got_as_a_whole() {
     assert_eq!(kind(root.call(set(dir, beyond)).await), ErrorKind::Invalid);
     let denied = world.user(5, 5).call(set(dir, template)).await;
     assert_eq!(kind(denied), ErrorKind::NotPermitted);
+}
+
+/// It was "no such attribute".
+#[tokio::test]
+async fn what_is_neither_file_nor_directory_is_said_to_have_no_layout() {
+    let world = World::new().await;
+    let root = world.root();
+    let fifo = root.make(new(1, "p", FileKind::Fifo, 0o644)).await.unwrap().attr.ino;
+    let error = root.call(MetaOp::GetTemplate(Inode { ino: fifo })).await.unwrap_err();
+    assert_eq!(error.to_string(), "only files and directories have a layout");
 }

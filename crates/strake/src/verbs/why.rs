@@ -537,12 +537,7 @@ fn show(report: &Report) {
         };
         output::line(&format!("  layout   {where_it_is}"));
     }
-    for user in &report.users {
-        output::line(&format!(
-            "  in use   {} (session {}); handles: {}, locks: {}",
-            user.client, user.session, user.opens, user.locks
-        ));
-    }
+    users_lines(&report.users).iter().for_each(|line| output::line(line));
     for wait in &report.waits {
         output::line(&format!("  waits    {}", wait.line()));
     }
@@ -555,7 +550,23 @@ fn show(report: &Report) {
         (true, false) => output::line("fine: every copy is there and answers"),
         (false, _) => {}
     }
-    report.problems.iter().for_each(|problem| output::line(&format!("  ! {problem}")));
+    report.problems.iter().for_each(|problem| output::advice(&format!("  ! {problem}")));
+}
+
+/// Who uses a file. Whether a program still has it open that a mount counts as open nobody but the mount knows.
+fn users_lines(users: &[User]) -> Vec<String> {
+    let line = |user: &User| {
+        format!(
+            "  in use   {} (session {}); handles: {}, locks: {}",
+            user.client, user.session, user.opens, user.locks
+        )
+    };
+    let is_open = users.iter().any(|user| user.opens > 0);
+    let note = is_open.then(|| {
+        "           (a file that was closed may count as open by its mount for up to 60 s more)"
+            .to_owned()
+    });
+    users.iter().map(line).chain(note).collect()
 }
 
 fn show_members(members: &[Member]) {
@@ -596,6 +607,22 @@ mod tests {
 
     fn blocks(chunk: u64, blocks: &[u64]) -> (u64, Damage) {
         (chunk, Damage::Blocks(blocks.iter().copied().collect()))
+    }
+
+    /// Who looked for the program that has it open was sent to a host where none has.
+    #[test]
+    fn that_a_file_may_be_closed_already_is_told_with_who_has_it_open() {
+        let user = |opens| User {
+            session: "7".into(),
+            client: "h1:/mnt".into(),
+            opens,
+            locks: 1,
+            absent: false,
+        };
+        let lines = users_lines(&[user(1)]);
+        assert!(lines.len() == 2 && lines[1].contains("for up to 60 s more"), "{lines:?}");
+        assert_eq!(users_lines(&[user(0)]).len(), 1, "it has a lock");
+        assert!(users_lines(&[]).is_empty());
     }
 
     /// Of a strip that is longer than the layout's chunk size the rest was not read, and its copies were called sound.

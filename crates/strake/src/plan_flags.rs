@@ -248,8 +248,7 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
         bar.set_length(job.bytes.max(1));
         bar.set_position(job.bytes_done);
         let reason = view.reasons().first().map(|reason| format!("; {reason}")).unwrap_or_default();
-        let message = format!("job {id}: {}{reason}", view.progress_at());
-        bar.set_message(output::harmless(&message, &[]));
+        show(bar, &format!("job {id}: {}{reason}", view.progress_at()));
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;
             match jobs::fetch(map, id).await {
@@ -258,11 +257,16 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
                     break;
                 }
                 Err(failure) if failed >= LOOKS_FAILED_MAX => return Err(failure),
-                Err(failure) => bar.set_message(format!("job {id}: {}", failure.cause)),
+                Err(failure) => show(bar, &format!("job {id}: {}", failure.cause)),
             }
             failed += 1;
         }
     }
+}
+
+/// Says it beside the bar: in what servers answer there may be names that anybody has chosen.
+fn show(bar: &ProgressBar, message: &str) {
+    bar.set_message(output::harmless(message, &[]));
 }
 
 /// Says why nothing goes on, also where no bar is shown: once, when it has been so for some looks.
@@ -307,6 +311,14 @@ mod tests {
     use crate::cli::Cli;
     use clap::CommandFactory;
     use strake_wire::message::manager::{ScrubWord, TargetSpec};
+
+    /// Why a job cannot be looked at was shown as a server had said it.
+    #[test]
+    fn what_is_said_beside_the_bar_is_harmless_on_a_terminal() {
+        let bar = ProgressBar::hidden();
+        show(&bar, "job 1: no server\x1b[2J\n");
+        assert_eq!(bar.message(), "job 1: no server\\u{1b}[2J\\n");
+    }
 
     #[test]
     fn who_replaces_a_target_that_works_is_told_so_with_the_way_back() {

@@ -204,6 +204,8 @@ async fn read_some(
             Ok(0) => return Err(ReadError::Truncated),
             Ok(_) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            // Others have their turn, and a frame its deadline. Between frames there is none: who has a certificate may keep this going
+            // as long as he is connected, and takes what one busy connection takes.
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {
                 tokio::task::yield_now().await;
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {

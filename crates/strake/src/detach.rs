@@ -6,9 +6,11 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::made::Made;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -66,12 +68,13 @@ fn say(words: &FirstWords) -> bool {
 }
 
 /// Starts this same command line again in the background; returns the child's process number when it
-/// is usable. Its log goes to `log`; one that is new goes again if the child says why it is not usable.
-pub fn start(log: &Path, level: Option<&str>) -> Outcome<u32> {
+/// is usable. Its log goes to `log`, opened with these flags as well; one that is new goes again if the child says why it is not
+/// usable.
+pub fn start(log: &Path, flags: OFlags, level: Option<&str>) -> Outcome<u32> {
     let shown = || format!("log file {}", log.display());
     let mut made = Made::default();
     made.expect(log);
-    let file = OpenOptions::new().create(true).append(true).open(log).context(shown)?;
+    let file = open_log(log, flags).context(shown)?;
     let program = std::env::current_exe().context(|| "finding this program".into())?;
     let mut command = Command::new(program);
     // The name it was called by counts: mount.strake is called with other arguments.
@@ -100,5 +103,29 @@ pub fn start(log: &Path, level: Option<&str>) -> Outcome<u32> {
             Err(Failure::new("the background process ended without a word")
                 .next(format!("tail {}", log.display())))
         }
+    }
+}
+
+fn open_log(log: &Path, flags: OFlags) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).custom_flags(flags.bits() as i32).open(log)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a directory for logs is a group's, its members chose to which file root's mount wrote its log.
+    #[test]
+    fn a_log_that_nobody_has_named_goes_through_no_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (log, other) = (directory.path().join("log"), directory.path().join("other"));
+        std::os::unix::fs::symlink(&other, &log).unwrap();
+        open_log(&log, OFlags::NOFOLLOW).unwrap_err();
+        assert!(!other.exists());
+        open_log(&log, OFlags::empty()).unwrap();
+        assert!(other.exists());
+        std::fs::remove_file(&log).unwrap();
+        open_log(&log, OFlags::NOFOLLOW).unwrap();
     }
 }

@@ -7,8 +7,9 @@ use crate::log::LogFlags;
 use crate::mount_words::{self, Wanted};
 use crate::mounted::Mounted;
 use crate::release::RELEASE;
-use crate::{detach, mountpoint, output, telemetry, tls_flags};
+use crate::{detach, mountpoint, output, private, telemetry, tls_flags};
 use clap::Args;
+use rustix::fs::OFlags;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use strake_base::task::Owned;
@@ -67,11 +68,12 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
         return Ok(());
     }
     if !flags.foreground && !detach::is_child() {
-        let file = match &wanted.log {
-            Some(file) => file.clone(),
-            None => default_log(&flags.mountpoint)?,
+        let (file, how) = match &wanted.log {
+            Some(file) => (file.clone(), OFlags::empty()),
+            // Others may make files there, too.
+            None => (default_log(&flags.mountpoint)?, OFlags::NOFOLLOW),
         };
-        detach::start(&file, Some(log.log_level.as_deref().unwrap_or("info")))?;
+        detach::start(&file, how, Some(log.log_level.as_deref().unwrap_or("info")))?;
         return Ok(());
     }
     let background = !flags.foreground;
@@ -158,16 +160,21 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
 /// A file named after the mount point, in the first directory that can be written.
 fn default_log(mountpoint: &Path) -> Outcome<PathBuf> {
     let full = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
-    let usable = |dir: &PathBuf| {
-        std::fs::create_dir_all(dir).is_ok()
-            && rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
-    };
     let is_root = rustix::process::geteuid().is_root();
     let mut directories = log_directories(is_root, |name| std::env::var_os(name));
-    let directory = directories.find(usable).ok_or_else(|| {
+    let directory = directories.find(|directory| is_usable(directory)).ok_or_else(|| {
         Failure::new("no directory for logs can be written").next("-o log=FILE names a file for it")
     })?;
     Ok(directory.join(log_name(&full)))
+}
+
+/// True if files can be made in it. The machine's own directory is made for all to look in, a user's for himself.
+fn is_usable(directory: &Path) -> bool {
+    let made = match directory == Path::new(LOG_DIRECTORY) {
+        true => std::fs::create_dir_all(directory),
+        false => private::make_directory(directory),
+    };
+    made.is_ok() && rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 /// The machine's directory for logs, and a user's own: in one where everybody makes files (/tmp) somebody else could have made this
@@ -242,6 +249,7 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Verb};
     use clap::Parser;
+    use std::os::unix::fs::PermissionsExt;
 
     /// It mounted for writing, and took any letter at all.
     #[test]
@@ -295,6 +303,15 @@ mod tests {
         assert_eq!(directories(false, &[home, state]), [LOG_DIRECTORY, "/srv/state/strake"]);
         assert_eq!(directories(true, &[home, state]), [LOG_DIRECTORY]);
         assert_eq!(directories(false, &[]), [LOG_DIRECTORY]);
+    }
+
+    /// Others could read which files he had trouble with.
+    #[test]
+    fn the_directory_of_a_users_logs_is_his_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let own = home.path().join(".local/state/strake");
+        assert!(is_usable(&own));
+        assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

@@ -358,12 +358,21 @@ async fn a_partial_copy_in_a_volume_stays_while_another_client_is_at_it() {
 
 /// It got the owner and the mode of the directory.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_in_the_place_of_a_directory_of_a_volume_gets_none_of_its_attributes() {
+async fn what_takes_the_place_of_a_directory_of_a_volume_gets_none_of_its_attributes() {
+    for is_file in [true, false] {
+        replace_while_filled(is_file).await;
+    }
+}
+
+async fn replace_while_filled(is_file: bool) {
     let setup = Setup::new().await;
     let at = |name: &str| setup.directory.path().join(name);
     fs::create_dir(at("d")).unwrap();
     fs::File::create(at("d/f")).unwrap().set_len(200 << 20).unwrap();
-    fs::write(at("other"), "x").unwrap();
+    match is_file {
+        true => fs::write(at("other"), "x").unwrap(),
+        false => fs::create_dir(at("other")).unwrap(),
+    }
     fs::set_permissions(at("other"), fs::Permissions::from_mode(0o600)).unwrap();
     setup.copy(&setup.local("other"), &remote("/other"), &recursive()).await;
     let (volume, root) =
@@ -379,12 +388,17 @@ async fn a_file_in_the_place_of_a_directory_of_a_volume_gets_none_of_its_attribu
         }
         let (top, flags) = (Ino::ROOT, RenameFlags::default());
         volume.rename(&root, top, "d".into(), top, "moved".into(), flags).await.unwrap();
-        volume.link(&root, other, top, "d".into()).await.unwrap();
+        let (from, to) = ("other".into(), "d".into());
+        let placed = match is_file {
+            true => volume.link(&root, other, top, to).await.map(drop),
+            false => volume.rename(&root, top, from, top, to, flags).await.map(drop),
+        };
+        placed.unwrap();
     };
     let (copied, ()) = tokio::join!(copy(&setup.clients, &from, &to, &slow, |_| {}), replaced);
     let error = copied.unwrap_err().error;
     assert_eq!(error.kind, ErrorKind::Stale, "{error}");
-    let now = volume.resolve(&root, b"/other").await.unwrap();
+    let now = volume.resolve(&root, b"/d").await.unwrap();
     assert_eq!((now.ino, now.mode & 0o777), (other, 0o600));
 }
 

@@ -46,28 +46,29 @@ impl Inode {
     /// What was found under a name. An error if another one has it by now: somebody else may write to the directory, and would be
     /// given what that one is.
     pub async fn found(name: &Name, info: &Info) -> Result<Self> {
+        if let Directory::Remote(remote) = &name.directory {
+            return Ok(Inode::remote(remote, info));
+        }
+        let (inode, now) = Inode::named(name).await?;
+        match (now.device, now.ino) == (info.device, info.ino) {
+            true => Ok(inode),
+            false => Err(name.about(replaced())),
+        }
+    }
+
+    /// What has a name now, and what is known of it. A link is not followed.
+    pub async fn named(name: &Name) -> Result<(Self, Info)> {
         match &name.directory {
             Directory::Local(path) => {
                 let opened = Attributed::open(path.at(&name.name), false).await;
                 let (file, now) = opened.map_err(|error| name.about(error))?;
-                match (now.device, now.ino) == (info.device, info.ino) {
-                    true => Ok(Inode::Local(file)),
-                    false => Err(name.about(replaced())),
-                }
+                Ok((Inode::Local(file), now))
             }
-            Directory::Remote(remote) => Ok(Inode::remote(remote, info)),
-        }
-    }
-
-    /// What was made of that kind under a name. An error if that is a link by now, or a further name of what somebody else has.
-    pub async fn made(name: &Name, kind: FileKind) -> Result<Self> {
-        let Some(there) = name.info().await? else {
-            return Err(name.about(ErrorKind::NotFound.into()));
-        };
-        let is_alone = kind == FileKind::Directory || there.nlink <= 1;
-        match there.kind == kind && is_alone {
-            true => Inode::found(name, &there).await,
-            false => Err(name.about(replaced())),
+            Directory::Remote(remote) => {
+                let now = name.info().await?;
+                let now = now.ok_or_else(|| name.about(ErrorKind::NotFound.into()))?;
+                Ok((Inode::remote(remote, &now), now))
+            }
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::{Job, Task};
 use crate::attributes::{ACLS, Inode, is_acl};
-use crate::contents::Contents;
+use crate::contents::{Contents, replaced};
 use crate::failures::is_denied;
 use crate::info::Info;
+use crate::mounts::Identity;
 use crate::place::Name;
 use bytes::Bytes;
 use strake_types::{Error, ErrorKind, FileKind, Result};
@@ -15,8 +16,8 @@ pub(super) enum Copied<'a> {
     Written(&'a Contents, &'a Contents),
     /// A file that an earlier copy has brought, as it was found.
     Kept(&'a Info),
-    /// What was made under its name.
-    Made,
+    /// What was made under its name. A directory is this one, also where it was found there.
+    Made(Option<&'a Identity>),
 }
 
 /// Something that a copy is without, in words, and whether that is a failure.
@@ -48,7 +49,7 @@ impl Job {
                 Inode::of_contents(to).await.map_err(|error| name.about(error))?
             }
             Copied::Kept(there) => Inode::found(name, there).await?,
-            Copied::Made => Inode::made(name, info.kind).await?,
+            Copied::Made(which) => self.made(task, name, which).await?,
         };
         let from = match copied {
             _ if !self.options.archive => None,
@@ -66,6 +67,20 @@ impl Job {
             // Only its owner may set the times of a file. They were not asked for: a later copy does not find it done.
             Err(error) if !self.options.preserve && is_denied(error.kind) => Ok(()),
             set => set.map_err(|error| name.about(error)),
+        }
+    }
+
+    /// What was made under a name. An error if something else has it by now: somebody else may write to the directory, and would be given
+    /// what that is.
+    async fn made(&self, task: &Task, name: &Name, which: Option<&Identity>) -> Result<Inode> {
+        let (inode, now) = Inode::named(name).await?;
+        let is_it = match which {
+            Some(which) => self.mounts.identity(&name.directory, &now) == *which,
+            None => is_like(&now, &task.info),
+        };
+        match is_it {
+            true => Ok(inode),
+            false => Err(name.about(replaced())),
         }
     }
 
@@ -137,6 +152,12 @@ impl Job {
             has => has.map_err(|error| task.to.about(error)),
         }
     }
+}
+
+/// True for what may have been made like this source: no link, no other device, and no further name of what somebody else has.
+pub(super) fn is_like(now: &Info, source: &Info) -> bool {
+    let is_device = matches!(source.kind, FileKind::CharDevice | FileKind::BlockDevice);
+    now.kind == source.kind && now.nlink <= 1 && (!is_device || now.rdev == source.rdev)
 }
 
 /// True if a copy has the extended attributes and ACLs of its source, and no other ACLs.

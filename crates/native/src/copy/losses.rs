@@ -1,6 +1,6 @@
 //! What targets have lost, with their power, of files that the copy had closed by then.
 
-use super::{Job, Task};
+use super::{Entered, Job};
 use crate::failures::ends_all;
 use crate::place::{Directory, Name, RemoteDirectory};
 use crate::tree::listed;
@@ -36,7 +36,7 @@ impl Job {
         &self,
         top: Option<&Directory>,
         named: &[Name],
-        directories: &[Task],
+        directories: &[Entered],
     ) -> Result<()> {
         let Some(Directory::Remote(remote)) = top else { return Ok(()) };
         let was_stopped = self.is_stopped();
@@ -109,7 +109,7 @@ impl Job {
         &self,
         wanted: &BTreeMap<Ino, Error>,
         named: &[Name],
-        directories: &[Task],
+        directories: &[Entered],
         was_stopped: bool,
     ) -> BTreeMap<Ino, Name> {
         let mut names = BTreeMap::new();
@@ -128,7 +128,7 @@ impl Job {
                 _ => {}
             }
         }
-        for task in directories {
+        for Entered { task, .. } in directories {
             if is_over(&names) {
                 return names;
             }

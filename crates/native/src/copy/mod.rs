@@ -116,6 +116,13 @@ struct Task {
     named: bool,
 }
 
+/// A directory that was made, or found, where a copy of another one goes.
+struct Entered {
+    task: Task,
+    /// Which one it is, whatever has its name later.
+    identity: Identity,
+}
+
 /// Copies `sources` into the directory `target`, or the only source to `target` itself. Where an entry cannot be copied the
 /// others go on, but for what they would meet as well; what is gone from a tree since it was listed is counted. `progress` is
 /// called a few times a second and once at the end. What a volume has lost meanwhile is gathered once for all who have it open:

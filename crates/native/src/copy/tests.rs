@@ -557,9 +557,16 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().mode() & 0o7777
 }
 
-/// It got the owner and the mode of the directory: who could write beside that had any directory of the machine made his.
+/// It got the owner and the mode of the directory: who could write beside that had any directory of the machine made his, by a link, and
+/// any that lay beside it, by a rename.
 #[tokio::test]
-async fn a_link_in_the_place_of_a_directory_gets_none_of_its_attributes() {
+async fn what_takes_the_place_of_a_directory_gets_none_of_its_attributes() {
+    for is_link in [true, false] {
+        replace_while_filled(is_link).await;
+    }
+}
+
+async fn replace_while_filled(is_link: bool) {
     let places = Places::new();
     let (source, copy) = (places.from.join("d"), places.to.join("d"));
     let (moved, other) = (places.to.join("moved"), places.to.join("other"));
@@ -580,14 +587,17 @@ async fn a_link_in_the_place_of_a_directory_gets_none_of_its_attributes() {
     };
     tokio::time::timeout(Duration::from_secs(20), is_entered).await.expect("it is entered");
     fs::rename(&copy, &moved).unwrap();
-    symlink("other", &copy).unwrap();
+    match is_link {
+        true => symlink("other", &copy).unwrap(),
+        false => fs::rename(&other, &copy).unwrap(),
+    }
     drop(room);
     copying.await.unwrap();
     let failures = job.failures.lock();
     let kinds: Vec<_> = failures.first.iter().map(|error| error.kind).collect();
     assert_eq!(kinds, [ErrorKind::Stale], "{failures:?}");
     assert!(failures.first[0].detail.contains(copy.to_str().unwrap()), "{failures:?}");
-    assert_eq!(mode(&other), 0o700);
+    assert_eq!(mode(&copy), 0o700, "what is there now");
     assert!(fs::read(moved.join("f")).unwrap() == vec![1; 2 << 20]);
 }
 
@@ -643,11 +653,20 @@ async fn what_takes_the_place_of_a_kept_file_or_of_a_pipe_gets_none_of_its_attri
             fs::remove_file(to("pipe")).unwrap();
             fs::hard_link(to("another's"), to("pipe")).unwrap();
         }
-        let made = attributes::Copied::Made;
+        let made = attributes::Copied::Made(None);
         let error = job(archive()).finish_attributes(&task, &task.to, made).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Stale, "{error}");
     }
     assert_eq!((mode(&to("other")), mode(&to("another's"))), (0o600, 0o600));
+}
+
+/// It was one of the same kind.
+#[tokio::test]
+async fn another_device_is_not_the_one_that_was_made() {
+    let there = name(&Places::new().from).info().await.unwrap().unwrap();
+    let device = |rdev| Info { kind: FileKind::BlockDevice, nlink: 1, rdev, ..there.clone() };
+    assert!(attributes::is_like(&device(7), &device(7)));
+    assert!(!attributes::is_like(&device(8), &device(7)));
 }
 
 /// They read what nobody else was to read, and could go on writing to it.

@@ -3,7 +3,8 @@
 use super::attributes::Copied;
 use super::like::Like;
 use super::links::Links;
-use super::{Job, Task, into_itself};
+use super::{Entered, Job, Task, into_itself};
+use crate::mounts::Identity;
 use crate::place::{Directory, Listing};
 use crate::tree::listed;
 use futures::StreamExt;
@@ -33,7 +34,7 @@ async fn copy_tasks(
     job: &Arc<Job>,
     tasks: Vec<Task>,
     top: Option<&Directory>,
-    directories: &mut Vec<Task>,
+    directories: &mut Vec<Entered>,
 ) -> Result<()> {
     let is_directory = |task: &&Task| task.named && task.info.kind == FileKind::Directory;
     let named: Vec<_> = tasks.iter().filter(is_directory).cloned().collect();
@@ -51,7 +52,7 @@ async fn copy_tasks(
 
 /// Makes the directories, which come to those `made`, each before those in it, and copies the files: the names that files are
 /// still to get.
-async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>, made: &mut Vec<Task>) -> Result<Links> {
+async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>, made: &mut Vec<Entered>) -> Result<Links> {
     let mut links = Links::default();
     let mut working = FuturesUnordered::new();
     // What ends all lets those under way come to their end: half a copy of each would stay.
@@ -63,9 +64,9 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>, made: &mut Vec<Task>) -
         {
             if task.info.kind == FileKind::Directory {
                 match job.enter(&task).await {
-                    Ok(Some(tasks)) => {
+                    Ok(Some((identity, tasks))) => {
                         left.extend(tasks);
-                        made.push(task);
+                        made.push(Entered { task, identity });
                     }
                     Ok(None) => {}
                     Err(error) => ended = job.failed(error).err(),
@@ -147,10 +148,10 @@ impl Job {
     }
 
     /// Gives directories the attributes that are asked for.
-    async fn finish_directories(&self, directories: &[Task]) -> Result<()> {
-        for task in directories.iter().rev() {
+    async fn finish_directories(&self, directories: &[Entered]) -> Result<()> {
+        for Entered { task, identity } in directories.iter().rev() {
             self.go_on()?;
-            match self.finish_attributes(task, &task.to, Copied::Made).await {
+            match self.finish_attributes(task, &task.to, Copied::Made(Some(identity))).await {
                 Ok(()) => {
                     self.counters.entries_done.fetch_add(1, Ordering::Relaxed);
                 }
@@ -162,10 +163,10 @@ impl Job {
 
     /// Makes durable what the files have not: names, directories, and in a volume attributes. A sync of one
     /// journal there is all that it takes; here it is one of each directory.
-    async fn sync_names(&self, top: &Directory, directories: &[Task]) -> Result<()> {
+    async fn sync_names(&self, top: &Directory, directories: &[Entered]) -> Result<()> {
         top.sync().await?;
         if let Directory::Local(_) = top {
-            for task in directories {
+            for Entered { task, .. } in directories {
                 let directory = task.to.enter_made().await?;
                 if let Err(error) = directory.sync().await {
                     self.failed(error)?;
@@ -183,8 +184,8 @@ impl Job {
         }
     }
 
-    /// Makes the copy of a directory; what is to be copied into it. None: it is passed over.
-    async fn enter(&self, task: &Task) -> Result<Option<Vec<Task>>> {
+    /// Makes the copy of a directory, or finds it; which one it is, and what is to be copied into it. None: it is passed over.
+    async fn enter(&self, task: &Task) -> Result<Option<(Identity, Vec<Task>)>> {
         if self.targets.lock().contains(&self.mounts.identity(&task.from.directory, &task.info)) {
             return Err(into_itself(&task.from.shown()));
         }
@@ -199,9 +200,9 @@ impl Job {
         };
         // Its owner must be able to fill it, whatever its mode will be.
         let to = task.to.make_directory(task.info.mode & 0o777 | 0o700).await?;
+        let identity = self.mounts.identity_of(&to).await.map_err(|error| task.to.about(error))?;
         if task.named {
-            let target = self.mounts.identity_of(&to).await?;
-            self.targets.lock().insert(target);
+            self.targets.lock().insert(identity.clone());
         }
         // One entry's, whatever its kind: the others could be looked at.
         failed.into_iter().for_each(|error| self.failures.lock().push(error));
@@ -211,7 +212,7 @@ impl Job {
         });
         let tasks: Vec<_> = tasks.collect();
         tasks.iter().for_each(|task| self.found(task));
-        Ok(Some(tasks))
+        Ok(Some((identity, tasks)))
     }
 
     /// Copies what is no directory, and says of what that is the result. False: it is passed over.
@@ -242,7 +243,7 @@ impl Job {
     async fn copy_other(&self, task: &Task, like: &Like) -> Result<bool> {
         self.make(task, like).await?;
         if self.options.preserve {
-            self.finish_attributes(task, &task.to, Copied::Made).await?;
+            self.finish_attributes(task, &task.to, Copied::Made(None)).await?;
         }
         Ok(true)
     }

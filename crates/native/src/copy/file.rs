@@ -5,7 +5,7 @@ use super::growing::Growing;
 use super::partial::{PARTIAL_BYTES_MIN, aside_name};
 use super::{Job, Task, onto_itself};
 use crate::attributes::Inode;
-use crate::contents::{Contents, Pool, Written, read_small};
+use crate::contents::{Contents, Pool, Written, read_small, replaced};
 use crate::failures::is_denied;
 use crate::info::Info;
 use crate::place::Name;
@@ -28,6 +28,10 @@ const BLOCKS_MAX: usize = 16;
 /// True if a file was copied from another one, by its length and times.
 fn is_copy(there: &Info, info: &Info) -> bool {
     (there.kind, there.length, there.mtime) == (info.kind, info.length, info.mtime)
+}
+
+fn is_link(there: Option<&Info>) -> bool {
+    there.is_some_and(|there| there.kind == FileKind::Symlink)
 }
 
 /// A source that was opened before anything at its target is touched: what cannot be opened takes nothing away.
@@ -74,21 +78,28 @@ impl Job {
         }
     }
 
+    /// What has the name of the copy, if anything. Refuses as above.
+    async fn target(&self, task: &Task) -> Result<Option<Info>> {
+        let there = task.to.info().await?;
+        if let Some(there) = &there {
+            self.check_target(task, there).await?;
+        }
+        Ok(there)
+    }
+
     /// True if what is to be copied is written to what a link leads to. Refuses as above.
     pub(super) async fn is_written_to_link(&self, task: &Task) -> Result<bool> {
-        let Some(there) = task.to.info().await? else { return Ok(false) };
-        self.check_target(task, &there).await?;
-        Ok(there.kind == FileKind::Symlink)
+        Ok(is_link(self.target(task).await?.as_ref()))
     }
 
     /// Copies a regular file, or finds that it is there. False: it is passed over.
     pub(super) async fn copy_file(self: &Arc<Self>, task: &Task) -> Result<bool> {
-        let there = task.to.info().await?;
-        if let Some(there) = &there {
-            self.check_target(task, there).await?;
-            if self.options.resume && is_copy(there, &task.info) {
-                return self.keep(task, there).await;
-            }
+        let there = self.target(task).await?;
+        if let Some(there) = &there
+            && self.options.resume
+            && is_copy(there, &task.info)
+        {
+            return self.keep(task, there).await;
         }
         let from = match Source::open(task, &self.pool).await {
             Ok(from) => from,
@@ -99,29 +110,54 @@ impl Job {
         copied.and(closed).map(|()| true)
     }
 
-    /// Copies a regular file in place of what is there.
+    /// Copies a regular file in place of what is there, if anything.
     pub(super) async fn copy_opened(
         self: &Arc<Self>,
         task: &Task,
         from: &Source,
         there: Option<Info>,
     ) -> Result<()> {
-        let kind = there.map(|there| there.kind);
+        let is_new = there.is_none();
+        match self.copy_to(task, from, there).await {
+            // Somebody has made it since that was looked for, and may have it open: it is a file that was there.
+            Err(error) if is_new && error.kind == ErrorKind::Exists => {
+                let there = self.target(task).await?;
+                match is_link(there.as_ref()) {
+                    // He would choose which file is written.
+                    true => Err(task.to.about(replaced())),
+                    false => self.copy_to(task, from, there).await,
+                }
+            }
+            copied => copied,
+        }
+    }
+
+    /// The same. An error if nothing was there, and something is by now.
+    async fn copy_to(
+        self: &Arc<Self>,
+        task: &Task,
+        from: &Source,
+        there: Option<Info>,
+    ) -> Result<()> {
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
-        let is_link = kind == Some(FileKind::Symlink);
+        let is_link = is_link(there.as_ref());
         if !is_link && task.info.length >= PARTIAL_BYTES_MIN {
             let growing = self.grow(task).await?;
             let copied = self.copy_large(task, &from.contents, &growing).await;
             return self.grown(task, growing, copied).await;
         }
         // Who asks for the contents alone means this file, with its owner, its mode and all its names.
-        if kind == Some(FileKind::File) && self.options.preserve {
+        if there.is_some() && !is_link && self.options.preserve {
             return self.copy_aside(task, from).await;
         }
-        if kind.is_some() {
+        let what = match there {
+            Some(_) => Written::emptied(is_link),
+            None => Written::New,
+        };
+        if what != Written::New {
             self.read_through(task, from).await?;
         }
-        let to = self.create(task, &task.to, Written::emptied(is_link)).await?;
+        let to = self.create(task, &task.to, what).await?;
         self.copy_whole(task, from, &task.to, &to).await?;
         self.sync_led_to(task, is_link).await
     }

@@ -669,6 +669,40 @@ async fn another_device_is_not_the_one_that_was_made() {
     assert!(!attributes::is_like(&device(8), &device(7)));
 }
 
+/// It was emptied, and written: he had it open, and read what was copied, whatever its mode.
+#[tokio::test]
+async fn what_somebody_makes_in_the_place_of_a_new_file_is_a_file_that_was_there() {
+    for length in [10, 2 << 20] {
+        let places = Places::new();
+        let (source, copy) = (places.from.join("f"), places.to.join("f"));
+        fs::write(&source, vec![1; length]).unwrap();
+        let task = found(&source, &copy).await;
+        let copied = async |options: CopyOptions| {
+            let job = job(options);
+            let from = file::Source::open(&task, &job.pool).await.unwrap();
+            job.copy_opened(&task, &from, None).await
+        };
+        fs::write(&copy, "his").unwrap();
+        set_mode(&copy, 0o666);
+        let (his, ino) = (fs::File::open(&copy).unwrap(), fs::metadata(&copy).unwrap().ino());
+        copied(archive()).await.unwrap();
+        assert_eq!(his.metadata().unwrap().len(), 3, "what he has open");
+        let there = fs::metadata(&copy).unwrap();
+        assert_eq!(there.len(), length as u64);
+        assert_ne!(there.ino(), ino);
+        // The contents alone are written in place.
+        fs::write(&copy, "his").unwrap();
+        set_mode(&copy, 0o666);
+        copied(CopyOptions::default()).await.unwrap();
+        assert_eq!((fs::read(&copy).unwrap().len(), mode(&copy)), (length, 0o666));
+        fs::remove_file(&copy).unwrap();
+        symlink("other", &copy).unwrap();
+        let error = copied(archive()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Stale, "{error}");
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 1);
+    }
+}
+
 /// They read what nobody else was to read, and could go on writing to it.
 #[tokio::test]
 async fn a_partial_copy_that_others_may_have_open_is_not_gone_on_with() {

@@ -38,7 +38,7 @@ impl Job {
         let opened_max = if self.is_alike(&name) { 0 } else { OPENED_MAX };
         for _ in 0..opened_max {
             let (contents, is_new) = match self.open_left(task, &name).await {
-                // It is somebody else's, or another copy is at it.
+                // It is somebody else's, or no file, or another copy is at it.
                 Err(error) if is_denied(error.kind) => break,
                 opened => opened?,
             };
@@ -70,6 +70,10 @@ impl Job {
         match self.open_growing(task, name, Written::New).await {
             Err(error) if error.kind == ErrorKind::Exists => {}
             made => return made.map(|contents| (contents, true)),
+        }
+        // No copy has left that; it would keep each copy from its end.
+        if name.info().await?.is_some_and(|there| there.kind != FileKind::File) {
+            return Err(name.about(ErrorKind::AccessDenied.into()));
         }
         let mut opened = self.open_growing(task, name, Written::Left).await;
         let is_refused = opened.as_ref().is_err_and(|error| is_denied(error.kind));

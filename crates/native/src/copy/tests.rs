@@ -731,6 +731,26 @@ async fn a_partial_copy_that_others_may_have_open_is_not_gone_on_with() {
     }
 }
 
+/// Each copy failed until it was removed by hand.
+#[tokio::test]
+async fn what_is_no_file_under_the_name_of_a_partial_copy_keeps_no_copy_from_its_end() {
+    for is_link in [true, false] {
+        let places = Places::new();
+        let (source, copy) = (places.from.join("f"), places.to.join("f"));
+        fs::write(&source, vec![1; 17 << 20]).unwrap();
+        let task = found(&source, &copy).await;
+        let partial = partial_of(&task).local_path().unwrap();
+        match is_link {
+            true => symlink("nowhere", &partial).unwrap(),
+            false => fs::create_dir(&partial).unwrap(),
+        }
+        job(archive()).copy_file(&task).await.unwrap();
+        assert!(fs::read(&copy).unwrap() == vec![1; 17 << 20]);
+        assert!(partial.symlink_metadata().is_ok());
+        assert_eq!(fs::read_dir(&places.to).unwrap().count(), 2);
+    }
+}
+
 /// As NFS gives what root makes to somebody else.
 #[tokio::test]
 async fn a_partial_copy_is_gone_on_with_where_the_file_system_gives_it_another_owner() {

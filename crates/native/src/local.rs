@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use strake_base::mount_table::{self, Mount};
 use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, FileKind, Result, Timestamp};
 
@@ -67,7 +67,7 @@ impl LocalPath {
         for directory in &self.below {
             at = rustix::fs::openat(&at, directory, flags | OFlags::NOFOLLOW, Mode::empty())?;
         }
-        let mut path = path_of(&at);
+        let mut path = path_of(&at)?;
         path.extend(self.last());
         Ok(Reached { path, _through: Some(at) })
     }
@@ -89,9 +89,21 @@ impl AsRef<Path> for Reached {
     }
 }
 
+/// Where the kernel shows what this process has open.
+const OPEN_FILES: &str = "/proc/self/fd";
+
 /// A path to what is open, as long as it is.
-fn path_of(file: &impl AsRawFd) -> PathBuf {
-    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+fn path_of(file: &impl AsRawFd) -> io::Result<PathBuf> {
+    static ARE_SHOWN: LazyLock<bool> = LazyLock::new(|| Path::new(OPEN_FILES).exists());
+    path_if(*ARE_SHOWN, file)
+}
+
+/// The same. Where the kernel shows nothing, what such a path leads to would count as missing.
+fn path_if(are_shown: bool, file: &impl AsRawFd) -> io::Result<PathBuf> {
+    match are_shown {
+        true => Ok(format!("{OPEN_FILES}/{}", file.as_raw_fd()).into()),
+        false => Err(io::Error::other("a copy needs /proc, which is not mounted here")),
+    }
 }
 
 /// An error of the operating system in our words.
@@ -315,14 +327,14 @@ impl Attributed {
     }
 
     /// A path to it: what is open for its attributes alone is changed by no call that takes its number.
-    fn path(&self) -> PathBuf {
+    fn path(&self) -> io::Result<PathBuf> {
         path_of(&self.0)
     }
 
     /// Gives it an owner (if there is one to be set) and a group; false: that is not allowed.
     pub async fn set_owner(self, uid: Option<u32>, gid: u32) -> Result<bool> {
         let (uid, gid) = (uid.map(Uid::from_raw), Some(Gid::from_raw(gid)));
-        blocking(move || match rustix::fs::chownat(CWD, self.path(), uid, gid, AtFlags::empty()) {
+        blocking(move || match rustix::fs::chownat(CWD, self.path()?, uid, gid, AtFlags::empty()) {
             Ok(()) => Ok(true),
             // The other: a user who is unknown where this process runs.
             Err(Errno::PERM | Errno::INVAL) => Ok(false),
@@ -334,8 +346,8 @@ impl Attributed {
     /// Gives rights to its mode, and takes others away.
     pub async fn change_rights(self, given: u32, taken: u32) -> Result<()> {
         blocking(move || {
-            let mode = fs::metadata(self.path())?.mode() & 0o7777 & !taken | given;
-            Ok(rustix::fs::chmod(self.path(), Mode::from_raw_mode(mode))?)
+            let mode = fs::metadata(self.path()?)?.mode() & 0o7777 & !taken | given;
+            Ok(rustix::fs::chmod(self.path()?, Mode::from_raw_mode(mode))?)
         })
         .await
     }
@@ -351,9 +363,9 @@ impl Attributed {
         let times = Timestamps { last_access: time(atime), last_modification: time(mtime) };
         blocking(move || {
             if let Some(mode) = mode {
-                rustix::fs::chmod(self.path(), Mode::from_raw_mode(mode))?;
+                rustix::fs::chmod(self.path()?, Mode::from_raw_mode(mode))?;
             }
-            Ok(rustix::fs::utimensat(CWD, self.path(), &times, AtFlags::empty())?)
+            Ok(rustix::fs::utimensat(CWD, self.path()?, &times, AtFlags::empty())?)
         })
         .await
     }
@@ -361,12 +373,12 @@ impl Attributed {
     /// Names of its extended attributes, each ended by a NUL; none where the file system knows none.
     pub async fn xattr_names(self) -> Result<Bytes> {
         blocking(move || {
-            match rustix::fs::listxattr_query(self.path()) {
+            match rustix::fs::listxattr_query(self.path()?) {
                 Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Bytes::new()),
                 query => query?,
             };
             let mut names = vec![0; XATTR_BYTES_MAX];
-            let len = rustix::fs::listxattr(self.path(), &mut names[..])?;
+            let len = rustix::fs::listxattr(self.path()?, &mut names[..])?;
             names.truncate(len);
             Ok(names.into())
         })
@@ -377,7 +389,7 @@ impl Attributed {
     pub async fn xattr(self, name: Bytes) -> Result<Option<Bytes>> {
         blocking(move || {
             let mut value = vec![0; XATTR_BYTES_MAX];
-            match rustix::fs::getxattr(self.path(), &name[..], &mut value[..]) {
+            match rustix::fs::getxattr(self.path()?, &name[..], &mut value[..]) {
                 Err(Errno::NODATA) => Ok(None),
                 len => {
                     value.truncate(len?);
@@ -391,15 +403,30 @@ impl Attributed {
     /// Sets an extended attribute.
     pub async fn set_xattr(self, name: Bytes, value: Bytes) -> Result<()> {
         let flags = XattrFlags::empty();
-        blocking(move || Ok(rustix::fs::setxattr(self.path(), &name[..], &value, flags)?)).await
+        blocking(move || Ok(rustix::fs::setxattr(self.path()?, &name[..], &value, flags)?)).await
     }
 
     /// Takes an extended attribute away.
     pub async fn remove_xattr(self, name: Bytes) -> Result<()> {
-        blocking(move || match rustix::fs::removexattr(self.path(), &name[..]) {
+        blocking(move || match rustix::fs::removexattr(self.path()?, &name[..]) {
             Ok(()) | Err(Errno::NODATA) => Ok(()),
             Err(error) => Err(error.into()),
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What had been made there counted as missing.
+    #[test]
+    fn a_copy_without_proc_says_what_it_lacks() {
+        let file = tempfile::tempfile().unwrap();
+        let said = error(&path_if(false, &file).unwrap_err());
+        assert_eq!(said.kind, ErrorKind::Io);
+        assert!(said.detail.contains("/proc"), "{said}");
+        assert!(path_of(&file).unwrap().exists());
     }
 }

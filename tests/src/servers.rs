@@ -3,6 +3,7 @@
 use crate::cluster::{
     Mount, Process, counted, free_port, mount_memory, mount_of, run, signal, succeed, take_away,
 };
+use crate::way::Way;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -62,10 +63,22 @@ impl Cluster {
 
     /// One more storage server; returns when it has joined.
     pub fn add(&mut self) {
-        let (listen, metrics) = (format!("127.0.0.1:{}", free_port()), free_port());
-        let metrics = format!("127.0.0.1:{metrics}");
+        self.add_with(free_port(), &[]);
+    }
+
+    /// As [`Cluster::add`]; others reach it by a way that can be cut, and it reaches them by another.
+    pub fn add_behind_a_way(&mut self) -> Way {
+        let port = free_port();
+        let way = Way::to(port);
+        self.add_with(port, &["--advertise", &format!("127.0.0.1:{}", way.port)]);
+        way
+    }
+
+    fn add_with(&mut self, port: u16, flags: &[&str]) {
+        let listen = format!("127.0.0.1:{port}");
+        let metrics = format!("127.0.0.1:{}", free_port());
         let nth = self.storage.len();
-        let mut process = self.prepare(nth, &listen, &metrics);
+        let mut process = self.prepare_with(nth, &listen, &metrics, flags);
         process.go();
         self.storage.push(Storage { process, listen, metrics });
         self.until("a new target", |c| c.targets().iter().any(|t| t["path"] == c.path_of(nth)));

@@ -55,6 +55,35 @@ fn a_killed_server_costs_no_error_and_what_it_missed_is_there_when_it_is_the_onl
     assert!(cluster.witness_log().contains("joined"));
 }
 
+/// It counted as up for ever: each `fsync` of what has a copy there failed after 30 s, and status said that all was fine.
+#[test]
+fn writers_go_on_without_a_server_that_is_heard_and_that_nobody_reaches() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    let way = cluster.add_behind_a_way();
+    let mount = cluster.mount("mnt");
+    let synced = |name: &str| {
+        let mut file = File::create(mount.at(name)).unwrap();
+        file.write_all(&vec![7; 6 << 20]).unwrap();
+        file.sync_all().unwrap();
+    };
+    synced("before");
+    way.set_cut(true);
+    (0..3).for_each(|nth| synced(&format!("during{nth}")));
+    let told = format!("is heard, but cannot be reached at 127.0.0.1:{}: ", way.port);
+    let (code, shown) = cluster.run(&["status"]);
+    assert!(code == Some(1) && shown.contains(&told), "degraded:\n{shown}");
+    let (_, shown) = cluster.run(&["doctor"]);
+    assert!(shown.contains(&told), "{shown}");
+    assert!(
+        cluster.log(2).contains("it hears this server, but cannot reach it"),
+        "{}",
+        cluster.log(2)
+    );
+    way.set_cut(false);
+    cluster.until_whole();
+    synced("after");
+}
+
 #[test]
 fn nothing_acknowledged_is_missing_or_old_however_often_servers_are_killed() {
     let mut cluster = Cluster::with_copies(3, 2);

@@ -13,8 +13,9 @@
 //! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
 
 use crate::beats::{Beats, Bequest, LEAD_MAX, answers_for, lead_of, pause_of};
+use crate::options::ManagerOptions;
 use crate::records::{self, Beat, Cluster, Kind};
-use crate::service::{Beginning, Lead, Manager, ManagerOptions};
+use crate::service::{Beginning, Lead, Manager};
 use crate::state::stored;
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};

@@ -32,7 +32,10 @@
 //! * `service` — the operations, `records` — what is stored of the state; `forms` — the same, for those who test decoders.
 //! * `fences` — which sessions are over; `steer` — what people do to jobs; `advice` — the commands that refusals name.
 //!
-//! The manager never talks to a server by itself, holds no file's name and no chunk's place, and is
+//! The manager looks back, too, whether the servers that it hears are reached at their addresses: one that nobody reaches would
+//! be waited for without end, so it counts as silent.
+//!
+//! The manager asks a server nothing but whether it is there, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.
 
 mod advice;
@@ -47,6 +50,7 @@ mod join;
 mod late;
 mod liveness;
 mod loss;
+mod options;
 mod owners;
 mod plan;
 mod recopies;
@@ -65,6 +69,7 @@ mod volumes;
 pub use advice::{ADD_DISK, ADD_SERVER};
 pub use candidate::{Candidate, Candidature};
 pub use forms::FORMS;
-pub use service::{Manager, ManagerOptions};
+pub use options::{ManagerOptions, Ways};
+pub use service::Manager;
 pub use state::volumes_of_shares;
 pub use volumes::check_new_volume;

@@ -3,6 +3,7 @@
 mod heard;
 mod knocks;
 mod leads;
+mod looks;
 mod room;
 mod seen;
 mod waits;
@@ -13,6 +14,7 @@ use crate::owners::Tenure;
 use crate::plan::Wait;
 use heard::Heard;
 use knocks::Knock;
+use looks::Looks;
 use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -75,6 +77,8 @@ pub(crate) struct Liveness {
     shown_up: HashSet<u32>,
     /// The targets that were nearly full at the last look.
     nearly_full: HashSet<u32>,
+    /// Who is reached of those that are heard.
+    looks: Looks,
     /// Who waits to join, by number and address.
     knocks: HashMap<(u32, String), Knock>,
     /// By group and member.
@@ -116,6 +120,7 @@ impl Liveness {
             servers,
             targets: HashMap::new(),
             denied: Duration::ZERO,
+            looks: Looks::default(),
             knocks: HashMap::new(),
             pauses: HashMap::new(),
             yielded: HashMap::new(),
@@ -179,6 +184,7 @@ impl Liveness {
         }
         tracing::warn!("the manager stood still for {} ms", gap.as_millis());
         self.watched = Some(now);
+        self.looks.pass_over(now);
         let lease = self.lease;
         let lasted = |at: Duration| last.saturating_sub(at) <= lease;
         for heard in self.servers.values_mut().filter(|heard| lasted(heard.at)) {
@@ -205,6 +211,7 @@ impl Liveness {
         let serves = word == Word::Beat;
         if !serves {
             self.pauses.retain(|(_, member), _| !specs.iter().any(|spec| spec.target == *member));
+            self.looks.begin_anew(server, now);
         }
         let known = self.servers.get(&server);
         let on =
@@ -279,19 +286,6 @@ impl Liveness {
     pub fn miss(&mut self, server: u32) -> bool {
         let heard = self.servers.get_mut(&server);
         heard.is_some_and(|heard| !std::mem::replace(&mut heard.missed, true))
-    }
-
-    /// A server, `by`, says that somebody waits for another one: if the lease of that one is over, it is given up until
-    /// it is heard again. True if it was not yet.
-    pub fn give_up(&mut self, server: u32, by: u32, now: Duration) -> bool {
-        let Some(heard) = self.servers.get_mut(&server) else { return false };
-        if !heard.is_over(now) || std::mem::replace(&mut heard.given_up, true) {
-            return false;
-        }
-        tracing::warn!(server, by, "others wait for it, and it says nothing");
-        // Whoever goes on without it has lived longer.
-        self.denied = self.denied.max(heard.lease_end.min(now));
-        true
     }
 
     /// A server says which volumes it serves, going by the map of this epoch or a later one. True if that is news.
@@ -476,10 +470,10 @@ impl Liveness {
         if hasty { self.lease / 10 } else { self.lease }
     }
 
-    /// True while a server's lease lasts.
+    /// True while a server's lease lasts, unless it is cut.
     pub fn is_up(&self, server: u32, now: Duration) -> bool {
         let within = |h: &Heard| !h.left && now.saturating_sub(h.at) <= self.patience();
-        self.servers.get(&server).is_some_and(within)
+        self.servers.get(&server).is_some_and(within) && !self.is_cut(server, now)
     }
 
     /// True if a server has itself said, within the lease, that it lives.
@@ -509,7 +503,7 @@ impl Liveness {
         let silent = |since: Duration| now.saturating_sub(since);
         let heard = self.servers.get(&server);
         let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.patience());
-        match here {
+        match here.filter(|_| !self.is_cut(server, now)) {
             Some(_) if self.is_silent(target) => Life::Quiet,
             Some(h) if h.serves && h.at >= self.denied && silent(h.at) <= self.lease / 2 => {
                 match now.saturating_sub(h.since) > self.lease * STEADY_LEASES {

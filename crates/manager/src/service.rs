@@ -2,6 +2,7 @@
 
 mod lead;
 mod planning;
+mod reach;
 mod silent;
 
 use crate::fences;
@@ -9,6 +10,7 @@ use crate::groups::{self, Life};
 use crate::jobs;
 use crate::join;
 use crate::liveness::{Liveness, Word};
+use crate::options::ManagerOptions;
 use crate::owners;
 use crate::plan::Facts;
 use crate::recopies;
@@ -25,44 +27,20 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use strake_base::clock::{Clock, SystemClock};
 use strake_base::random::SystemRandom;
 use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::manager::{
     AddTarget, Fence, GetMap, Heartbeat, Join, Joined, Leader, ManagerAnswer, ManagerOp,
-    ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec, VolumeSpec,
+    ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
 
 pub(crate) use lead::Lead;
 
-/// Silence after which a server counts as down.
-const LEASE_MS: u64 = 3_000;
 /// How often a change is tried again when the store says that somebody else changed it too.
 const COMMIT_TRIES_MAX: usize = 10;
-
-/// How a manager works.
-#[derive(Clone)]
-pub struct ManagerOptions {
-    /// Time within which a server's next heartbeat must arrive.
-    pub lease_ms: u64,
-    /// Where time comes from.
-    pub clock: Arc<dyn Clock>,
-    /// The volume that a new cluster begins with.
-    pub first_volume: VolumeSpec,
-}
-
-impl Default for ManagerOptions {
-    fn default() -> Self {
-        Self {
-            lease_ms: LEASE_MS,
-            clock: Arc::new(SystemClock::default()),
-            first_volume: VolumeSpec { name: "main".into(), ..VolumeSpec::default() },
-        }
-    }
-}
 
 /// How a manager begins.
 #[derive(Default)]
@@ -323,6 +301,7 @@ impl Manager {
         let (server, lease_ms) = (beat.server, beat.lease_ms);
         // However long it takes to store what it says: it lives.
         let now = self.now();
+        self.refuse_unreached(server, now)?;
         {
             let mut inner = self.inner.lock();
             if inner.live.hear_tenure(server, beat.tenure_ms, now) {

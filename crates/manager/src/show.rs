@@ -67,6 +67,7 @@ struct SeenServer {
     silent_ms: u64,
     cut_off: bool,
     release: Option<String>,
+    unreached: String,
 }
 
 impl Sight {
@@ -77,6 +78,7 @@ impl Sight {
             silent_ms: live.silent_ms(id, now),
             cut_off: live.is_cut_off(id),
             release: live.release(id).map(str::to_owned),
+            unreached: live.why_unreached(id).to_owned(),
         };
         let target = |(&id, target): (&u32, &Target)| {
             let up = live.is_up(target.server, now) && live.has(target.server, id);
@@ -133,6 +135,7 @@ impl Sight {
             store: server.store.clone(),
             cut_off: seen.cut_off,
             release: seen.release.clone(),
+            unreached: seen.unreached.clone(),
         };
         self.state.servers.iter().zip(&self.servers).map(show).collect()
     }

@@ -1,7 +1,7 @@
 //! Addresses as people write them.
 
 use crate::failure::{Context, Failure, Outcome};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use strake_native::location;
 
 /// Port of a server where none is given.
@@ -31,7 +31,7 @@ pub fn complete(address: &str) -> String {
         Some((host, port)) => is_number(port) && (!host.contains(':') || host.ends_with(']')),
         None => false,
     };
-    let is_v6 = address.parse::<std::net::Ipv6Addr>().is_ok();
+    let is_v6 = address.parse::<Ipv6Addr>().is_ok();
     match (has_port, is_v6) {
         (true, _) => address.to_owned(),
         (false, true) => format!("[{address}]:{PORT_DEFAULT}"),
@@ -45,8 +45,15 @@ fn is_number(port: &str) -> bool {
 
 /// Refuses an address with a port that there is not.
 pub fn check_port(address: &str) -> Outcome {
-    let port = address.rsplit_once(':').map_or("", |(_, port)| port);
-    if address.starts_with("unix:") || !is_number(port) || port.parse::<u16>().is_ok() {
+    let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
+    if address.starts_with("unix:") || address.parse::<Ipv6Addr>().is_ok() {
+        return Ok(());
+    }
+    if host.contains(':') && !host.ends_with(']') {
+        return Err(Failure::usage(format!("address {address}: {host} is no host"))
+            .next("give HOST:PORT, where PORT is a number, or [IPV6]:PORT"));
+    }
+    if !is_number(port) || port.parse::<u16>().is_ok() {
         return Ok(());
     }
     Err(Failure::usage(format!("address {address}: there is no port {port}"))
@@ -150,6 +157,18 @@ mod tests {
         }
         for good in ["h:65535", "unix:/a:99999", "::1", "h"] {
             check_port(good).unwrap();
+        }
+    }
+
+    /// It was taken for the name of a host, at which nobody was reached.
+    #[test]
+    fn a_port_that_is_no_number_is_refused() {
+        for given in ["foo:bar", "foo:", "foo:7440x", "unix:a:b"] {
+            let checked = check_port(&complete(given));
+            assert_eq!(checked.is_ok(), given.starts_with("unix:"), "{given}");
+        }
+        for good in ["::1", "[::1]:5", "[fe80::1%eth0]:5", "10.0.0.1"] {
+            check_port(&complete(good)).unwrap();
         }
     }
 

@@ -225,8 +225,14 @@ fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
     let names = names.into_iter().collect::<Vec<_>>().join(" or ");
     let runs = |id: u32| map.servers.iter().any(|server| server.id == id && server.up);
     let is_left_out = |target: &&Target| !target.up && runs(target.server);
+    let is_unreached = |target: &&Target| {
+        map.servers.iter().any(|server| server.id == target.server && !server.unreached.is_empty())
+    };
     let works = |target: &&Target| target.up && target.spec.poisoned.is_empty();
     let all = |are: &dyn Fn(&&Target) -> bool| !found.is_empty() && found.iter().all(are);
+    if all(&is_unreached) {
+        return servers::reach_again(&names);
+    }
     match (all(&is_left_out), all(&works)) {
         (true, _) => format!(
             "on {names}, which runs without it: start that again with its directory, not --without it"

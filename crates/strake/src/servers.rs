@@ -30,6 +30,13 @@ pub fn start_again(name: &str) -> String {
     )
 }
 
+/// What brings servers back that are heard and not reached.
+pub fn reach_again(names: &str) -> String {
+    format!(
+        "see to it that others reach {names}: the address (--advertise), its name, firewalls on the way; strake doctor tries from here"
+    )
+}
+
 /// True for the manager that leads: the only one, or of several the one that does.
 pub fn leads(map: &ClusterMap, server: &Server) -> bool {
     server.manager && (map.leader == server.id || !has_several(map))

@@ -19,6 +19,9 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 const PATH_WAIT: Duration = Duration::from_millis(300);
 /// A client of which nothing was heard for so long is silent: what it said last is over, or will be.
 pub const SILENT_MS_MIN: u64 = 10_000;
+/// A target that a program has waited for so long is gone, or hangs, and others do not go on without it by themselves: one that is
+/// lost is taken out sooner.
+const TROUBLE_SECONDS: f64 = 5.0;
 /// Volumes asked at a time.
 const AT_ONCE: usize = 8;
 /// Most waits that are shown.
@@ -57,6 +60,13 @@ impl WaitRow {
             None => format!("{whose} waits for {what}; {waited:.0} s so far, {limit:.0} s at most"),
             Some(ago) => format!("{whose} waited for {what}; {waited:.0} s, until {ago:.0} s ago"),
         }
+    }
+
+    /// It waits for a target, and has for so long that something is wrong.
+    pub fn is_trouble(&self) -> bool {
+        let is_for_target =
+            ["target ", "the target "].iter().any(|word| self.what.starts_with(word));
+        self.lasts() && is_for_target && self.waited_seconds > TROUBLE_SECONDS
     }
 
     /// It waits still.
@@ -144,9 +154,8 @@ fn sort(rows: &mut [WaitRow]) {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_wait_is_told_with_its_file_and_its_bound() {
-        let row = |path: Option<&str>| WaitRow {
+    fn row(path: Option<&str>) -> WaitRow {
+        WaitRow {
             volume: "main".into(),
             client: "4".into(),
             name: "host:/mnt".into(),
@@ -155,7 +164,25 @@ mod tests {
             waited_seconds: 12.4,
             limit_seconds: 30.0,
             ended_seconds: None,
-        };
+        }
+    }
+
+    /// The cluster was fine while writers waited for 30 s, and failed.
+    #[test]
+    fn who_waits_long_for_a_target_is_in_trouble() {
+        assert!(row(None).is_trouble());
+        assert!(
+            WaitRow { what: "target 2 on h2 (group 5): no answer".into(), ..row(None) }
+                .is_trouble()
+        );
+        assert!(!WaitRow { waited_seconds: 5.0, ..row(None) }.is_trouble(), "others may go on");
+        assert!(!WaitRow { ended_seconds: Some(1.0), ..row(None) }.is_trouble(), "it is over");
+        let what = "the metadata server of volume main: no answer".into();
+        assert!(!WaitRow { what, ..row(None) }.is_trouble(), "of that the map tells");
+    }
+
+    #[test]
+    fn a_wait_is_told_with_its_file_and_its_bound() {
         let rest = "host:/mnt (client 4) waits for the target of group 2: connection refused; 12 s so far, 30 s at most";
         assert_eq!(row(None).line(), rest);
         assert_eq!(row(Some("/d/f")).line(), format!(":/main/d/f on {rest}"));

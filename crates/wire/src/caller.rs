@@ -85,6 +85,21 @@ impl Callers {
         self.remote(address).manager.clone()
     }
 
+    /// Fails unless somebody of this cluster answers at an address, whatever that is: there is no target 0.
+    pub async fn reach(&self, address: &str) -> Result<()> {
+        use ErrorKind::{Malformed, TimedOut, Unavailable, WrongPeer};
+        let op = Some(storage::StorageOp::Stat(storage::TargetStatRequest {}));
+        let request = storage::StorageRequest { op, ..storage::StorageRequest::default() };
+        let mut call = Call::new(ServiceClass::Storage, Draft::message(&request)?);
+        call.lane = LaneKind::Vital;
+        match self.remote(address).peer.call(call).await {
+            Err(error) if matches!(error.kind, Malformed | TimedOut | Unavailable | WrongPeer) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The manager on this server.
     pub fn manager(&self, server: &manager::Server) -> Arc<dyn ManagerService> {
         let local = self.local(server).and_then(|s| s.manager);
@@ -296,7 +311,7 @@ impl StorageService for RemoteStorage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{callers, server_at};
+    use crate::tests::{Running, callers, server_at};
     use tokio::sync::Notify;
 
     /// Does what it is asked for when it is told to go on.
@@ -327,6 +342,21 @@ mod tests {
         assert_eq!(meta_timeout_factor(&check), LONG_CALL_FACTOR);
         let other = request(meta::MetaOp::VolumeStat(meta::Nothing {}));
         assert_eq!(meta_timeout_factor(&other), 1);
+    }
+
+    #[tokio::test]
+    async fn who_answers_at_an_address_is_reached_if_it_is_of_this_cluster() {
+        let callers = callers(10_000);
+        callers.set_cluster("abc");
+        let reach = async |address: &str| callers.reach(address).await.map_err(|error| error.kind);
+        let server = Running::start("127.0.0.1:0", "abc").await;
+        let address = server.address.clone();
+        assert_eq!(reach(&address).await, Ok(()));
+        server.stop().await;
+        assert_eq!(reach(&address).await, Err(ErrorKind::Unavailable));
+        let other = Running::start("127.0.0.1:0", "another").await;
+        assert_eq!(reach(&other.address).await, Err(ErrorKind::WrongPeer));
+        other.stop().await;
     }
 
     /// It was waited for without a limit, by who held the lock of a file meanwhile.

@@ -43,6 +43,7 @@ impl Manager {
         tokio::select! {
             () = looks => {}
             () = notes => {}
+            () = self.look_back() => {}
         }
     }
 
@@ -71,6 +72,7 @@ impl Manager {
             let Inner { state, live, owners, ticked, .. } = &mut *inner;
             *ticked = Some(now);
             live.forget_old(now);
+            live.cut_unreached(now);
             live.note_waits(state, now);
             let changed = live.changed(now);
             let (state, live) = (&**state, &*live);

@@ -2,6 +2,7 @@ mod copies;
 mod late;
 mod owners;
 mod power;
+mod reach;
 mod recopies;
 mod scrubs;
 mod used;
@@ -13,7 +14,7 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_types::limits::RELEASE_CHARS_MAX;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobKind, Plan};
-use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName};
+use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName, VolumeSpec};
 
 /// It went on with what it knew, and stored another map under the same epoch.
 #[tokio::test]

@@ -8,7 +8,7 @@ mod drives;
 mod specs;
 
 use super::database::Database;
-use super::link::Link;
+use super::link::{Link, WaysFrom};
 use super::plan::Plan;
 use super::store::SimStore;
 use super::world::{MachineClock, Power, World};
@@ -330,6 +330,7 @@ impl Host {
         let options = ManagerOptions {
             clock: self.clock.clone(),
             first_volume: self.plan.first_volume(),
+            ways: Some(Arc::new(WaysFrom::new(&self.world, self.number))),
             ..ManagerOptions::default()
         };
         let lease = Arc::new(Lease::new(self.clock.clone()));

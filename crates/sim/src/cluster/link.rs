@@ -14,6 +14,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+use strake_manager::Ways;
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::caller::{meta_timeout_factor, timeout_factor};
 use strake_wire::message::{manager, meta, storage};
@@ -171,6 +172,35 @@ impl Link {
         }
         self.break_off().await;
         Err(self.gone("the connection broke"))
+    }
+}
+
+/// How the manager on a machine looks whether others are reached: by a call that none of their targets is asked for.
+pub struct WaysFrom {
+    world: Arc<World>,
+    from: u32,
+}
+
+impl WaysFrom {
+    /// From this machine.
+    pub fn new(world: &Arc<World>, from: u32) -> Self {
+        Self { world: world.clone(), from }
+    }
+}
+
+#[async_trait]
+impl Ways for WaysFrom {
+    async fn reach(&self, server: u32, _address: &str) -> Result<()> {
+        if server == self.from {
+            return Ok(());
+        }
+        let link = Link { world: self.world.clone(), from: self.from, to: server };
+        let op = Some(storage::StorageOp::Stat(storage::TargetStatRequest {}));
+        let request = storage::StorageRequest { op, ..storage::StorageRequest::default() };
+        match StorageService::call(&link, request, Bytes::new()).await {
+            Err(error) if error.kind == ErrorKind::Unavailable => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -5,12 +5,13 @@ use super::identity::Node;
 use super::{JOIN_WAIT_MS, NodeOptions, meta_store};
 use crate::cluster::no_manager;
 use crate::failure::{Failure, Outcome};
-use std::sync::Arc;
+use async_trait::async_trait;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::clock::WakingClock;
 use strake_engine::kv::Store;
-use strake_manager::{Candidate, Candidature, ManagerOptions};
-use strake_types::{ErrorKind, ServerId};
+use strake_manager::{Candidate, Candidature, ManagerOptions, Ways};
+use strake_types::{Error, ErrorKind, Result, ServerId};
 use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
@@ -131,8 +132,20 @@ pub fn register(callers: &Callers, identity: &Node, manager: &Option<Arc<Candida
     }
 }
 
+/// The manager looks by the addresses at which all others call. It is in the address book itself, and must not keep that.
+struct ByAddress(Weak<Callers>);
+
+#[async_trait]
+impl Ways for ByAddress {
+    async fn reach(&self, _server: u32, address: &str) -> Result<()> {
+        let stopped = || Error::with(ErrorKind::Unavailable, "this server is being stopped");
+        self.0.upgrade().ok_or_else(stopped)?.reach(address).await
+    }
+}
+
 /// The manager of this server, if it has the role.
 pub async fn start(
+    callers: &Arc<Callers>,
     options: &NodeOptions,
     store: Option<&Arc<dyn Store>>,
     identity: &Node,
@@ -147,7 +160,9 @@ pub async fn start(
         store: shared_store(identity),
     };
     let lease = Arc::new(Lease::new(Arc::new(WakingClock)));
-    let started = Candidate::start(store.clone(), who, lease, ManagerOptions::default()).await;
+    let ways: Arc<dyn Ways> = Arc::new(ByAddress(Arc::downgrade(callers)));
+    let how = ManagerOptions { ways: Some(ways), ..ManagerOptions::default() };
+    let started = Candidate::start(store.clone(), who, lease, how).await;
     let manager = started.map_err(|error| match error.kind {
         // As a store that was moved elsewhere does.
         ErrorKind::WrongPeer | ErrorKind::NoManager => Failure::telling(&error),

@@ -184,7 +184,7 @@ impl Node {
         };
         *stays = with_meta && !identity.store.is_empty();
         let mut own_manager = match others.is_none() || identity.has_joined() {
-            true => managers::start(&options, store.as_ref(), &identity).await?,
+            true => managers::start(&callers, &options, store.as_ref(), &identity).await?,
             // It has no number yet.
             false => None,
         };
@@ -213,7 +213,10 @@ impl Node {
         identity.write(&home)?;
         match &own_manager {
             Some(manager) => manager.has_joined(joined.server).await?,
-            None => own_manager = managers::start(&options, store.as_ref(), &identity).await?,
+            None => {
+                own_manager =
+                    managers::start(&callers, &options, store.as_ref(), &identity).await?;
+            }
         }
         managers::register(&callers, &identity, &own_manager);
         make_targets(&mut targets, &joined, options.disk_rate)?;

@@ -190,6 +190,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
             home.display()
         );
     }
+    check_way_back(&node, advertise.clone());
     output::notice(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
     signals::asked(&mut stop).await;
     node.stop().await
@@ -214,7 +215,7 @@ pub async fn open_port(
 ) -> Outcome<(Listener, String, Option<Arc<Tls>>)> {
     let listen = address::complete(listen);
     let advertise = advertise.map(address::complete);
-    advertise.iter().try_for_each(|address| address::check_port(address))?;
+    advertise.iter().try_for_each(|address| check_advertised(address))?;
     let is_meant = tls.no_tls;
     let tls = tls.load_to_listen(&listen)?;
     let listener = bind(&listen).await?.secured_by(tls.clone());
@@ -232,6 +233,29 @@ pub async fn open_port(
         check_certificate(tls, &advertise)?;
     }
     Ok((listener, advertise, tls))
+}
+
+/// Refuses an address at which nobody can be.
+fn check_advertised(address: &str) -> Outcome {
+    address::check_port(address)?;
+    match !address.starts_with("unix:") && address.ends_with(":0") {
+        true => Err(Failure::usage(format!("--advertise {address}: nobody is reached at port 0"))
+            .next("give the port at which others reach this server")),
+        false => Ok(()),
+    }
+}
+
+/// Warns where the address that others are told does not lead back here: this server can listen wherever it leads. What the manager
+/// finds from where it is, `strake status` tells.
+fn check_way_back(node: &Node, advertise: String) {
+    let callers = node.map().callers().clone();
+    tokio::spawn(async move {
+        if let Err(error) = callers.reach(&advertise).await {
+            tracing::warn!(
+                "others are told to reach this server at {advertise}, and from here nobody does: {error}; is --advertise right?"
+            );
+        }
+    });
 }
 
 /// True if other machines can call this address, which a listener has given.

@@ -138,6 +138,9 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
         }
     };
     let mut report = judge(&map);
+    if waits.iter().any(WaitRow::is_trouble) {
+        report.health = report.health.max(Health::Degraded);
+    }
     // Which files are in a group, the map does not say.
     if named.has_stopped() {
         report.health = Health::Broken;
@@ -222,7 +225,16 @@ fn add_meta(map: &ClusterMap) -> String {
 pub fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
     let who = format!("server {} ({})", server.name, server.address);
     let waits = who_waits(map, server);
+    // While it counts as up, others may reach it.
+    let waits = if server.up && !server.cut_off { String::new() } else { waits };
     let (about, mend) = match (server.up, server.cut_off) {
+        _ if !server.unreached.is_empty() => {
+            let Server { name, address, unreached, .. } = server;
+            let about = format!(
+                "server {name} is heard, but cannot be reached at {address}: {unreached}{waits}"
+            );
+            (about, servers::reach_again(name))
+        }
         (true, false) => return None,
         (true, true) => (
             format!("{who} does not reach the database with the metadata{waits}"),
@@ -376,7 +388,8 @@ fn show(report: &Report) {
         output::line(&format!("  - {releases}"));
     }
     for wait in report.waits.iter().chain(&report.waited) {
-        output::line(&format!("  . {}", wait.line()));
+        let mark = if wait.is_trouble() { '!' } else { '.' };
+        output::line(&format!("  {mark} {}", wait.line()));
     }
     let mut table = output::table(&[">SERVER", "NAME", "ADDRESS", "ROLES", "STATE"]);
     for row in &report.servers {
@@ -520,6 +533,22 @@ mod tests {
         assert_eq!(problems.len(), commands.len(), "{problems:?}");
         for (problem, command) in problems.iter().zip(commands) {
             assert!(problem.contains(command), "{problem}");
+        }
+    }
+
+    /// It was fine, and the server up.
+    #[test]
+    fn a_server_that_is_heard_and_cannot_be_reached_is_told_with_its_address() {
+        let mut map = map();
+        let (name, address) = ("h2".to_owned(), "h2:1".to_owned());
+        let unreached = "Connection refused".to_owned();
+        map.servers[1] = Server { name, address, unreached, ..map.servers[1].clone() };
+        for up in [true, false] {
+            map.servers[1].up = up;
+            let report = judge(&map);
+            assert_eq!(report.health, Health::Degraded);
+            let told = "server h2 is heard, but cannot be reached at h2:1: Connection refused; see to it that others reach h2";
+            assert!(report.problems[0].starts_with(told), "{:?}", report.problems);
         }
     }
 

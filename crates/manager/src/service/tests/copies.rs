@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use strake_base::random::SplitMix64;
 use strake_types::GroupId;
 
-const TWO: u32 = GroupId::of_class(2, 0).0;
+pub(super) const TWO: u32 = GroupId::of_class(2, 0).0;
 
 impl Bench {
     /// Servers of one target each, and groups of two copies.
-    async fn with_two_copies(servers: u32) -> (Bench, Vec<(Join, Joined)>) {
+    pub(super) async fn with_two_copies(servers: u32) -> (Bench, Vec<(Join, Joined)>) {
         let bench = Bench::new().await;
         let mut joined = Vec::new();
         for nth in 1..=servers {
@@ -51,7 +51,7 @@ fn booted(join: Join, boot: &str) -> Join {
 }
 
 /// Members in sync, members joining.
-fn sets(group: &message::Group) -> (&[u32], &[u32]) {
+pub(super) fn sets(group: &message::Group) -> (&[u32], &[u32]) {
     (&group.in_sync, &group.joining)
 }
 

@@ -50,6 +50,17 @@ fn what_stands_in_the_file_is_what_is_given() {
     assert!(failure.cause.contains("engine: ") && failure.cause.contains("rocks"), "{failure}");
 }
 
+/// All were told an address at which nobody could be reached.
+#[test]
+fn an_address_at_which_nobody_can_be_is_not_advertised() {
+    for wrong in ["foo:bar", "h:0", "[::1]:0", "h:70000"] {
+        assert!(check_advertised(&address::complete(wrong)).is_err(), "{wrong}");
+    }
+    for good in ["h", "h:10", "::1", "unix:/a:0"] {
+        check_advertised(&address::complete(good)).unwrap();
+    }
+}
+
 #[test]
 fn flags_win_over_the_file() {
     let (_dir, flags) =

@@ -117,6 +117,9 @@ pub struct Server {
     /// passes nothing on.
     #[prost(string, optional, tag = "10")]
     pub release: Option<String>,
+    /// Why the manager cannot reach it although it hears it; empty: it can, or does not know yet.
+    #[prost(string, tag = "11")]
+    pub unreached: String,
 }
 
 /// A target of the map.

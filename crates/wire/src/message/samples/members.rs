@@ -119,6 +119,7 @@ impl Gen {
                 store: g.string(),
                 cut_off: g.bool(),
                 release: g.opt(Self::string),
+                unreached: g.string(),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),

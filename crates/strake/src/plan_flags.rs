@@ -248,7 +248,7 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
         bar.set_length(job.bytes.max(1));
         bar.set_position(job.bytes_done);
         let reason = view.reasons().first().map(|reason| format!("; {reason}")).unwrap_or_default();
-        show(bar, &format!("job {id}: {}{reason}", view.progress_at()));
+        show_on(bar, &format!("job {id}: {}{reason}", view.progress_at()));
         loop {
             tokio::time::sleep(WATCH_PAUSE).await;
             match jobs::fetch(map, id).await {
@@ -257,7 +257,7 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
                     break;
                 }
                 Err(failure) if failed >= LOOKS_FAILED_MAX => return Err(failure),
-                Err(failure) => show(bar, &format!("job {id}: {}", failure.cause)),
+                Err(failure) => show_on(bar, &format!("job {id}: {}", failure.cause)),
             }
             failed += 1;
         }
@@ -265,7 +265,7 @@ async fn until_ended(map: &Arc<MapView>, id: u64, bar: &ProgressBar) -> Outcome<
 }
 
 /// Says it beside the bar: in what servers answer there may be names that anybody has chosen.
-fn show(bar: &ProgressBar, message: &str) {
+fn show_on(bar: &ProgressBar, message: &str) {
     bar.set_message(output::harmless(message, &[]));
 }
 
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn what_is_said_beside_the_bar_is_harmless_on_a_terminal() {
         let bar = ProgressBar::hidden();
-        show(&bar, "job 1: no server\x1b[2J\n");
+        show_on(&bar, "job 1: no server\x1b[2J\n");
         assert_eq!(bar.message(), "job 1: no server\\u{1b}[2J\\n");
     }
 

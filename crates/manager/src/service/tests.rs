@@ -9,6 +9,7 @@ mod used;
 
 use super::*;
 use crate::testing::TestClock;
+use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::limits::RELEASE_CHARS_MAX;

@@ -183,11 +183,11 @@ impl Node {
             false => None,
         };
         *stays = with_meta && !identity.store.is_empty();
-        let mut own_manager = match others.is_none() || identity.has_joined() {
-            true => managers::start(&callers, &options, store.as_ref(), &identity).await?,
-            // It has no number yet.
-            false => None,
-        };
+        let mut own_manager = None;
+        // Another's cluster has to give it its number first.
+        if others.is_none() || identity.has_joined() {
+            own_manager = managers::start(&callers, &options, store.as_ref(), &identity).await?;
+        }
         managers::register(&callers, &identity, &own_manager);
         let map = managers::map(&callers, others, &own_manager).await?;
         let manager: Arc<dyn ManagerService> = Arc::new(ManagerOfMap(map.clone()));
@@ -211,12 +211,10 @@ impl Node {
         identity.cluster = joined.cluster.clone();
         identity.server = joined.server;
         identity.write(&home)?;
-        match &own_manager {
-            Some(manager) => manager.has_joined(joined.server).await?,
-            None => {
-                own_manager =
-                    managers::start(&callers, &options, store.as_ref(), &identity).await?;
-            }
+        if let Some(manager) = &own_manager {
+            manager.has_joined(joined.server).await?;
+        } else {
+            own_manager = managers::start(&callers, &options, store.as_ref(), &identity).await?;
         }
         managers::register(&callers, &identity, &own_manager);
         make_targets(&mut targets, &joined, options.disk_rate)?;

@@ -2,16 +2,18 @@
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
 use std::io::Write as _;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
+use strake_fuse::mount::abort_file;
 use strake_tests::cluster::{
     Servers, command_lines, contents, counted, eventually, free_port, mount_at, mounts_at,
     read_write, run, signal, succeed, take_away,
 };
+use strake_tests::servers::Cluster;
 use strake_tests::system::{LockOwner, RangeLock, lock};
 
 /// Only something that never comes reaches it.
@@ -322,7 +324,6 @@ fn with_o_direct_a_mount_reads_what_another_has_just_written() {
     }
 }
 
-/// The process that watches over a mount; of several, the one that began first.
 /// What `ls -l` asks for beside names and attributes.
 fn has_acl(path: &Path) -> Result<usize, Errno> {
     let mut value = [0; 256];
@@ -357,9 +358,13 @@ fn a_mount_without_extended_attributes_asks_for_none() {
     assert_eq!(rustix::fs::getxattr(a.at("f0"), "user.colour", &mut value), Ok(3));
 }
 
+/// The process that watches over a mount; of several, the one that began first.
 fn watch_of(path: &Path) -> Option<u32> {
-    let end = format!("strake-mount-watch\0{}\0", path.display());
-    let watches = command_lines().filter(|(_, line)| line.ends_with(end.as_bytes()));
+    let end = format!("\0{}\0", path.display());
+    let watches = command_lines().filter(|(_, line)| {
+        let line = String::from_utf8_lossy(line);
+        line.contains("\0strake-mount-watch\0") && line.ends_with(&end)
+    });
     watches.map(|(pid, _)| pid).min()
 }
 
@@ -410,4 +415,37 @@ fn servers_and_mounts_are_listed_with_their_release() {
     let status = run(["status", "--cluster", servers.address()]).stdout;
     let status = String::from_utf8_lossy(&status);
     assert!(status.contains("ROLES") && !status.contains("releases"), "there is one: {status}");
+}
+
+/// Aborts a connection in the end, so that a failed test ends as well.
+struct AbortedAtLast(File);
+
+impl Drop for AbortedAtLast {
+    fn drop(&mut self) {
+        // It may be gone.
+        let _aborted = self.0.write_all(b"1");
+    }
+}
+
+/// The thread by which the kernel drops pages waits for one that is being read, whatever signal comes, and it is this process
+/// that would answer: what was left of it kept its connection open, and all programs of the mount waited for ever.
+#[test]
+fn programs_of_a_mount_that_is_killed_while_a_recall_waits_for_a_page_get_an_error() {
+    let cluster = Cluster::start(1);
+    let (mut a, b) = (cluster.mount("a"), cluster.mount("b"));
+    fs::write(b.at("file"), vec![1; 8 << 20]).unwrap();
+    let file = File::open(a.at("file")).unwrap();
+    file.metadata().unwrap();
+    let path = a.path().canonicalize().unwrap();
+    let _last = AbortedAtLast(abort_file(&path).unwrap());
+    cluster.signal(0, "STOP");
+    let reader = std::thread::spawn(move || file.read_exact_at(&mut [0; 4096], 5 << 20));
+    // It waits for the server, and then the recall for its page.
+    std::thread::sleep(Duration::from_millis(500));
+    fs::set_permissions(b.at("file"), Permissions::from_mode(0o600)).unwrap();
+    signal(a.process().pid(), "KILL");
+    cluster.signal(0, "CONT");
+    eventually(WAIT, "the reader has an answer", || reader.is_finished());
+    assert!(reader.join().unwrap().is_err());
+    eventually(WAIT, "the mount is gone", || mounts_at(&path) == 0);
 }

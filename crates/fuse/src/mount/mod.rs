@@ -3,7 +3,7 @@
 mod point;
 mod watch;
 
-pub use point::{Unmount, check, is_ours, remount, unmount};
+pub use point::{Unmount, abort_file, check, is_ours, remount, unmount};
 
 use crate::device::Device;
 use crate::dispatch::{self, Door};

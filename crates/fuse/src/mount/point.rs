@@ -1,8 +1,15 @@
 //! Mount points: what is there before a mount, and taking a mount away.
 
 use crate::options::MountOptions;
+use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno as OsError;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, UnmountFlags, fsconfig_create, fsmount,
+    fsopen,
+};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,6 +19,9 @@ use strake_types::{Error, ErrorKind, FILE_SYSTEM_TYPE, Result};
 /// How often, and with which pauses, taking away a mount that is in use is tried again.
 const BUSY_TRIES: u32 = 4;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Where the kernel's files about FUSE connections are on most machines.
+const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// How a mount is taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +86,27 @@ pub fn is_ours(path: &Path) -> bool {
 /// What is mounted last at `path`.
 fn topmost<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().rfind(|mount| mount.path == path)
+}
+
+/// Opens what aborts the connection of the mount at `path` (absolute) when something is written to it, and never another one: the
+/// number of a connection that is gone is given to the next one, this file is not. Root has it, and so has who mounted where the
+/// kernel's files about connections are mounted.
+pub fn abort_file(path: &Path) -> io::Result<File> {
+    let mounts = mount_table::read()?;
+    let ours = topmost(&mounts, path).filter(|mount| mount.kind == FILE_SYSTEM_TYPE);
+    let device = ours.ok_or(io::ErrorKind::NotFound)?.device;
+    let name = format!("{}/abort", rustix::fs::minor(device));
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = open(Path::new(CONNECTIONS).join(&name), flags, Mode::empty())
+        .or_else(|_| openat(connections()?, &name, flags, Mode::empty()))?;
+    Ok(file.into())
+}
+
+/// The directory of the kernel's files about connections, where it is not mounted, nor will be.
+fn connections() -> rustix::io::Result<OwnedFd> {
+    let file_system = fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&file_system)?;
+    fsmount(&file_system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
 }
 
 /// Takes the mount at `path` away, also one whose process has died.

@@ -2,9 +2,15 @@
 //!
 //! Without it, `kill -9` would leave a mount point that answers nothing but "Transport endpoint is
 //! not connected". The kernel tells nobody of a dead process but who holds the other end of a pipe.
+//!
+//! And not even him while a thread cannot die: one that has the kernel drop a page waits, whatever signal comes, until that page was
+//! read, which takes an answer of this very process. What is left of that keeps the pipe open, and the connection to the kernel, so
+//! that every program of the mount would wait for ever. So the process here also looks now and then whether the other one is dying,
+//! and aborts the connection then.
 
+use super::point::abort_file;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,13 +20,27 @@ use strake_base::descriptor::lock_within;
 /// Longest that a new mount waits for the process that watched over one of before.
 const CLAIM_WAIT: Duration = Duration::from_secs(3);
 
-/// Reads one line. With it, all is well; without it, the writer has died. Only a mount that answers
-/// nobody is taken away: whoever was quicker may have mounted something else.
+/// How often it looks whether the process is dying, in seconds.
+const LOOK_EVERY: u8 = 2;
+
+/// Reads one line. With it, all is well; without it, the writer has died, or it is time to look at it. It is dying when its main
+/// thread is dead, or has SIGKILL pending, or when it dumps core, which waits for all threads. Only a mount that answers nobody
+/// is taken away: whoever was quicker may have mounted something else, for whose answer nobody waits for long.
 const SCRIPT: &str = r#"trap '' INT TERM HUP
-read -r word && exit 0
-case $(LC_ALL=C stat -f -- "$1" 2>&1) in
+trap look=yes ALRM
+while :; do
+  read -r word <&1 && exit
+  [ "$look" ] || break
+  look=
+  if grep -q -e '^State:.Z' -e '^SigPnd:.*[13579bdf]..$' -e '^CoreDumping:.1' "/proc/$1/status"
+  then
+    echo abort >&0
+    break
+  fi
+done
+case $(LC_ALL=C timeout -s KILL 5 stat -f -- "$2" 2>&1) in
 *'not connected'* | *'connection abort'*)
-  umount -l -- "$1" 2>/dev/null || fusermount3 -uz -- "$1" 2>/dev/null ;;
+  umount -l -- "$2" 2>/dev/null || fusermount3 -uz -- "$2" 2>/dev/null ;;
 esac"#;
 
 /// The right to mount at a directory: a lock of it, which whoever watches over the mount holds as long as it may
@@ -47,28 +67,64 @@ impl Claim {
 /// Unmounts a mount point when it is lost without a word.
 pub struct Watch {
     child: Child,
+    /// Of the pipe from which it reads.
+    tell: Option<PipeWriter>,
 }
 
 impl Watch {
     /// Starts to watch over `mountpoint` (absolute), which was claimed before it was mounted.
     pub fn start(mountpoint: &Path, claim: Claim) -> io::Result<Self> {
+        // Not by the number that we know: that may be another one's in this `/proc`. Without any we are not looked at.
+        let process = std::fs::read_link("/proc/self").unwrap_or_default();
+        Self::over(&process, mountpoint, claim)
+    }
+
+    /// The same for the mount of any process, by its name in `/proc`.
+    fn over(process: &Path, mountpoint: &Path, claim: Claim) -> io::Result<Self> {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT, "strake-mount-watch"]).arg(mountpoint);
+        command.args(["-c", SCRIPT, "strake-mount-watch"]).arg(process).arg(mountpoint);
         // Of its own group and away from where we were started: signals for us are not for it, and it keeps
         // no more busy than the mount does.
         command.process_group(0).current_dir("/");
-        // Nothing is written to it: the lock lasts until the last process that has it open ends.
+        // What a shell or its linker might say must not abort anything, so that is where nobody writes.
+        match abort_file(mountpoint) {
+            Ok(abort) => {
+                command.stdin(abort);
+                wake_now_and_then(&mut command);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "nobody could abort the connection of this mount");
+                command.stdin(Stdio::null());
+            }
+        }
+        let (told, tell) = io::pipe()?;
+        // Nor can be written to these: the lock lasts until the last process that has it open ends.
         let claimed = claim.0.map_or_else(Stdio::null, Stdio::from);
-        let child = command.stdin(Stdio::piped()).stdout(claimed).stderr(Stdio::null()).spawn()?;
-        Ok(Self { child })
+        let child = command.stdout(told).stderr(claimed).spawn()?;
+        Ok(Self { child, tell: Some(tell) })
     }
+}
+
+/// The program gets SIGALRM every [`LOOK_EVERY`] seconds: a shell has no other way to wait for two things.
+#[allow(unsafe_code, reason = "timers outlast no fork, so it is the child that sets its own")]
+fn wake_now_and_then(command: &mut Command) {
+    let every = libc::timeval { tv_sec: LOOK_EVERY.into(), tv_usec: 0 };
+    let timer = libc::itimerval { it_interval: every, it_value: every };
+    let set = move || {
+        // SAFETY: the kernel reads a timer that is alive during the call, and writes nothing.
+        let result =
+            unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec it does one system call, and neither allocates nor locks anything.
+    unsafe { command.pre_exec(set) };
 }
 
 impl Drop for Watch {
     /// Never runs if the process is killed; that is the point of it.
     fn drop(&mut self) {
-        let told = match self.child.stdin.take() {
-            Some(mut stdin) => stdin.write_all(b"done\n"),
+        let told = match self.tell.take() {
+            Some(mut tell) => tell.write_all(b"done\n"),
             None => Ok(()),
         };
         if let Err(error) = told.and_then(|()| self.child.wait().map(drop)) {
@@ -79,21 +135,61 @@ impl Drop for Watch {
 
 #[cfg(test)]
 mod tests {
+    use super::super::point::is_ours;
     use super::*;
     use rustix::fs::{FlockOperation, flock};
     use rustix::mount::{MountFlags, UnmountFlags};
+    use std::ffi::CString;
+    use std::os::fd::AsRawFd;
+    use std::time::Instant;
+
+    fn may_mount() -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        if !is_root {
+            eprintln!("skipped: only root mounts");
+        }
+        is_root
+    }
+
+    /// A process is killed of which one thread cannot die: its device stays open, and its end of the pipe.
+    #[test]
+    fn a_mount_of_a_dying_process_is_aborted_while_its_connection_is_open() {
+        if !may_mount() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let (options, flags) = (CString::new(options).unwrap(), MountFlags::empty());
+        let at = directory.path();
+        rustix::mount::mount("none", at, "fuse.strake", flags, options.as_c_str()).unwrap();
+        let file = at.join("file");
+        let program = std::thread::spawn(move || std::fs::metadata(file));
+        // Nobody has waited for it, so it is dead and not gone.
+        let mut killed = Command::new("true").spawn().unwrap();
+        let process = killed.id().to_string();
+        let mut watch = Watch::over(Path::new(&process), at, Claim(None)).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while !program.is_finished() {
+            assert!(Instant::now() < end, "the program waits for ever");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(program.join().unwrap().is_err());
+        assert!(watch.child.wait().unwrap().success());
+        assert!(!is_ours(at));
+        killed.wait().unwrap();
+    }
 
     #[test]
     fn what_was_mounted_anew_in_the_place_of_a_lost_mount_stays() {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root mounts");
+        if !may_mount() {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
         rustix::mount::mount("none", directory.path(), "tmpfs", MountFlags::empty(), None).unwrap();
         std::fs::write(directory.path().join("file"), "here").unwrap();
         let mut watch = Watch::start(directory.path(), Claim(None)).unwrap();
-        drop(watch.child.stdin.take());
+        drop(watch.tell.take());
         assert!(watch.child.wait().unwrap().success());
         let found = std::fs::read(directory.path().join("file"));
         rustix::mount::unmount(directory.path(), UnmountFlags::DETACH).unwrap();
@@ -111,7 +207,7 @@ mod tests {
         let refused = flock(&other, FlockOperation::NonBlockingLockExclusive);
         assert_eq!(refused, Err(rustix::io::Errno::WOULDBLOCK), "it watches");
         drop(other);
-        drop(watch.child.stdin.take());
+        drop(watch.tell.take());
         // Not as a mount claims it, which goes on without where a busy machine takes its time.
         let next = File::open(directory.path()).unwrap();
         assert!(lock_within(&next, Duration::from_secs(60)).is_ok(), "it ends");

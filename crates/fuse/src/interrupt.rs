@@ -7,7 +7,10 @@
 //! the file waits for it, with the locks that its process had.
 
 use parking_lot::Mutex;
+use rustix::io::Errno as OsError;
+use rustix::process::{Pid, test_kill_process};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -127,12 +130,23 @@ impl Drop for Watch<'_> {
 
 /// True if a thread has a fatal signal waiting, or is gone.
 fn is_dying(pid: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+    has_fatal(pid, std::fs::read_to_string(format!("/proc/{pid}/status")))
+}
+
+/// Judges that from what `/proc` says of it. Where that says nothing, who is there lives: no file can be opened at the moment, or
+/// processes of others are hidden from us.
+fn has_fatal(pid: u32, status: io::Result<String>) -> bool {
+    let Ok(status) = status else { return is_gone(pid) };
     let masks = status.lines().filter_map(|line| {
         let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
         u64::from_str_radix(mask.trim(), 16).ok()
     });
     masks.fold(0, |all, mask| all | mask) & SIGKILL_BIT != 0
+}
+
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) == Err(OsError::SRCH))
 }
 
 #[cfg(test)]
@@ -166,5 +180,15 @@ mod tests {
     fn this_process_is_not_dying_and_a_missing_one_is() {
         assert!(!is_dying(std::process::id()));
         assert!(is_dying(u32::MAX));
+    }
+
+    /// Its write was given up with EINTR when the mount had no descriptor left to look at it.
+    #[test]
+    fn a_process_that_cannot_be_looked_at_is_not_dying() {
+        for number in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES, libc::ENOENT] {
+            let refused = || Err(io::Error::from_raw_os_error(number));
+            assert!(!has_fatal(std::process::id(), refused()), "{number}");
+            assert!(has_fatal(i32::MAX as u32, refused()), "{number}");
+        }
     }
 }

@@ -1,10 +1,12 @@
-//! What applications ask of the kernel and no safe library offers: shared memory and byte-range
-//! locks. A test that does not do what applications do proves nothing.
+//! What applications ask of the kernel and no safe library offers: shared memory, byte-range
+//! locks, and signals for one thread. A test that does not do what applications do proves nothing.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::thread::JoinHandleExt;
+use std::thread::JoinHandle;
 use strake_base::clock::{Clock, WakingClock};
 
 /// A file mapped into memory.
@@ -122,6 +124,24 @@ pub fn lock_holder(file: &File, owner: LockOwner) -> io::Result<Option<i32>> {
     match unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid)),
+    }
+}
+
+/// Interrupts a thread by a signal whose handler does nothing, and after which calls go on by themselves (`SA_RESTART`).
+pub fn interrupt<T>(thread: &JoinHandle<T>) -> io::Result<()> {
+    extern "C" fn handler(_signal: libc::c_int) {}
+    // SAFETY: all zeros are a valid action, whose mask is empty.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: an action that outlives the call, with a handler that is there as long as the program.
+    if unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a thread that nobody has joined.
+    match unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 

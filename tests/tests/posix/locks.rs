@@ -6,7 +6,8 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::sync::mpsc::channel;
-use strake_tests::system::{LockOwner, RangeLock, lock, lock_holder};
+use std::time::Duration;
+use strake_tests::system::{LockOwner, RangeLock, interrupt, lock, lock_holder};
 
 fn two(place: &Place) -> (File, File) {
     let open = || {
@@ -60,6 +61,20 @@ fn a_waiting_lock_is_granted_when_the_holder_lets_go() {
     waits.recv().unwrap();
     lock(&a, owner, RangeLock::Unlock, (0, 0), false).unwrap();
     waiter.join().unwrap();
+}
+
+#[test]
+fn a_wait_for_a_lock_goes_on_after_a_signal_with_sa_restart() {
+    let place = place("restarted");
+    let (a, b) = two(&place);
+    flock(&a, FlockOperation::LockExclusive).unwrap();
+    let waiter = std::thread::spawn(move || flock(&b, FlockOperation::LockExclusive));
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(200));
+        interrupt(&waiter).unwrap();
+    }
+    flock(&a, FlockOperation::Unlock).unwrap();
+    waiter.join().unwrap().unwrap();
 }
 
 /// The kernel does not tell a mount which kind of lock it is, only who owns it: the open file, or the process.

@@ -319,7 +319,7 @@ impl<'a, D: Door> Outlives<'a, D> {
 
 impl<D: Door> Drop for Outlives<'_, D> {
     fn drop(&mut self) {
-        // First: who gets the locks of the process then reads what the kernel has.
+        // First: who gets the locks of the process then reads what the kernel has. (In a map pages go a moment later.)
         self.door.changed_after_all(self.node);
         self.door.outlives(self.unique, false);
     }

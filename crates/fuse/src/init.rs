@@ -10,7 +10,11 @@ pub const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Reads of pages, write-back and RELEASEs that may be under way at once: as many as there are. So many that wait for a server
 /// which is away would keep all others of the mount in the kernel, and the locks that a RELEASE gives back.
 const BACKGROUND_MAX: u16 = u16::MAX;
-/// From here on the kernel reads nothing ahead that nobody has asked for.
+/// The same where the kernel holds data back: each request of write-back is a copy of pages, up to [`REQUEST_BYTES_MAX`], that no
+/// other limit counts.
+const WRITE_BACK_MAX: u16 = 128;
+/// From here on the kernel reads nothing ahead that nobody has asked for. Also where these wait for a server that is away: what
+/// is read ahead of others then is only what the mount reads itself.
 const CONGESTED: u16 = 96;
 
 /// Everything wanted, with the reason for it. What an older kernel lacks is left out.
@@ -62,6 +66,12 @@ pub struct Handshake {
     pub maps_direct: Arc<AtomicBool>,
 }
 
+impl Handshake {
+    fn background_max(&self) -> u16 {
+        if self.writeback { WRITE_BACK_MAX } else { BACKGROUND_MAX }
+    }
+}
+
 impl Filesystem for Handshake {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for &flag in WANTED {
@@ -78,8 +88,21 @@ impl Filesystem for Handshake {
         let refused = |nearest: u32| io::Error::other(format!("request size refused: {nearest}"));
         config.set_max_write(REQUEST_BYTES_MAX).map_err(refused)?;
         let limit = |what: u16| io::Error::other(format!("limit of requests refused: {what}"));
-        config.set_max_background(BACKGROUND_MAX).map_err(limit)?;
+        config.set_max_background(self.background_max()).map_err(limit)?;
         config.set_congestion_threshold(CONGESTED).map_err(limit)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There could be as many as there are, and where a server was slow, copies of pages took all of the machine's memory.
+    #[test]
+    fn of_what_a_kernel_holds_back_little_is_under_way() {
+        let most =
+            |writeback| Handshake { writeback, maps_direct: Arc::default() }.background_max();
+        assert_eq!((most(true), most(false)), (WRITE_BACK_MAX, BACKGROUND_MAX));
     }
 }

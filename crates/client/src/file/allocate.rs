@@ -92,7 +92,9 @@ impl Volume {
         life.check()?;
         let stale = state.core().is_inline_stale();
         if stale {
-            self.refresh_inline(state).await?;
+            // As whoever has not the file's order tells it and asks.
+            self.write_inline(state, false, false).await?;
+            self.fetch_inline(state).await?;
         }
         file.check_wanted(is_wanted)?;
         if self.fallocate_inline(file, mode, offset, end) {

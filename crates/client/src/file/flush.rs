@@ -8,7 +8,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_types::{Attr, Consistency, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -68,9 +68,24 @@ impl Volume {
         self.write_back_in_order(file, close).await.map(drop)
     }
 
-    /// The same, of a handle that is closed. What is being changed otherwise than by writing, maybe through it, ends first: a
-    /// process that was killed is gone when its files are closed, and nothing of it comes after that. A change that nobody waits
-    /// for ends with what has begun of it. Who only reads waits for none.
+    /// The same, where consistency is not strict: nobody has asked for it. An error where that may be done still: what else fails
+    /// is lost, as its handles tell.
+    pub(crate) async fn tell_relaxed(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        if file.core().attr.consistency() == Consistency::Strict {
+            return Ok(());
+        }
+        let (volume, file) = (Arc::clone(self), Arc::clone(file));
+        // Told again by somebody else, bytes occupied would count twice.
+        let told = task::to_the_end(async move { volume.write_back(&file, false).await }).await;
+        match told {
+            Err(error) if error.kind == ErrorKind::TimedOut => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Volume::write_back`], of a handle that is closed. What is being changed otherwise than by writing, maybe through it,
+    /// ends first: a process that was killed is gone when its files are closed, and nothing of it comes after that. A change that
+    /// nobody waits for ends with what has begun of it. Who only reads waits for none.
     pub(super) async fn write_back_at_close(
         self: &Arc<Self>,
         file: &Arc<OpenFile>,

@@ -191,8 +191,14 @@ impl Volume {
         Ok(!leasable || self.leases(attr.ino).covers(attr.ino, attr.version, self.now()))
     }
 
-    /// Asks for inline contents that another mount has changed.
-    pub(crate) async fn refresh_inline(&self, file: &FileState) -> Result<()> {
+    /// Asks for inline contents that another mount has changed. What is unsent of a relaxed file is told first.
+    pub(super) async fn refresh_inline(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
+        self.tell_relaxed(file).await?;
+        self.fetch_inline(file).await
+    }
+
+    /// Asks for inline contents of which nothing is unsent.
+    pub(super) async fn fetch_inline(&self, file: &FileState) -> Result<()> {
         let asked = self.now();
         let op = MetaOp::ReadInline(meta::Inode { ino: file.ino().0 });
         let MetaAnswer::Opened(opened) = self.ask(&self.root_cred(), op).await? else {

@@ -369,9 +369,11 @@ impl Core {
         inline.max(in_flight).max(self.dirty.end()).max(self.unpublished.end())
     }
 
+    /// True if inline contents are to be asked for before they are used. Of a relaxed file also where some are unsent: others may
+    /// have changed what lies around those since, and the next write would have it sent as it was.
     pub(crate) fn is_inline_stale(&self) -> bool {
-        let clean = matches!(&self.body, Body::Inline(inline) if !inline.is_dirty());
-        self.inline_stale && clean && self.knows_no_better()
+        let relaxed = self.attr.consistency() != Consistency::Strict;
+        self.inline_stale && self.is_inline() && (relaxed || self.knows_no_better())
     }
 
     /// True if the server knows everything that was written.

@@ -5,7 +5,6 @@ mod held;
 use self::held::{Holder, holder};
 use super::{done, unexpected};
 use crate::api::{LockKind, LockRequest};
-use crate::file::FileState;
 use crate::metrics::Op;
 use crate::volume::Volume;
 pub(crate) use held::Held;
@@ -16,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Consistency, Error, ErrorKind, Ino, Result};
+use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
@@ -273,14 +272,12 @@ impl Volume {
     }
 
     /// What was written under a lock is told before others may get that: where consistency is not strict, who gets it has nobody
-    /// asked. An error where that may be done still: what else fails is lost, as its handles tell.
+    /// asked.
     async fn tell_locked(self: &Arc<Self>, ino: Ino) -> Result<()> {
-        let relaxed = |file: &Arc<FileState>| file.core().attr.consistency() != Consistency::Strict;
-        let Some(file) = self.inodes().file(ino).filter(relaxed) else { return Ok(()) };
-        let volume = Arc::clone(self);
-        // Told again by somebody else, bytes occupied would count twice.
-        let told = task::to_the_end(async move { volume.write_back(&file, false).await }).await;
-        if is_late(&told) { told } else { Ok(()) }
+        match self.inodes().file(ino) {
+            Some(file) => self.tell_relaxed(&file).await,
+            None => Ok(()),
+        }
     }
 
     /// What a holder has given up is waited for no longer than an answer is.
@@ -361,7 +358,9 @@ impl Volume {
     async fn give_back(self: &Arc<Self>, ino: Ino, granted: &LockRequest) {
         let mut before = self.locked.instead_of(ino, granted);
         loop {
-            let answered = self.lock_all(ino, &before).await;
+            // Under a lock that its owner never heard of nothing was written.
+            let told = granted.kind != LockKind::Unlock || self.tell_locked(ino).await.is_ok();
+            let answered = told && self.lock_all(ino, &before).await;
             if !answered {
                 tokio::time::sleep(PAUSE).await;
             }
@@ -375,10 +374,7 @@ impl Volume {
     }
 
     /// One after the other. False: the server has not answered in time.
-    async fn lock_all(self: &Arc<Self>, ino: Ino, locks: &[LockRequest]) -> bool {
-        if self.tell_locked(ino).await.is_err() {
-            return false;
-        }
+    async fn lock_all(&self, ino: Ino, locks: &[LockRequest]) -> bool {
         for lock in locks {
             let locked = self.lock_once(ino, lock, 0).await;
             if let Err(error) = &locked {

@@ -230,6 +230,13 @@ async fn append((volume, file): &Logger, record: Bytes, then: LockKind) -> u64 {
     written.offset
 }
 
+/// What a mount that opens the file now sees.
+async fn seen(fake: &Arc<Fake>, ino: Ino) -> Vec<u8> {
+    let reader = fake.volume(options()).await;
+    let file = open(&reader, ino, OpenFlags::READ).await;
+    read(&reader, &file, 0, 100_000).await
+}
+
 /// It was held back: who had the lock next appended there as well, and one of the two was gone.
 #[tokio::test]
 async fn what_was_written_under_a_lock_is_told_before_others_get_that() {
@@ -242,24 +249,76 @@ async fn what_was_written_under_a_lock_is_told_before_others_get_that() {
         let (fake, [one, two]) = loggers(len).await;
         assert_eq!(append(&one, pattern(2, 100), then).await, len as u64);
         assert_eq!(append(&two, pattern(3, 50), then).await, len as u64 + 100);
-        let reader = fake.volume(options()).await;
-        let file = open(&reader, one.1.ino(), OpenFlags::READ).await;
         let all: Vec<u8> = [pattern(1, len), pattern(2, 100), pattern(3, 50)].concat();
-        assert!(read(&reader, &file, 0, 100_000).await == all, "{len} {then:?}");
+        assert!(seen(&fake, one.1.ino()).await == all, "{len} {then:?}");
     }
 }
 
-/// Where something else of the file was untold it was appended at the end that was known before.
+/// Where something else of the file was untold it was appended at the end that was known before; and of a small file zeros came
+/// over what another mount had appended.
 #[tokio::test]
 async fn who_appends_under_a_lock_asks_for_the_end_whatever_is_held_back() {
-    let (_fake, [one, two]) = loggers(20_000).await;
-    let elsewhere = open(&two.0, two.1.ino(), OpenFlags::READ_WRITE).await;
-    write(&two.0, &elsewhere, 0, pattern(4, 4_096)).await;
-    one.0.set_lock(one.1.ino(), lock(false)).await.unwrap();
-    write(&one.0, &one.1, 0, pattern(2, 100)).await;
-    one.0.fsync(&one.1, false).await.unwrap();
-    assert!(!elsewhere.state.core().is_told());
-    assert_eq!(append(&two, pattern(3, 50), LockKind::Unlock).await, 20_100);
+    for len in [100, 20_000] {
+        let (fake, [one, two]) = loggers(len).await;
+        let elsewhere = open(&two.0, two.1.ino(), OpenFlags::READ_WRITE).await;
+        write(&two.0, &elsewhere, 0, pattern(4, 10)).await;
+        one.0.set_lock(one.1.ino(), lock(false)).await.unwrap();
+        write(&one.0, &one.1, 0, pattern(2, 100)).await;
+        one.0.fsync(&one.1, false).await.unwrap();
+        assert!(!elsewhere.state.core().is_told());
+        assert_eq!(append(&two, pattern(3, 50), LockKind::Unlock).await, len as u64 + 100);
+        let old = pattern(1, len).slice(10..);
+        let all = [pattern(4, 10), old, pattern(2, 100), pattern(3, 50)].concat();
+        assert!(seen(&fake, one.1.ino()).await == all, "{len}");
+    }
+}
+
+/// Of a small file all between two writes is sent along, and was what it had been before another mount had the lock.
+#[tokio::test]
+async fn what_others_changed_under_a_lock_stays_whatever_who_has_it_next_held_back() {
+    for zeroes in [false, true] {
+        let (fake, [(one, log), (two, _)]) = loggers(100).await;
+        let ino = log.ino();
+        let mine = open(&one, ino, OpenFlags::READ_WRITE).await;
+        let theirs = open(&two, ino, OpenFlags::READ_WRITE).await;
+        let unlock = LockRequest { kind: LockKind::Unlock, ..lock(false) };
+        write(&two, &theirs, 0, pattern(4, 10)).await;
+        one.set_lock(ino, lock(false)).await.unwrap();
+        write(&one, &mine, 50, pattern(2, 10)).await;
+        one.set_lock(ino, unlock).await.unwrap();
+        two.set_lock(ino, lock(false)).await.unwrap();
+        let zeros = Bytes::from_static(&[0; 10]);
+        match zeroes {
+            true => two.fallocate(&theirs, FallocateMode::Zero, 90, 10).await.unwrap(),
+            false => write(&two, &theirs, 90, zeros.clone()).await,
+        }
+        two.set_lock(ino, unlock).await.unwrap();
+        let old = pattern(1, 100);
+        let [before, after] = [old.slice(10..50), old.slice(60..90)];
+        let all = [pattern(4, 10), before, pattern(2, 10), after, zeros].concat();
+        assert!(seen(&fake, ino).await == all, "{zeroes}");
+    }
+}
+
+#[tokio::test]
+async fn who_gets_a_lock_reads_what_was_told_whatever_he_holds_back() {
+    let (_fake, [one, two]) = loggers(100).await;
+    let theirs = open(&two.0, two.1.ino(), OpenFlags::READ_WRITE).await;
+    write(&two.0, &theirs, 0, pattern(4, 10)).await;
+    append(&one, pattern(2, 100), LockKind::Unlock).await;
+    two.0.set_lock(theirs.ino(), lock(false)).await.unwrap();
+    let all = [pattern(4, 10), pattern(1, 100).slice(10..), pattern(2, 100)].concat();
+    assert!(read(&two.0, &theirs, 0, 1_000).await == all);
+}
+
+/// It was given back when what is held back was told, which may be long after.
+#[tokio::test]
+async fn a_lock_that_is_granted_to_nobody_is_given_back_whatever_cannot_be_told() {
+    let (fake, [(volume, file), _]) = loggers(20_000).await;
+    write(&volume, &file, 0, pattern(2, 100)).await;
+    let _untold = fake.publish_gate.write().await;
+    assert!(volume.set_lock(file.ino(), lock(true)).now_or_never().is_none());
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
 }
 
 /// Its owner is told of a timeout, and the lock goes to others when they can see what was written.

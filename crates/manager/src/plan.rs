@@ -2,6 +2,8 @@
 //!
 //! Everything here decides on a [`State`] and on [`Facts`]; nothing moves before a job does it.
 
+mod empties;
+
 use crate::advice::{ADD_DISK, ADD_SERVER};
 use crate::groups::Life;
 use crate::records::{Group, Item};
@@ -99,10 +101,14 @@ impl Facts {
         self
     }
 
+    /// True if a group has nothing.
+    fn is_empty(&self, id: u32, group: &Group) -> bool {
+        !group.in_sync.iter().any(|&member| self.held.contains_key(&(member, id)))
+    }
+
     /// True if a group may have something, and nobody has counted it yet.
     fn is_uncounted(&self, id: u32, group: &Group) -> bool {
-        let may_hold = |member: &u32| self.held.contains_key(&(*member, id));
-        self.bytes_of(id, group) == 0 && group.in_sync.iter().any(may_hold)
+        self.bytes_of(id, group) == 0 && !self.is_empty(id, group)
     }
 
     /// Bytes of a group, as far as known.
@@ -168,9 +174,11 @@ const MARGIN_PART: u64 = 20;
 const GAIN_PART: u64 = 16;
 
 /// What targets will hold when everything planned is done.
+#[derive(Default)]
 pub(crate) struct Loads {
-    bytes: BTreeMap<u32, u64>,
-    places: BTreeMap<u32, u64>,
+    bytes: HashMap<u32, u64>,
+    /// In how many groups of so many copies they will be, by that number and target.
+    places: HashMap<(u32, u32), u64>,
     /// What they do not hold yet of that.
     coming: HashMap<u32, u64>,
     /// What they may hold, and what is taken for it where they have not said.
@@ -180,41 +188,52 @@ pub(crate) struct Loads {
 
 impl Loads {
     pub fn of(state: &State, facts: &Facts) -> Self {
-        let zero = || state.targets.keys().map(|&id| (id, 0)).collect();
         let sizes = facts.total.clone();
         let size_unknown = sizes.values().copied().max().unwrap_or(FULL);
-        let coming = HashMap::new();
-        let mut loads = Self { bytes: zero(), places: zero(), coming, sizes, size_unknown };
+        let mut loads = Self { sizes, size_unknown, ..Self::default() };
         for (&id, group) in &state.groups {
             let bytes = facts.bytes_of(id, group);
             for &member in group.members.iter().filter(|m| !group.leaving.contains(m)) {
                 let held = facts.held.get(&(member, id)).copied().unwrap_or(0);
-                loads.add(member, bytes, bytes.saturating_sub(held));
+                loads.add(id, member, bytes, bytes.saturating_sub(held));
             }
         }
         loads
     }
 
-    fn add(&mut self, target: u32, bytes: u64, coming: u64) {
+    fn add(&mut self, group: u32, target: u32, bytes: u64, coming: u64) {
         *self.bytes.entry(target).or_default() += bytes;
-        *self.places.entry(target).or_default() += 1;
+        *self.places.entry((GroupId(group).copies(), target)).or_default() += 1;
         *self.coming.entry(target).or_default() += coming;
     }
 
-    fn take(&mut self, target: u32, bytes: u64) {
+    fn take(&mut self, group: u32, target: u32, bytes: u64) {
         let held = self.bytes.entry(target).or_default();
         *held = held.saturating_sub(bytes);
-        let places = self.places.entry(target).or_default();
+        let places = self.places.entry((GroupId(group).copies(), target)).or_default();
         *places = places.saturating_sub(1);
     }
 
-    fn moved(&mut self, from: u32, to: u32, bytes: u64) {
-        self.take(from, bytes);
-        self.add(to, bytes, bytes);
+    fn moved(&mut self, item: &Item) {
+        self.take(item.group, item.from, item.bytes);
+        self.add(item.group, item.to, item.bytes, item.bytes);
     }
 
     fn bytes(&self, target: u32) -> u64 {
         self.bytes.get(&target).copied().unwrap_or(0)
+    }
+
+    /// In how many groups of so many copies a target will be.
+    fn places(&self, copies: u32, target: u32) -> u64 {
+        self.places.get(&(copies, target)).copied().unwrap_or(0)
+    }
+
+    /// The less, the better a target is for a group of so many bytes: first how full it will be. What has none, or was not counted
+    /// yet, makes nobody fuller, and new files are striped over it all the same: first in how many groups of the kind it is.
+    fn rank(&self, group: u32, target: u32, bytes: u64) -> (u64, u64) {
+        let fill = self.fill_with(target, bytes);
+        let places = self.places(GroupId(group).copies(), target);
+        if bytes == 0 { (places, fill) } else { (fill, places) }
     }
 
     /// Bytes that are yet to come to a target, with so many more.
@@ -306,7 +325,7 @@ pub(crate) fn empty(
     mut items: Vec<Item>,
 ) -> Result<Vec<Item>> {
     let mut loads = Loads::of(state, facts);
-    items.iter().for_each(|item| loads.moved(item.from, item.to, item.bytes));
+    items.iter().for_each(|item| loads.moved(item));
     let known: HashMap<(u32, u32), usize> =
         items.iter().enumerate().map(|(at, item)| ((item.group, item.from), at)).collect();
     let mut losses = Vec::new();
@@ -330,11 +349,11 @@ pub(crate) fn empty(
                 Err(_) if wanted.leaves_out(state, facts, id, group) => break,
                 chosen => chosen?,
             };
-            loads.moved(from, to, bytes);
             members.push(to);
             let fixed = wanted.to == Some(to);
             let uncounted = facts.is_uncounted(id, group);
             let item = Item { group: id, from, to, bytes, fixed, lost, ..Item::default() };
+            loads.moved(&item);
             items.push(Item { uncounted, ..item });
         }
     }
@@ -379,7 +398,7 @@ impl Place<'_> {
 }
 
 /// Who takes a place: on a server that has no other member where possible, with room, and with the
-/// least to hold; the one with the fewest groups for what was not counted yet, or all that would go to one.
+/// least to hold; the one with the fewest groups for what has nothing or was not counted yet, or all that would go to one.
 pub(crate) fn choose(
     state: &State,
     facts: &Facts,
@@ -391,7 +410,6 @@ pub(crate) fn choose(
     let bytes = group.map_or(0, |group| facts.bytes_of(place.id, group));
     let others: HashSet<_> = place.members.iter().map(|&m| state.server_of(m)).collect();
     let known = group.map_or(&[][..], |group| group.members.as_slice());
-    let uncounted = group.is_some_and(|group| facts.is_uncounted(place.id, group));
     let stays = |id: &u32| {
         let target = state.targets.get(id);
         target.is_some_and(|t| !t.drains) && !wanted.leaving.contains(id) && !known.contains(id)
@@ -411,10 +429,9 @@ pub(crate) fn choose(
         let near = others.contains(&state.server_of(**id));
         let coming = loads.coming_with(**id, bytes);
         let full = facts.free.get(*id).is_some_and(|free| *free < coming);
-        let fill = loads.fill_with(**id, bytes);
-        let counted = if uncounted { 0 } else { fill };
-        let places = loads.places.get(*id).copied();
-        (near, !facts.serves(**id), full, counted, places, fill, **id)
+        // New files leave it out, and nothing else is to come into what is empty.
+        let crowded = bytes == 0 && !loads.fits(facts, **id, 0);
+        (near, !facts.serves(**id), full, crowded, loads.rank(place.id, **id, bytes), **id)
     };
     let Some(&to) = able.iter().min_by_key(cost) else {
         return Err(too_few(state, place, wanted));
@@ -490,7 +507,7 @@ pub(crate) fn check_places(state: &State, facts: &Facts, wanted: &Wanted) -> Res
 }
 
 /// Moves by which copies come to lie on different servers, and targets to hold more evenly what there
-/// is, as far as whole groups allow.
+/// is and what will come, as far as whole groups allow.
 pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
     let mut loads = Loads::of(state, facts);
     let mut taken: HashSet<u32> =
@@ -498,15 +515,16 @@ pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
     let mut items = Vec::new();
     for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
         let item = spread(state, facts, &loads, id, group);
-        item.iter().for_each(|item| loads.moved(item.from, item.to, item.bytes));
+        item.iter().for_each(|item| loads.moved(item));
         items.extend(item);
     }
     taken.extend(items.iter().map(|item| item.group));
     while let Some(item) = best_move(state, facts, &loads, &taken) {
-        loads.moved(item.from, item.to, item.bytes);
+        loads.moved(&item);
         taken.insert(item.group);
         items.push(item);
     }
+    items.extend(empties::spread(state, facts, &loads, &items));
     items
 }
 
@@ -523,8 +541,7 @@ fn spread(state: &State, facts: &Facts, loads: &Loads, id: u32, group: &Group) -
         facts.serves(**to) && !target.drains && !near && loads.fits(facts, **to, bytes)
     };
     let able = state.targets.iter().filter(able).map(|(&to, _)| to);
-    let cost = |to: &u32| (loads.fill_with(*to, bytes), loads.places.get(to).copied(), *to);
-    let to = able.min_by_key(cost)?;
+    let to = able.min_by_key(|to| (loads.rank(id, *to, bytes), *to))?;
     Some(Item { group: id, from, to, bytes, ..Item::default() })
 }
 

@@ -496,6 +496,32 @@ fn who_has_left_a_group_may_be_brought_in_again_by_another_job() {
     assert!(state.jobs.values().all(|job| job.is(JobState::Done)), "{:?}", state.jobs);
 }
 
+/// Drains had left both copies of all groups on two targets, and a rebalance left them there.
+#[test]
+fn a_rebalance_spreads_what_nothing_is_in_and_a_second_one_has_nothing_to_do() {
+    let mut state = cluster(&[1; 6]);
+    let pair = Group { epoch: 1, members: vec![1, 2], in_sync: vec![1, 2], ..Group::default() };
+    state.groups.extend((TWO..TWO + 12).map(|id| (id, pair.clone())));
+    let mut facts = all_serve(&state, 0);
+    facts.held.clear();
+    let (id, job) = plan(&mut state, &facts, &request(JobKind::Rebalance, &[])).unwrap();
+    let groups: BTreeSet<u32> = job.items.iter().map(|item| item.group).collect();
+    assert!(groups.len() < job.items.len(), "some move with both copies");
+    for _ in 0..60 {
+        pass(&mut state, &facts);
+    }
+    let done = &state.jobs[&id];
+    assert!(done.is(JobState::Done) && done.items.iter().all(|item| item.is(JobState::Done)));
+    let planned = |items: &[Item]| items.iter().map(|i| (i.group, i.to)).collect::<Vec<_>>();
+    assert_eq!(planned(&done.items), planned(&job.items), "as it was predicted");
+    for target in 1..=6 {
+        let pairs = state.groups.range(TWO..).filter(|(_, g)| g.members.contains(&target));
+        assert_eq!(pairs.count(), 4, "target {target}");
+    }
+    let (_, again) = plan(&mut state, &facts, &request(JobKind::Rebalance, &[])).unwrap();
+    assert!(again.items.is_empty(), "{:?}", again.items);
+}
+
 #[test]
 fn a_group_of_which_both_ends_of_a_move_die_goes_on_with_a_member() {
     let mut state = cluster(&[1; 4]);

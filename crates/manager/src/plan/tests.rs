@@ -1,3 +1,4 @@
+use super::empties::LOOKS;
 use super::*;
 use crate::groups::prepare;
 use crate::records::Job;
@@ -147,7 +148,7 @@ fn whole_groups_move_as_long_as_that_evens_out() {
     check_apart(&state, &items);
     let mut loads = Loads::of(&state, &facts);
     assert_eq!((1..=6).map(|t| loads.bytes(t)).collect::<Vec<_>>(), [300, 300, 300, 0, 0, 0]);
-    items.iter().for_each(|item| loads.moved(item.from, item.to, item.bytes));
+    items.iter().for_each(|item| loads.moved(item));
     let after: Vec<u64> = (1..=6).map(|t| loads.bytes(t)).collect();
     assert!(after.iter().all(|bytes| (100..=200).contains(bytes)), "{after:?}");
     let groups: HashSet<u32> = items.iter().map(|item| item.group).collect();
@@ -224,12 +225,12 @@ fn the_move_that_evens_out_most_is_found_without_going_through_all_targets_for_e
         state.targets.values_mut().step_by(5).for_each(|target| target.drains = seed % 2 == 0);
         let (mut loads, mut taken) = (Loads::of(&state, &facts), HashSet::new());
         loop {
-            let found = best_move(&state, &facts, &loads, &taken);
-            let found = found.map(|item| (item.group, item.from, item.to));
+            let item = best_move(&state, &facts, &loads, &taken);
+            let found = item.as_ref().map(|item| (item.group, item.from, item.to));
             assert_eq!(found, best_plainly(&state, &facts, &loads, &taken), "seed {seed}");
-            let Some((group, from, to)) = found else { break };
-            loads.moved(from, to, facts.bytes_of(group, &state.groups[&group]));
-            taken.insert(group);
+            let Some(item) = item else { break };
+            loads.moved(&item);
+            taken.insert(item.group);
             moves += 1;
         }
     }
@@ -292,6 +293,76 @@ fn what_was_not_counted_yet_goes_to_who_has_the_fewest_groups() {
     assert_eq!(items.len(), 4);
     assert!((5..=7).all(|target| (1..=2).contains(&got(target))), "{:?}", pairs(&items));
     assert!(items.iter().all(|item| item.uncounted && item.bytes == 0));
+}
+
+/// In how many groups of so many copies some targets are when everything is done.
+fn places(state: &State, facts: &Facts, items: &[Item], copies: u32, targets: &[u32]) -> Vec<u64> {
+    let mut loads = Loads::of(state, facts);
+    items.iter().for_each(|item| loads.moved(item));
+    targets.iter().map(|&target| loads.places(copies, target)).collect()
+}
+
+/// After a server had left, all groups in which nothing was lay on the one target that had held the least, and most of each new
+/// file with them.
+#[test]
+fn what_nothing_is_in_goes_to_who_has_the_fewest_groups_of_its_kind() {
+    let mut state = cluster(&[4, 1, 1, 1]);
+    let mut facts = all_serve(&state, 0);
+    facts.held = HashMap::from([((5, 4), 3_000), ((6, 5), 2_000)]);
+    let mut almost_full = facts.clone();
+    almost_full.free.insert(7, 1 << 34);
+    let items = empty(&state, &almost_full, &leaving(&[1, 2, 3, 4])).unwrap();
+    assert_eq!(places(&state, &facts, &items, 1, &[5, 6, 7]), [3, 3, 1], "it takes no new files");
+    prepare(&mut state, 2).unwrap();
+    let items = empty(&state, &facts, &leaving(&[1, 2, 3, 4])).unwrap();
+    check_apart(&state, &items);
+    for copies in [1, 2] {
+        let places = places(&state, &facts, &items, copies, &[5, 6, 7]);
+        assert!(places.iter().max().unwrap() - places.iter().min().unwrap() <= 1, "{places:?}");
+    }
+}
+
+/// Nothing that a rebalance did moved them: they made nobody fuller.
+#[test]
+fn what_nothing_is_in_is_spread_by_number_and_each_kind_by_itself() {
+    let mut state = cluster(&[1, 1, 1]);
+    let on =
+        |target: u32| Group { members: vec![target], in_sync: vec![target], ..Group::default() };
+    state.groups.extend((3..).zip([1, 1, 1, 1, 2]).map(|(id, target)| (id, on(target))));
+    let pair = Group { members: vec![2, 3], in_sync: vec![2, 3], ..Group::default() };
+    state.groups.extend((TWO..TWO + 3).map(|id| (id, pair.clone())));
+    let mut facts = all_serve(&state, 0);
+    assert!(even_out(&state, &facts).is_empty(), "something may be there that was not counted");
+    facts.held.clear();
+    let items = even_out(&state, &facts);
+    check_apart(&state, &items);
+    for (copies, before, after) in [(1, [5, 2, 1], [3, 3, 2]), (2, [0, 3, 3], [2, 2, 2])] {
+        assert_eq!(places(&state, &facts, &[], copies, &[1, 2, 3]), before);
+        assert_eq!(places(&state, &facts, &items, copies, &[1, 2, 3]), after);
+    }
+    facts.free.insert(1, 1 << 34);
+    facts.free.insert(3, 1 << 34);
+    let items = even_out(&state, &facts);
+    assert!(items.iter().all(|item| item.to == 2), "the others take no new files");
+    facts.lives.insert(2, Life::Quiet);
+    assert!(even_out(&state, &facts).is_empty());
+}
+
+#[test]
+fn what_nothing_is_in_is_spread_over_many_targets_without_a_look_at_all_of_them_for_each() {
+    let mut state = cluster(&[8; 60]);
+    state.groups.values_mut().for_each(|group| (group.members, group.in_sync) = (vec![1], vec![1]));
+    let mut facts = all_serve(&state, 0);
+    facts.held.clear();
+    LOOKS.set(0);
+    assert_eq!(even_out(&state, &facts).len(), 479);
+    assert!(LOOKS.get() < 480 * 2, "{} looks", LOOKS.get());
+    let mut state = cluster(&[8; 60]);
+    prepare(&mut state, 2).unwrap();
+    prepare(&mut state, 3).unwrap();
+    LOOKS.set(0);
+    assert!(even_out(&state, &facts).is_empty());
+    assert_eq!(LOOKS.get(), 0);
 }
 
 #[test]

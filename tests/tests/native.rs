@@ -592,6 +592,19 @@ async fn mistakes_are_refused_before_anything_is_changed() {
     assert!(list(&setup.clients, &remote("/"), true).await.unwrap().is_empty());
 }
 
+/// Of a name that this machine does not take only the path was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_found_is_told_with_its_cause() {
+    let setup = Setup::new().await;
+    let long = "a".repeat(300);
+    for from in [setup.local(&long), remote(&format!("/{long}")), remote(&format!("/{long}/f"))] {
+        let options = CopyOptions::default();
+        let copied = copy(&setup.clients, &[from], &remote("/f"), &options, |_| {}).await;
+        let told = copied.unwrap_err().error.to_string();
+        assert!(told.contains(&long) && told.ends_with(": file name too long"), "{told}");
+    }
+}
+
 /// What an interrupted copy has left is compared. Where it is another one, nothing of it may stay, not even in what are holes of the source.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_left_of_a_partial_copy_that_is_not_continued() {

@@ -87,7 +87,7 @@ impl Clients {
         // Whoever has mounted it has got there, and nothing but sameness is found out.
         let cred = Arc::new(Credentials::root());
         let root = volume.resolve(&cred, mounted.path.as_bytes()).await;
-        let ino = root.map_err(|error| Error::with(error.kind, mounted.to_string()))?.ino;
+        let ino = root.map_err(|error| error.about(mounted))?.ino;
         let path = Bytes::from(mounted.path.clone());
         let mounted = RemoteDirectory { volume, ino, cred, umask: self.umask, path };
         self.mounts.lock().add(device, mounted);
@@ -148,7 +148,7 @@ impl Clients {
 
     async fn find_named(&self, path: &RemotePath, follow: bool) -> Result<Spot> {
         let volume = self.volume(path).await?;
-        let about = |error: Error| Error::with(error.kind, path.to_string());
+        let about = |error: Error| error.about(path);
         let parts: Vec<&str> = path.path.split('/').filter(|part| !part.is_empty()).collect();
         let (last, before) = match parts.split_last() {
             None => (".", &[][..]),
@@ -169,7 +169,7 @@ impl Clients {
         let name = Bytes::copy_from_slice(last.as_bytes());
         // Whatever it leads to, a link that is there is there.
         let there = Directory::Remote(at.clone()).name(name);
-        let link = there.info().await.map_err(about)?;
+        let link = there.info().await?;
         if !follow || link.as_ref().is_none_or(|link| link.kind != FileKind::Symlink) {
             return Ok(Spot { name: there, info: link, base });
         }
@@ -195,7 +195,7 @@ impl RemoteDirectory {
 }
 
 async fn find_local(path: &Path, follow: bool) -> Result<Spot> {
-    let about = |error: Error| Error::with(error.kind, path.display().to_string());
+    let about = |error: Error| error.about(path.display());
     // The path itself knows nothing of it.
     let is_dot = ends_with_dot(path);
     let (directory, name) = match (path.parent(), path.file_name()) {

@@ -112,14 +112,18 @@ pub(crate) fn error(error: &io::Error) -> Error {
     let kind = match error.kind() {
         Os::NotFound => ErrorKind::NotFound,
         Os::AlreadyExists => ErrorKind::Exists,
-        Os::PermissionDenied => ErrorKind::AccessDenied,
+        Os::PermissionDenied => match Errno::from_io_error(error) {
+            Some(Errno::PERM) => ErrorKind::NotPermitted,
+            _ => ErrorKind::AccessDenied,
+        },
         Os::NotADirectory => ErrorKind::NotDirectory,
         Os::IsADirectory => ErrorKind::IsDirectory,
         Os::DirectoryNotEmpty => ErrorKind::NotEmpty,
         Os::StorageFull => ErrorKind::NoSpace,
         Os::QuotaExceeded => ErrorKind::Quota,
         Os::ReadOnlyFilesystem => ErrorKind::ReadOnly,
-        Os::InvalidInput | Os::InvalidFilename => ErrorKind::Invalid,
+        Os::InvalidInput => ErrorKind::Invalid,
+        Os::InvalidFilename => ErrorKind::NameTooLong,
         Os::ResourceBusy => ErrorKind::Busy,
         Os::FileTooLarge => ErrorKind::FileTooBig,
         _ => match Errno::from_io_error(error) {
@@ -134,9 +138,7 @@ pub(crate) fn error(error: &io::Error) -> Error {
         },
     };
     match kind {
-        ErrorKind::Io | ErrorKind::AccessDenied | ErrorKind::Unavailable => {
-            Error::with(kind, error.to_string())
-        }
+        ErrorKind::Io | ErrorKind::Unavailable => Error::with(kind, error.to_string()),
         kind => kind.into(),
     }
 }
@@ -419,6 +421,18 @@ impl Attributed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// "Permission denied (os error 13): permission denied".
+    #[test]
+    fn what_this_machine_refuses_is_told_once() {
+        for (refusal, told) in [
+            (Errno::ACCESS, "permission denied"),
+            (Errno::PERM, "operation not permitted"),
+            (Errno::NAMETOOLONG, "file name too long"),
+        ] {
+            assert_eq!(error(&refusal.into()).to_string(), told);
+        }
+    }
 
     /// What had been made there counted as missing.
     #[test]

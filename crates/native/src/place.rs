@@ -215,11 +215,7 @@ impl Name {
 
     /// Adds to an error what it was about.
     pub(crate) fn about(&self, error: Error) -> Error {
-        let detail = match error.detail.as_ref() {
-            "" => self.shown(),
-            detail => format!("{}: {detail}", self.shown()),
-        };
-        Error::with(error.kind, detail)
+        error.about(self.shown())
     }
 
     /// What is there, if anything. A symbolic link is not followed.

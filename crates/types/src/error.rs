@@ -171,6 +171,18 @@ impl Error {
         Self { kind, detail: detail.into() }
     }
 
+    /// The same with what it is about before its cause.
+    #[must_use]
+    pub fn about(self, what: impl fmt::Display) -> Self {
+        let detail = match (self.detail.as_ref(), self.kind) {
+            // Of this kind a detail says the cause itself.
+            ("", ErrorKind::Invalid) => format!("{what}: {}", self.kind.text()),
+            ("", _) => what.to_string(),
+            (cause, _) => format!("{what}: {cause}"),
+        };
+        Self::with(self.kind, detail)
+    }
+
     /// What the caller should do about it.
     pub fn advice(&self) -> Advice {
         self.kind.advice()
@@ -206,3 +218,21 @@ impl fmt::Debug for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `strake cp` of what was invalid said its path, and no word of why.
+    #[test]
+    fn an_error_says_its_cause_whatever_it_is_about() {
+        for (error, told) in [
+            (Error::new(ErrorKind::Invalid), "/a: invalid argument"),
+            (Error::new(ErrorKind::NotFound), "/a: no such file or directory"),
+            (Error::with(ErrorKind::Invalid, "give a number"), "/a: give a number"),
+            (Error::with(ErrorKind::Io, "h1 is away"), "/a: h1 is away: input/output error"),
+        ] {
+            assert_eq!(error.about("/a").to_string(), told);
+        }
+    }
+}

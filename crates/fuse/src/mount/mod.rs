@@ -105,13 +105,7 @@ pub async fn mount(
 ) -> Result<MountHandle> {
     let cred = Credentials { checked: true, ..Credentials::root() };
     let root = volume.resolve(&cred, options.subdirectory.as_bytes()).await.map_err(|error| {
-        let name = volume.name();
-        let directory = format!("directory {} of volume {name}", options.subdirectory);
-        let detail = match error.detail.as_ref() {
-            "" => directory,
-            why => format!("{directory}: {why}"),
-        };
-        Error::with(error.kind, detail)
+        error.about(format!("directory {} of volume {}", options.subdirectory, volume.name()))
     })?;
     if root.kind != FileKind::Directory {
         let detail = format!("{} of volume {}", options.subdirectory, volume.name());

@@ -134,7 +134,7 @@ fn is_dying(pid: u32) -> bool {
 }
 
 /// Judges that from what `/proc` says of it. Where that says nothing, who is there lives: no file can be opened at the moment, or
-/// processes of others are hidden from us.
+/// processes of others are hidden from us (`hidepid`, where another user than root has mounted): they are dying when they are gone.
 fn has_fatal(pid: u32, status: io::Result<String>) -> bool {
     let Ok(status) = status else { return is_gone(pid) };
     let masks = status.lines().filter_map(|line| {

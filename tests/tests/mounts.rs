@@ -445,7 +445,8 @@ fn programs_of_a_mount_that_is_killed_while_a_recall_waits_for_a_page_get_an_err
     fs::set_permissions(b.at("file"), Permissions::from_mode(0o600)).unwrap();
     signal(a.process().pid(), "KILL");
     cluster.signal(0, "CONT");
-    eventually(WAIT, "the reader has an answer", || reader.is_finished());
+    // The mount is first looked at when it is half a minute old.
+    eventually(2 * WAIT, "the reader has an answer", || reader.is_finished());
     assert!(reader.join().unwrap().is_err());
     eventually(WAIT, "the mount is gone", || mounts_at(&path) == 0);
 }

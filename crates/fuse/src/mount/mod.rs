@@ -138,7 +138,7 @@ pub async fn mount_door<D: Door>(
     runtime: Handle,
 ) -> Result<MountHandle> {
     let (path, options) = (mountpoint.to_path_buf(), options.clone());
-    let (full, (session, maps_direct), options, claim) = blocking(move || {
+    let (full, (session, maps_direct), options, (claim, abort)) = blocking(move || {
         let full = check(&path, options.nonempty)?;
         let claim = watch::Claim::wait(&full);
         let maps_direct = Arc::new(AtomicBool::new(false));
@@ -146,17 +146,20 @@ pub async fn mount_door<D: Door>(
             Handshake { writeback: options.writeback, maps_direct: maps_direct.clone() };
         let session = Session::new(handshake, &full, &config(&options))
             .map_err(|error| cannot_mount(&full, &error))?;
+        // Now, before another one can lie on top of it.
+        let abort = abort_file(&full);
         if !options.symfollow {
             // This one cannot be told when mounting. Where it fails the session ends, and the mount with it.
             point::forbid_symlinks(&full, &options)?;
         }
-        Ok((full, (session, maps_direct.load(Ordering::Relaxed)), options, claim))
+        Ok((full, (session, maps_direct.load(Ordering::Relaxed)), options, (claim, abort)))
     })
     .await?;
     let (tell, ended) = channel::channel(false);
     let threads = start(door, (&session, maps_direct), options.threads(), runtime)
         .map_err(|error| cannot_mount(&full, &error))?;
-    let watch = watch::Watch::start(&full, claim).map_err(|error| cannot_mount(&full, &error))?;
+    let watch =
+        watch::Watch::start(&full, claim, abort).map_err(|error| cannot_mount(&full, &error))?;
     let keeper = move || keep(session, threads, watch, &tell);
     std::thread::Builder::new()
         .name("fuse-mount".into())

@@ -159,8 +159,7 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
                 concerned(map, groups),
                 names.join(" or ")
             ),
-            mend: replaced(map, members)
-                .unwrap_or_else(|| format!("{}, and with its disks", start_again(map, members))),
+            mend: bring_all_back(map, members),
         }
     });
     let lacks = lacks.iter().map(|((member, state), groups)| {
@@ -185,14 +184,29 @@ fn serves(map: &ClusterMap, group: &Group) -> bool {
     group.in_sync().iter().filter_map(of).any(|target| works(&target))
 }
 
-/// What gives groups the copy back that a target should have.
+/// What gives groups back what these targets alone have.
+fn bring_all_back(map: &ClusterMap, targets: &[u32]) -> String {
+    match replacements(map, targets) {
+        Some(commands) if targets.len() == 1 => format!(
+            "another disk has taken its place: start the server with the old one again; is that lost: {commands}"
+        ),
+        Some(commands) => format!(
+            "other disks have taken their places: start the servers with the old ones again; are those lost: {commands}"
+        ),
+        None if are_unreached(map, targets) => start_again(map, targets),
+        None => format!("{}, and with its disks", start_again(map, targets)),
+    }
+}
+
+/// What gives groups the copy back that a target should have, and that others have.
 fn bring_back(map: &ClusterMap, target: u32) -> String {
-    let how = replaced(map, &[target]).unwrap_or_else(|| {
-        format!(
+    let how = match replacements(map, &[target]) {
+        Some(command) => format!("another disk has taken its place: {command}"),
+        None => format!(
             "{}; check its disk. Is it lost: strake target replace {target} NEW, or strake target remove {target}",
             start_again(map, &[target])
-        )
-    });
+        ),
+    };
     format!("{how}; strake target files {target} --lacking names the files")
 }
 
@@ -205,15 +219,25 @@ pub fn successor(map: &ClusterMap, old: &Target) -> Option<u32> {
     map.targets.iter().filter(is_it).map(|new| new.id).max()
 }
 
-/// What to do where other disks have taken the places of all these targets; none if some are merely away.
-fn replaced(map: &ClusterMap, targets: &[u32]) -> Option<String> {
+/// Where other disks have taken the places of all these targets, the commands that give those what these had; none if some are
+/// merely away.
+fn replacements(map: &ClusterMap, targets: &[u32]) -> Option<String> {
     let command = |id: &u32| {
         let old = map.targets.iter().find(|target| target.id == *id)?;
         Some(format!("strake target replace {id} {}", successor(map, old)?))
     };
     let commands = targets.iter().map(command).collect::<Option<Vec<_>>>()?;
-    let commands = commands.join(", ");
-    (!commands.is_empty()).then(|| format!("another disk has taken its place: {commands}"))
+    (!commands.is_empty()).then(|| commands.join(", "))
+}
+
+/// True if the servers of all these targets are heard, and not reached.
+fn are_unreached(map: &ClusterMap, targets: &[u32]) -> bool {
+    let is_unreached = |id: &u32| {
+        let target = map.targets.iter().find(|target| target.id == *id);
+        let server = target.and_then(|t| map.servers.iter().find(|server| server.id == t.server));
+        server.is_some_and(|server| !server.unreached.is_empty())
+    };
+    !targets.is_empty() && targets.iter().all(is_unreached)
 }
 
 /// What brings the servers of these targets back, or the targets to servers that run without them.
@@ -225,12 +249,9 @@ fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
     let names = names.into_iter().collect::<Vec<_>>().join(" or ");
     let runs = |id: u32| map.servers.iter().any(|server| server.id == id && server.up);
     let is_left_out = |target: &&Target| !target.up && runs(target.server);
-    let is_unreached = |target: &&Target| {
-        map.servers.iter().any(|server| server.id == target.server && !server.unreached.is_empty())
-    };
     let works = |target: &&Target| target.up && target.spec.poisoned.is_empty();
     let all = |are: &dyn Fn(&&Target) -> bool| !found.is_empty() && found.iter().all(are);
-    if all(&is_unreached) {
+    if are_unreached(map, targets) {
         return servers::reach_again(&names);
     }
     match (all(&is_left_out), all(&works)) {
@@ -363,9 +384,33 @@ mod tests {
         assert!(!mend.contains("--without") && mend.contains("files 2 --lacking"), "{mend}");
         map.groups[0].in_sync = vec![2];
         let stopped = troubles(&map).remove(0);
-        assert!(stopped.stops && stopped.mend.ends_with("replace 2 3"), "{stopped:?}");
+        let mend = "another disk has taken its place: start the server with the old one again; is that lost: strake \
+                    target replace 2 3";
+        assert!(stopped.stops && stopped.mend == mend, "{stopped:?}");
         map.targets[2].server = 1;
         assert_eq!(successor(&map, &map.targets[1]), None, "it lies elsewhere");
+    }
+
+    /// They were to be replaced by what is empty, with everything that they alone have.
+    #[test]
+    fn the_only_targets_that_have_everything_are_to_come_back_before_others_replace_them() {
+        let mut map = map(&[1, 2], &[], [false, false]);
+        let new = |old: &Target| Target { id: old.id + 2, up: true, ..old.clone() };
+        let others: Vec<Target> = map.targets.iter().map(new).collect();
+        map.targets.extend(others);
+        let mend = "other disks have taken their places: start the servers with the old ones again; are those lost: \
+                    strake target replace 1 3, strake target replace 2 4";
+        assert_eq!(troubles(&map)[0].mend, mend);
+    }
+
+    /// "strake doctor tries from here, and with its disks".
+    #[test]
+    fn a_server_that_is_not_reached_is_not_to_be_given_its_disks() {
+        let mut map = map(&[1], &[], [false, true]);
+        assert!(troubles(&map)[0].mend.ends_with(", and with its disks"));
+        map.servers[0].unreached = "h1:7440".into();
+        let mend = troubles(&map).remove(0).mend;
+        assert!(mend.contains("others reach h1") && !mend.contains("disks"), "{mend}");
     }
 
     /// Its server runs, and the manager hears it: to start it again mends nothing.

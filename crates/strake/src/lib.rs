@@ -102,14 +102,15 @@ pub fn main() -> ExitCode {
             Ok(0)
         }
     });
-    if output::has_named_command() {
+    let is_way_told = output::has_named_command();
+    if is_way_told {
         cluster::way().iter().for_each(|way| output::line(way));
     }
     match ended {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             output::aside(&format!("strake: {failure}"));
-            if failure.next.as_deref().is_some_and(output::names_command) {
+            if !is_way_told && failure.next.as_deref().is_some_and(output::names_command) {
                 cluster::way().iter().for_each(|way| output::aside(&format!("  {way}")));
             }
             ExitCode::from(failure.code)

@@ -119,6 +119,7 @@ fn wrong_arguments_are_explained() {
         (&["volume", "create", "v", "--distribution", "random"], "random"),
         (&["mount", "somewhere", "/mnt"], "somewhere"),
         (&["volume", "create", "v", "--groups", "0,0"], "twice"),
+        (&["volume", "create", "v", "--groups", "0", "--copies", "2"], "groups of the same kind"),
         (&["volume", "create", "a/b"], "a/b"),
         (&["volume", "create", "v", "--inline-max", "1M"], "64K"),
         (&["volume", "set", "v", "--inline-max", "8G"], "64K"),

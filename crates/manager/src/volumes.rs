@@ -223,17 +223,8 @@ fn check_settings(state: &mut State, spec: &VolumeSpec) -> Result<LayoutTemplate
         groups::prepare(state, copies)?;
     }
     let known = |g: &u32| state.groups.contains_key(g);
-    let listed = || template.groups.iter().flatten();
-    if let Some(group) = listed().find(|g| !known(&g.0)) {
+    if let Some(group) = template.groups.iter().flatten().find(|g| !known(&g.0)) {
         return Err(no_group(state, *group));
-    }
-    let copies = template.copies.or(listed().next().map(|group| group.copies()));
-    if let Some(group) = listed().find(|group| Some(group.copies()) != copies) {
-        return Err(invalid(format!(
-            "group {group} keeps {} copies, and {} are wanted; name groups of the same kind",
-            group.copies(),
-            copies.unwrap_or(1)
-        )));
     }
     Ok(template)
 }

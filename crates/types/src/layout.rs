@@ -191,13 +191,22 @@ impl LayoutTemplate {
         }
     }
 
-    /// Refuses a list that names a group twice. Such lists may be stored already, and go on to be read: so this is no part
-    /// of [`LayoutTemplate::validate`].
+    /// Refuses a list that names a group twice, or groups of other copies than are wanted. Such lists may be stored already,
+    /// and go on to be read: so this is no part of [`LayoutTemplate::validate`].
     pub fn check_list(&self) -> Result<()> {
         let mut named = BTreeSet::new();
-        match self.groups.iter().flatten().find(|group| !named.insert(**group)) {
+        let listed = || self.groups.iter().flatten();
+        if let Some(group) = listed().find(|group| !named.insert(**group)) {
+            return Err(invalid(format!("group {group} is named twice")));
+        }
+        let copies = self.copies.or(listed().next().map(|group| group.copies()));
+        match listed().find(|group| Some(group.copies()) != copies) {
             None => Ok(()),
-            Some(group) => Err(invalid(format!("group {group} is named twice"))),
+            Some(group) => Err(invalid(format!(
+                "group {group} keeps {} copies, and {} are wanted; name groups of the same kind",
+                group.copies(),
+                copies.unwrap_or(1)
+            ))),
         }
     }
 

@@ -70,9 +70,13 @@ pub(crate) enum Written {
 }
 
 impl Written {
-    /// What has a name, whether that is a link or not, without what was in it.
-    pub(crate) fn emptied(is_link: bool) -> Self {
-        if is_link { Written::LedTo } else { Written::Emptied }
+    /// What was found under a name, whether that is a link or not, without what was in it; a new file where nothing was.
+    pub(crate) fn over(there: Option<&Info>) -> Self {
+        match there {
+            None => Written::New,
+            Some(there) if there.kind == FileKind::Symlink => Written::LedTo,
+            Some(_) => Written::Emptied,
+        }
     }
 }
 

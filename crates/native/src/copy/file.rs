@@ -79,17 +79,12 @@ impl Job {
     }
 
     /// What has the name of the copy, if anything. Refuses as above.
-    async fn target(&self, task: &Task) -> Result<Option<Info>> {
+    pub(super) async fn target(&self, task: &Task) -> Result<Option<Info>> {
         let there = task.to.info().await?;
         if let Some(there) = &there {
             self.check_target(task, there).await?;
         }
         Ok(there)
-    }
-
-    /// True if what is to be copied is written to what a link leads to. Refuses as above.
-    pub(super) async fn is_written_to_link(&self, task: &Task) -> Result<bool> {
-        Ok(is_link(self.target(task).await?.as_ref()))
     }
 
     /// Copies a regular file, or finds that it is there. False: it is passed over.
@@ -150,10 +145,7 @@ impl Job {
         if there.is_some() && !is_link && self.options.preserve {
             return self.copy_aside(task, from).await;
         }
-        let what = match there {
-            Some(_) => Written::emptied(is_link),
-            None => Written::New,
-        };
+        let what = Written::over(there.as_ref());
         if what != Written::New {
             self.read_through(task, from).await?;
         }

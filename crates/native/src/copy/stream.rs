@@ -1,7 +1,8 @@
 //! Copying what has no length: a pipe or a device that was named is read to its end.
 
 use super::{Job, Task, unless_stopped};
-use crate::contents::{Contents, Written};
+use crate::contents::{Contents, Written, replaced};
+use crate::info::Info;
 use crate::local::blocking;
 use bytes::Bytes;
 use std::fs::File;
@@ -20,18 +21,33 @@ impl Job {
             );
             return Err(Error::with(ErrorKind::Invalid, detail));
         };
-        let is_link = self.is_written_to_link(task).await?;
-        // Others may read what comes out of it as far as they may read it.
-        let mode = task.info.mode & 0o777 | 0o600;
+        let there = self.target(task).await?;
         // A pipe is opened when somebody writes to it.
         let opening = unless_stopped(self.options.stop.clone(), blocking(move || File::open(path)));
         let from = opening.await.map_err(|error| task.from.about(error))?;
-        let what = Written::emptied(is_link);
-        let to = Contents::create(&task.to, mode, what, &self.pool).await?;
+        self.copy_opened_stream(task, from, there).await.map(|()| true)
+    }
+
+    /// Copies it in place of what was there, if anything, before it was opened.
+    pub(super) async fn copy_opened_stream(
+        &self,
+        task: &Task,
+        from: File,
+        there: Option<Info>,
+    ) -> Result<()> {
+        // Others may read what comes out of it as far as they may read it.
+        let mode = task.info.mode & 0o777 | 0o600;
+        let what = Written::over(there.as_ref());
+        let to = match Contents::create(&task.to, mode, what, &self.pool).await {
+            // That was long ago, perhaps: whoever has made a file there since has it open, whatever its mode.
+            Err(error) if error.kind == ErrorKind::Exists => {
+                return Err(task.to.about(replaced()));
+            }
+            to => to?,
+        };
         let copied = self.copy_all_of(task, Arc::new(from), &to).await;
         self.close(&task.to, &to, copied, self.options.sync).await?;
-        self.sync_led_to(task, is_link).await?;
-        Ok(true)
+        self.sync_led_to(task, what == Written::LedTo).await
     }
 
     async fn copy_all_of(&self, task: &Task, from: Arc<File>, to: &Contents) -> Result<()> {

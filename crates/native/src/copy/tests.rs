@@ -703,6 +703,29 @@ async fn what_somebody_makes_in_the_place_of_a_new_file_is_a_file_that_was_there
     }
 }
 
+/// It was emptied, and written: whoever had made it read what came out of the pipe.
+#[tokio::test]
+async fn what_somebody_makes_while_a_pipe_waits_for_a_writer_is_not_written() {
+    let places = Places::new();
+    let (source, copy) = (places.from.join("pipe"), places.to.join("f"));
+    fs::write(&source, "new").unwrap();
+    let task = found(&source, &copy).await;
+    let copied = async |there: Option<Info>| {
+        let from = fs::File::open(&source).unwrap();
+        job(archive()).copy_opened_stream(&task, from, there).await
+    };
+    fs::write(&copy, "his").unwrap();
+    let error = copied(None).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Stale, "{error}");
+    assert_eq!(fs::read(&copy).unwrap(), b"his");
+    let there = task.to.info().await.unwrap();
+    copied(there).await.unwrap();
+    assert_eq!(fs::read(&copy).unwrap(), b"new", "what was there");
+    fs::remove_file(&copy).unwrap();
+    copied(None).await.unwrap();
+    assert_eq!(fs::read(&copy).unwrap(), b"new");
+}
+
 /// They read what nobody else was to read, and could go on writing to it.
 #[tokio::test]
 async fn a_partial_copy_that_others_may_have_open_is_not_gone_on_with() {

@@ -72,6 +72,14 @@ impl Inode {
         }
     }
 
+    /// True if it has the same number as long as it is there.
+    pub async fn keeps_number(&self) -> Result<bool> {
+        match self {
+            Inode::Local(file) => file.clone().keeps_number().await,
+            Inode::Remote(_) => Ok(true),
+        }
+    }
+
     /// The file that was written, whatever its name stands for by now: somebody else may write to the directory.
     pub async fn of_contents(contents: &Contents) -> Result<Self> {
         Ok(match contents {

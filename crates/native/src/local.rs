@@ -306,6 +306,16 @@ pub(crate) async fn directory_led_to(path: LocalPath) -> Result<PathBuf> {
     .await
 }
 
+/// Types of file systems, as `statfs` tells them, that number a file anew when the kernel has forgotten it: FAT, exFAT, those in user
+/// space, and shares of Windows (SMB, CIFS, SMB2).
+const NUMBERED_ANEW: [u32; 6] =
+    [0x4d44, 0x2011_bab0, 0x6573_5546, 0x517b, 0xff53_4d42, 0xfe53_4d42];
+
+/// True if a file system of this type gives a file one number for good.
+fn keeps_numbers(file_system: u32) -> bool {
+    !NUMBERED_ANEW.contains(&file_system)
+}
+
 /// A file whose attributes are looked at and set, whatever its name stands for by now.
 #[derive(Clone)]
 pub(crate) struct Attributed(Arc<fs::File>);
@@ -331,6 +341,11 @@ impl Attributed {
     /// A path to it: what is open for its attributes alone is changed by no call that takes its number.
     fn path(&self) -> io::Result<PathBuf> {
         path_of(&self.0)
+    }
+
+    /// True if it has the same number as long as it is there.
+    pub async fn keeps_number(self) -> Result<bool> {
+        blocking(move || Ok(keeps_numbers(rustix::fs::fstatfs(&self.0)?.f_type as u32))).await
     }
 
     /// Gives it an owner (if there is one to be set) and a group; false: that is not allowed.
@@ -432,6 +447,15 @@ mod tests {
         ] {
             assert_eq!(error(&refusal.into()).to_string(), told);
         }
+    }
+
+    /// Each directory that the kernel had forgotten while it was filled counted as another one, and got no attributes.
+    #[test]
+    fn file_systems_that_number_files_anew_are_known_by_their_type() {
+        let (vfat, sshfs, cifs) = (0x4d44, 0x6573_5546, 0xff53_4d42);
+        assert!(![vfat, sshfs, cifs].into_iter().any(keeps_numbers));
+        let (ext4, xfs, tmpfs, nfs) = (0xef53, 0x5846_5342, 0x0102_1994, 0x6969);
+        assert!([ext4, xfs, tmpfs, nfs].into_iter().all(keeps_numbers));
     }
 
     /// What had been made there counted as missing.

@@ -31,6 +31,18 @@ pub(crate) enum Identity {
     Remote { cluster: String, volume: VolumeId, ino: Ino },
 }
 
+impl Identity {
+    /// True if both lie on the same device of this machine.
+    pub fn lies_beside(&self, other: &Identity) -> bool {
+        match (self, other) {
+            (Identity::Local { device, .. }, Identity::Local { device: of_other, .. }) => {
+                device == of_other
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Mounts {
     /// A directory of a volume is mounted as this device.
     pub fn add(&mut self, device: u64, root: RemoteDirectory) {

@@ -75,7 +75,14 @@ impl Job {
     async fn made(&self, task: &Task, name: &Name, which: Option<&Identity>) -> Result<Inode> {
         let (inode, now) = Inode::named(name).await?;
         let is_it = match which {
-            Some(which) => self.mounts.identity(&name.directory, &now) == *which,
+            Some(which) => {
+                let found = self.mounts.identity(&name.directory, &now);
+                // Where numbers do not last that long, a directory is all that it can be known by.
+                found == *which
+                    || now.kind == FileKind::Directory
+                        && found.lies_beside(which)
+                        && !inode.keeps_number().await.map_err(|error| name.about(error))?
+            }
             None => is_like(&now, &task.info),
         };
         match is_it {

@@ -149,6 +149,9 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     let (flags, tls) = with_config(flags, tls.clone())?;
     let roles = parse_roles(&flags.roles)?;
     check(&flags, roles)?;
+    let data = flags.data.iter().map(|dir| absolute(dir)).collect::<Outcome<Vec<_>>>()?;
+    let home = data[0].clone();
+    let name = name_of(flags.name, home.join(identity::NAME).exists())?;
     let join: Vec<String> = flags.join.iter().map(|a| address::complete(a)).collect();
     join.iter().try_for_each(|address| address::check_port(address))?;
     let listen = flags.listen.as_deref().unwrap_or_default();
@@ -158,8 +161,6 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         telemetry::serve(metrics).await?;
     }
     let mut stop = signals::stop_requested(|| {})?;
-    let data = flags.data.iter().map(|dir| absolute(dir)).collect::<Outcome<Vec<_>>>()?;
-    let home = data[0].clone();
     let begins = join.is_empty() && !home.join(identity::NAME).exists();
     let options = NodeOptions {
         home: home.clone(),
@@ -169,7 +170,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         advertise: advertise.clone(),
         tls,
         join,
-        name: flags.name.unwrap_or_else(host_name),
+        name,
         meta_store: Wanted { place: flags.meta, engine: flags.engine },
         without: flags.without,
         new_disks: flags.new_disks,
@@ -417,7 +418,6 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
     if flags.scrub_every.is_some_and(|days| !(0.0..=3650.0).contains(&days)) {
         return Err(Failure::usage("--scrub-every takes days, from 0 (never) to 3650"));
     }
-    flags.name.as_deref().map_or(Ok(()), check_name)?;
     if !roles.manager && flags.join.is_empty() {
         return missing(
             "--join",
@@ -427,9 +427,38 @@ fn check(flags: &ServerFlags, roles: Roles) -> Outcome {
     Ok(())
 }
 
+/// What a server is called. One that is there already keeps a name that it would not get today.
+fn name_of(given: Option<String>, is_there: bool) -> Outcome<String> {
+    let Some(name) = given else { return Ok(default_name()) };
+    match check_name(&name) {
+        Err(failure) if is_there => tracing::warn!("{failure}"),
+        checked => checked?,
+    }
+    Ok(name)
+}
+
+/// What a server is called without a name of its own: as its host.
+pub fn default_name() -> String {
+    fitted(&host_name())
+}
+
+/// The name of a host as that of a server: a host may be called otherwise.
+fn fitted(host: &str) -> String {
+    let mut name: String = host.chars().map(|c| if is_good(c) { c } else { '-' }).collect();
+    if check_name(&name).is_err() {
+        name.insert_str(0, "host-");
+        name.truncate(NAME_BYTES_MAX);
+    }
+    name
+}
+
+/// True for what may stand in the name of a server.
+fn is_good(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.".contains(c)
+}
+
 /// Refuses a name that would break a table or a command: what is all digits is the number of another server to each verb.
 fn check_name(name: &str) -> Outcome {
-    let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let is_number = name.chars().all(|c| c.is_ascii_digit());
     let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_good);
     if fits && !is_number && !name.starts_with(['.', '-']) {

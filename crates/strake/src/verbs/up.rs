@@ -361,7 +361,7 @@ fn node_options(flags: &UpFlags, data: &Path, doors: Doors, targets: Vec<PathBuf
         listeners: [doors.socket].into_iter().chain(doors.port.map(|(port, _)| port)).collect(),
         tls: doors.tls,
         join: Vec::new(),
-        name: host_name(),
+        name: server::default_name(),
         meta_store: node::Wanted { place: flags.meta.clone(), engine: flags.engine },
         without: flags.without.clone(),
         new_disks: flags.new_disks,

@@ -169,6 +169,23 @@ fn a_name_that_is_taken_for_something_else_is_refused() {
     }
 }
 
+/// After an upgrade it did not start any more.
+#[test]
+fn a_server_that_is_there_keeps_the_name_that_it_has() {
+    name_of(Some("4".into()), false).unwrap_err();
+    assert_eq!(name_of(Some("4".into()), true).unwrap(), "4");
+}
+
+/// It was taken as it is, and a host may be called 4.
+#[test]
+fn what_a_host_is_called_is_made_the_name_of_a_server() {
+    for host in ["", "4", "-a", ".a", "a b", "ev\x1b[31mil\nx", "\u{e4}", &"n".repeat(65)] {
+        check_name(&fitted(host)).unwrap();
+    }
+    assert_eq!((fitted("4").as_str(), fitted("a b").as_str()), ("host-4", "a-b"));
+    assert_eq!(fitted("a.example.org"), "a.example.org");
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let listen = Some("a".to_owned());

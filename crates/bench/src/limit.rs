@@ -7,7 +7,7 @@ pub use beside::carry_out;
 
 use crate::error::{Error, Kind, Result};
 use crate::result::{Figure, Origin, Rule, Unit};
-use crate::testbed::{Host, Plan, Rate, Role, Testbed, within};
+use crate::testbed::{Host, Plan, Rate, Role, Testbed, burst_bytes, within};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
 
-/// Bytes of a write to a stream, and of a call on a disk.
+/// Bytes of a write to a stream, and of a call on a disk at most.
 const CALL_BYTES: usize = 1 << 20;
 /// How long a stream may stand still.
 const STALL: Duration = Duration::from_secs(60);
@@ -62,7 +62,7 @@ pub struct SampleBytes {
 
 impl SampleBytes {
     /// As much of `most` as links and disks of a testbed carry in a few seconds.
-    fn of(plan: &Plan, most: u64) -> Self {
+    pub fn of(plan: &Plan, most: u64) -> Self {
         let carried = |rate: Rate| rate.bytes_per_second() * SAMPLE_SECONDS;
         let links = [plan.link, plan.client_link].into_iter().flatten().map(carried);
         Self { links: links.fold(most, u64::min), disk: plan.disk.map_or(most, carried).min(most) }
@@ -168,18 +168,19 @@ pub fn figure(
 }
 
 /// Sends `bytes` over each connection, from the first to the second host of each pair, all at once: what
-/// arrived per second, from before the first byte is sent to after the last has arrived. A clock that is
-/// read late makes it less, never more than the links carry.
+/// arrived per second, from before the first byte is sent to after the last has arrived. What links let through at once
+/// comes on top, and does not count. A clock that is read late makes it less, never more than the links carry.
 fn streams(pairs: &[(&Host, &Host)], bytes: u64, stopped: Stopped<'_>) -> Result<f64> {
     let connections =
         pairs.iter().map(|(from, to)| connect(from, to)).collect::<Result<Vec<_>, _>>()?;
+    let moved = bytes + burst_over(pairs).div_ceil(pairs.len().max(1) as u64);
     let begun = Instant::now();
     let received: io::Result<Vec<Instant>> = std::thread::scope(|scope| {
         let mut receivers = Vec::new();
         for (sender, receiver) in connections {
             // A receiver that misses bytes tells.
-            scope.spawn(move || send(sender, bytes).ok());
-            receivers.push(scope.spawn(move || receive(receiver, bytes, stopped)));
+            scope.spawn(move || send(sender, moved).ok());
+            receivers.push(scope.spawn(move || receive(receiver, moved, stopped)));
         }
         let received = receivers.into_iter().map(|thread| thread.join());
         received.map(|done| done.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
@@ -187,6 +188,21 @@ fn streams(pairs: &[(&Host, &Host)], bytes: u64, stopped: Stopped<'_>) -> Result
     let received = received.map_err(|e| ended(format!("a plain TCP stream: {e}"), stopped))?;
     let Some(last) = received.into_iter().max() else { return Ok(0.0) };
     Ok((pairs.len() as u64 * bytes) as f64 / last.duration_since(begun).as_secs_f64())
+}
+
+/// What the links between these hosts let through at once: those of the senders or of the receivers, whichever carry less.
+/// Pairs of the same sender, or receiver, stand side by side.
+fn burst_over(pairs: &[(&Host, &Host)]) -> u64 {
+    let senders: Vec<_> = pairs.iter().map(|(from, _)| *from).collect();
+    let receivers: Vec<_> = pairs.iter().map(|(_, to)| *to).collect();
+    let limited = [senders, receivers].into_iter().filter_map(|mut hosts| {
+        hosts.dedup();
+        // One without a limit carries whatever comes.
+        hosts.iter().map(|host| host.link).collect::<Option<Vec<Rate>>>()
+    });
+    let carried = |rates: &Vec<Rate>| rates.iter().map(|rate| rate.bytes_per_second()).sum::<u64>();
+    let slower = limited.min_by_key(carried).unwrap_or_default();
+    slower.into_iter().map(burst_bytes).sum()
 }
 
 /// Why a sample has ended before its end.
@@ -242,19 +258,28 @@ fn receive(mut stream: TcpStream, bytes: u64, stopped: Stopped<'_>) -> io::Resul
     Ok(Instant::now())
 }
 
-/// Writes `bytes` to a disk of this rate in `directory` and reads them back, up to 1 MiB a call: both in
-/// bytes per second.
+/// Writes `bytes` to a disk of this rate in `directory` and reads them back: both in bytes per second.
 fn disk(directory: &Path, rate: Rate, bytes: u64, stopped: Stopped<'_>) -> io::Result<(f64, f64)> {
     let disk = SlowDisk::new(Arc::new(RealDisk::new(directory)?), rate.bytes_per_second());
-    let measured = measure_disk(&disk, bytes, stopped);
+    let measured = measure_disk(&disk, bytes, call_bytes(rate, bytes), stopped);
     // It may have failed before the file was made.
     let _absent = disk.remove(DISK_FILE);
     measured
 }
 
-fn measure_disk(disk: &SlowDisk, bytes: u64, stopped: Stopped<'_>) -> io::Result<(f64, f64)> {
+/// Bytes of a call on a disk of this rate. It takes no more than a second, after which who measures looks whether to go on.
+fn call_bytes(rate: Rate, bytes: u64) -> u64 {
+    bytes.min(rate.bytes_per_second()).clamp(1, CALL_BYTES as u64)
+}
+
+/// The same with calls of `each`.
+fn measure_disk(
+    disk: &SlowDisk,
+    bytes: u64,
+    each: u64,
+    stopped: Stopped<'_>,
+) -> io::Result<(f64, f64)> {
     let file = disk.open(DISK_FILE, true)?;
-    let each = bytes.clamp(1, CALL_BYTES as u64);
     let mut buffer = vec![0x5a; each as usize];
     let calls = bytes.div_ceil(each);
     let bytes = (calls * each) as f64;
@@ -309,6 +334,39 @@ mod tests {
         assert_eq!(of("100mbit", "16kbit"), SampleBytes { links: 16 << 20, disk: 12_000 });
         // The slowest disk of the studies has what all have.
         assert_eq!(of("none", "2.83MB/s"), SampleBytes { links: 16 << 20, disk: 16 << 20 });
+    }
+
+    /// What went through at once counted: a third of what the slowest link seemed to carry.
+    #[test]
+    fn what_links_let_through_at_once_does_not_count() {
+        let host = |name: &str, link: &str| Host {
+            name: name.into(),
+            role: Role::Server,
+            address: String::new(),
+            namespace: String::new(),
+            link: link.parse().ok(),
+        };
+        let servers = |link: &str| ["s1", "s2", "s3"].map(|name| host(name, link));
+        let burst = |client: &str, link: &str| {
+            let (client, servers) = (host("c1", client), servers(link));
+            let to: Vec<_> = servers.iter().map(|server| (&client, server)).collect();
+            let from: Vec<_> = servers.iter().map(|server| (server, &client)).collect();
+            assert_eq!(burst_over(&to), burst_over(&from));
+            burst_over(&to)
+        };
+        assert_eq!(burst("16kbit", "16kbit"), 4096, "the client's link, once");
+        assert_eq!(burst("100mbit", "16kbit"), 3 * 4096, "those of the servers");
+        assert_eq!(burst("none", "100mbit"), 3 * 16_382);
+        assert_eq!(burst("none", "none"), 0);
+    }
+
+    /// One call of 1 MiB took nine minutes, in which nobody looked whether to stop.
+    #[test]
+    fn a_call_on_a_slow_disk_takes_no_more_than_a_second() {
+        let bytes = |rate: &str, bytes| call_bytes(rate.parse().unwrap(), bytes);
+        assert_eq!(bytes("16kbit", 16 << 20), 2_000);
+        assert_eq!((bytes("1GB/s", 16 << 20), bytes("1GB/s", 10)), (1 << 20, 10));
+        assert_eq!(bytes("1GB/s", 0), 1);
     }
 
     /// Whether a run was to stop was looked at between repetitions only, which may take minutes.

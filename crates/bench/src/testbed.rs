@@ -20,6 +20,7 @@ mod rate;
 mod state;
 
 pub use host::{command_line, namespace_file, processes_in, within};
+pub use network::burst_bytes;
 pub use plan::{HOSTS_MAX, Host, NAME_DEFAULT, Plan, Role, TARGETS_MAX, check_name};
 pub use rate::Rate;
 pub use state::{FILE, Process, Registry, State};

@@ -77,10 +77,15 @@ fn join(plan: &Plan, host: &Host, switch: &str) -> Result<()> {
     ip(&["-n", own, "link", "set", "lo", "up"])
 }
 
+/// What a link of this rate lets through at once, after it has rested.
+pub fn burst_bytes(rate: Rate) -> u64 {
+    (rate.bytes_per_second() / BURST_PER_SECOND).max(BURST_BYTES_MIN)
+}
+
 /// Lets one end of a cable send no more than so much.
 fn limit(namespace: &str, device: &str, rate: Rate) -> Result<()> {
-    let burst = (rate.bytes_per_second() / BURST_PER_SECOND).max(BURST_BYTES_MIN);
-    let (rate, burst) = (format!("{}bit", rate.bits_per_second()), format!("{burst}b"));
+    let burst = format!("{}b", burst_bytes(rate));
+    let rate = format!("{}bit", rate.bits_per_second());
     let tbf = ["tbf", "rate", &rate, "burst", &burst, "latency", LATENCY];
     run("tc", &[&["-n", namespace, "qdisc", "replace", "dev", device, "root"][..], &tbf].concat())
 }

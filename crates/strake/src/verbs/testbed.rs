@@ -17,8 +17,8 @@ use tokio::sync::watch;
 
 /// How a link without a limit is written.
 const NO_LIMIT: &str = "none";
-/// Bytes over each connection of `testbed limit`.
-const LIMIT_BYTES_DEFAULT: &str = "32M";
+/// Bytes of `testbed limit`, unless links and disks take long for them.
+const LIMIT_BYTES_DEFAULT: u64 = 32 << 20;
 
 /// Flags of `strake testbed`.
 #[derive(Args, Debug)]
@@ -147,9 +147,9 @@ pub struct LimitFlags {
     #[command(flatten)]
     pub show: ShowFlags,
 
-    /// Bytes over one connection or all together, and to and from a disk
-    #[arg(long, value_name = "SIZE", default_value = LIMIT_BYTES_DEFAULT, value_parser = size::parse)]
-    pub bytes: u64,
+    /// Bytes over one connection or all together, and to and from a disk [default: 32M, or what takes some seconds if that is less]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub bytes: Option<u64>,
 
     /// How often; the median is shown
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -400,7 +400,10 @@ fn quoted(text: &str) -> String {
 
 async fn measure_limit(flags: LimitFlags) -> Outcome {
     let testbed = Testbed::find(&flags.show.which.name)?;
-    let bytes = SampleBytes { links: flags.bytes, disk: flags.bytes };
+    let bytes = match flags.bytes {
+        Some(bytes) => SampleBytes { links: bytes, disk: bytes },
+        None => SampleBytes::of(&testbed.state.plan, LIMIT_BYTES_DEFAULT),
+    };
     let repetitions = flags.repetitions;
     let of = testbed.clone();
     let stop = signals::stop_requested(|| {})?;

@@ -106,10 +106,11 @@ impl Processes {
     /// Has the hosts where workers run write what they hold back.
     pub fn settle(&mut self, directory: &Path, watch: &Watch) -> Result<()> {
         let measured = self.measured.clone();
-        for worker in self.elsewhere() {
-            let directory = worker.its(directory, &measured);
-            worker.ask(&Request::Settle { directory })?;
-            match worker.answer_unless_stopped(SETTLE_WAIT, watch)? {
+        let settle =
+            |worker: &Worker| Request::Settle { directory: worker.its(directory, &measured) };
+        let answers = self.ask_elsewhere(settle, watch)?;
+        for (worker, answer) in self.elsewhere().zip(answers) {
+            match answer {
                 Answer::Settled => {}
                 other => return Err(worker.surprise(other)),
             }
@@ -126,16 +127,38 @@ impl Processes {
     ) -> Result<Option<String>> {
         let mut all_lost = None;
         let measured = self.measured.clone();
-        for worker in self.elsewhere() {
+        let cool = |worker: &Worker| {
             let files = files.iter().map(|file| worker.its(file, &measured)).collect();
-            let directory = worker.its(directory, &measured);
-            worker.ask(&Request::Cool { directory, files })?;
-            match worker.answer_unless_stopped(SETTLE_WAIT, watch)? {
+            Request::Cool { directory: worker.its(directory, &measured), files }
+        };
+        let answers = self.ask_elsewhere(cool, watch)?;
+        for (worker, answer) in self.elsewhere().zip(answers) {
+            match answer {
                 Answer::Cooled { lost } => all_lost = all_lost.or(lost),
                 other => return Err(worker.surprise(other)),
             }
         }
         Ok(all_lost)
+    }
+
+    /// Asks the other hosts, all at the same time: each may take an hour. What they answer.
+    fn ask_elsewhere(
+        &mut self,
+        request: impl Fn(&Worker) -> Request,
+        watch: &Watch,
+    ) -> Result<Vec<Answer>> {
+        let ask = |worker: &mut Worker| {
+            let request = request(worker);
+            worker.ask(&request)
+        };
+        let hear = |worker: &mut Worker| worker.answer_unless_stopped(SETTLE_WAIT, watch);
+        let asked = self.elsewhere().try_for_each(ask);
+        let answers: Result<Vec<_>> = asked.and_then(|()| self.elsewhere().map(hear).collect());
+        if answers.is_err() {
+            // As in [`Processes::work`].
+            self.running.clear();
+        }
+        answers
     }
 
     /// A worker on each other host.
@@ -328,7 +351,7 @@ impl Drop for Worker {
 mod tests {
     use super::*;
     use crate::crew::Crew;
-    use std::process::Command;
+    use std::process::{ChildStdout, Command};
 
     /// In a thread of the run it ended the run, with everything that was measured.
     #[test]
@@ -369,18 +392,43 @@ mod tests {
     #[test]
     fn what_other_hosts_hold_back_is_written_too() {
         let directory = tempfile::tempdir().unwrap();
-        let location = Location::parse("host=/there").unwrap();
-        let mut echo = Command::new("cat");
-        let mut child = echo.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let requests = child.stdin.take().unwrap();
-        let mut asked = BufReader::new(child.stdout.take().unwrap());
-        let (sender, answers) = channel();
-        sender.send((0.0, Ok(Answer::Settled))).unwrap();
-        let none = Processes::new(vec![location.clone()], directory.path(), "1").unwrap();
-        let worker = Worker { location, child, requests, answers, spoken: Spoken::default() };
-        let mut crew = Crew::Processes(Processes { running: vec![worker], ..none });
+        let (worker, mut asked) = answering("host=/there", Answer::Settled);
+        let mut crew = crew_of(vec![worker], directory.path());
         crew.settle(directory.path(), &Watch::default()).unwrap();
         let wanted = Request::Settle { directory: "/there".into() };
         assert_eq!(receive(&mut asked).unwrap(), Some(wanted));
+    }
+
+    /// One was asked when the one before had answered: of ten hosts that take a minute the last took ten.
+    #[test]
+    fn all_other_hosts_are_asked_before_one_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let failed = Answer::Failed(Error::failed("no room"));
+        let (first, _) = answering("first=/a", failed);
+        let (second, mut asked) = answering("second=/b", Answer::Settled);
+        let mut crew = crew_of(vec![first, second], directory.path());
+        let error = crew.settle(directory.path(), &Watch::default()).unwrap_err();
+        assert!(error.cause.starts_with("first: no room"), "{error}");
+        drop(crew);
+        let wanted = Request::Settle { directory: "/b".into() };
+        assert_eq!(receive(&mut asked).unwrap(), Some(wanted));
+    }
+
+    /// A worker that gives this answer, and what it is asked, also after its end.
+    fn answering(location: &str, answer: Answer) -> (Worker, BufReader<ChildStdout>) {
+        let location = Location::parse(location).unwrap();
+        let mut echo = Command::new("/bin/sh");
+        echo.args(["-c", "exec 3<&0; cat <&3 & exec sleep 1000 >/dev/null"]);
+        let mut child = echo.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let requests = child.stdin.take().unwrap();
+        let asked = BufReader::new(child.stdout.take().unwrap());
+        let (sender, answers) = channel();
+        sender.send((0.0, Ok(answer))).unwrap();
+        (Worker { location, child, requests, answers, spoken: Spoken::default() }, asked)
+    }
+
+    fn crew_of(running: Vec<Worker>, measured: &Path) -> Crew {
+        let locations = running.iter().map(|worker| worker.location.clone()).collect();
+        Crew::Processes(Processes { running, ..Processes::new(locations, measured, "1").unwrap() })
     }
 }

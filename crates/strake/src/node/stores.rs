@@ -347,19 +347,22 @@ pub fn check_empty(path: &Path) -> Outcome {
 
 /// Refuses to begin a target in the directory of another one, which may be deleted when that has left.
 fn check_outside_targets(path: &Path) -> Outcome {
-    let full = resolved(path);
-    let target_in = |dir: &Path| Identity::read(&RealDisk::new(dir).ok()?).ok()?;
-    let mut around = full.ancestors().skip(1);
-    match around.find_map(|dir| Some((dir, target_in(dir)?))) {
-        Some((dir, found)) => Err(Failure::new(format!(
-            "{} lies in target {} ({})",
-            path.display(),
-            found.target,
-            dir.display()
-        ))
-        .next("give a directory outside of it")),
-        None => Ok(()),
+    const NEXT: &str = "give a directory outside of it";
+    for dir in resolved(path).ancestors().skip(1) {
+        // What is missing holds nothing.
+        let Ok(disk) = RealDisk::new(dir) else { continue };
+        // One that is damaged, or of a later release, is one, too.
+        if let Some(found) = Identity::read(&disk).plain().map_err(|f| f.next(NEXT))? {
+            return Err(Failure::new(format!(
+                "{} lies in target {} ({})",
+                path.display(),
+                found.target,
+                dir.display()
+            ))
+            .next(NEXT));
+        }
     }
+    Ok(())
 }
 
 /// Refuses to begin a target in a mount of a volume: where that lies on the target, each waits for the other.
@@ -426,6 +429,10 @@ mod tests {
             assert!(failure.next.is_some());
         }
         assert_eq!(look("a/other").unwrap().id.0, 0);
+        // It passed for none.
+        std::fs::write(outer.join("identity"), "damaged").unwrap();
+        let failure = look("a/target").err().unwrap();
+        assert!(failure.cause.contains("identity") && failure.next.is_some(), "{failure}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod stores;
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::release::RELEASE;
-use crate::{private, tls_flags};
+use crate::{mountpoint, private, tls_flags};
 use add::Adder;
 pub use add::TARGET;
 use fresh::Fresh;
@@ -137,6 +137,8 @@ impl Node {
     pub async fn start(options: NodeOptions) -> Outcome<Node> {
         let founds = options.roles.manager && options.join.is_empty();
         let (home, targets) = (&options.home, &options.targets);
+        let is_new = !home.join(identity::NAME).exists();
+        stores::check_no_mount_of_ours(home, is_new, &mountpoint::ours())?;
         let around = Fresh::around(home, targets);
         let lock = match lock_home(home) {
             Ok(lock) => Lock::from(lock),

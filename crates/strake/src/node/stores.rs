@@ -64,6 +64,10 @@ impl Target {
     pub fn look(path: &Path, node: &Node, new_disks: bool) -> Outcome<Target> {
         let known = node.target_at(path);
         let added = known.is_some_and(|record| record.added);
+        let ours = mountpoint::ours();
+        if known.is_some_and(|record| record.target != 0) {
+            check_no_mount_of_ours(path, false, &ours)?;
+        }
         let identity = match RealDisk::new(path) {
             Ok(disk) => Identity::read(&disk).plain()?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
@@ -95,7 +99,7 @@ impl Target {
                 check_begun(&path, begun)?;
                 check_empty(&path)?;
                 check_outside_targets(&path)?;
-                check_no_mount_of_ours(&path, &mountpoint::ours())?;
+                check_no_mount_of_ours(&path, true, &ours)?;
                 let uuid = begun.map_or_else(new_uuid, |record| Ok(record.uuid.clone()))?;
                 Ok(Target { added, ..Target::new(path, uuid) })
             }
@@ -365,18 +369,19 @@ fn check_outside_targets(path: &Path) -> Outcome {
     Ok(())
 }
 
-/// Refuses to begin a target in a mount of a volume: where that lies on the target, each waits for the other.
-fn check_no_mount_of_ours(path: &Path, ours: &[Mount]) -> Outcome {
+/// Refuses to begin a target, or a server, in a mount of a volume, and warns of what is there: where the volume lies on
+/// it, each waits for the other.
+pub fn check_no_mount_of_ours(path: &Path, is_new: bool, ours: &[Mount]) -> Outcome {
     let disk = device(path);
-    match ours.iter().find(|mount| Some(mount.device) == disk) {
-        Some(mount) => Err(Failure::new(format!(
-            "{} lies in a Strake mount ({})",
-            path.display(),
-            mount.path.display()
-        ))
-        .next("mount the new disk there first, or give a directory on a disk of this machine")),
-        None => Ok(()),
+    let Some(mount) = ours.iter().find(|mount| Some(mount.device) == disk) else { return Ok(()) };
+    let cause = format!("{} lies in a Strake mount ({})", path.display(), mount.path.display());
+    if is_new {
+        return Err(Failure::new(cause).next(
+            "mount the new disk there first, or give a directory on a disk of this machine",
+        ));
     }
+    tracing::warn!("{cause}: where that volume lies on this server, each waits for the other");
+    Ok(())
 }
 
 /// Refuses a directory in which nothing can be made.
@@ -435,6 +440,7 @@ mod tests {
         assert!(failure.cause.contains("identity") && failure.next.is_some(), "{failure}");
     }
 
+    /// Where one is there already it was opened without a word.
     #[test]
     fn no_target_is_begun_in_a_strake_mount() {
         let top = tempfile::tempdir().unwrap();
@@ -446,8 +452,13 @@ mod tests {
             source: "host:/main".into(),
             device,
         };
-        check_no_mount_of_ours(&path, &[mount(own + 1)]).unwrap();
-        let failure = check_no_mount_of_ours(&path, &[mount(own + 1), mount(own)]).unwrap_err();
+        let check = |is_new, devices: &[u64]| {
+            let ours: Vec<_> = devices.iter().copied().map(mount).collect();
+            check_no_mount_of_ours(&path, is_new, &ours)
+        };
+        check(true, &[own + 1]).unwrap();
+        check(false, &[own + 1, own]).unwrap();
+        let failure = check(true, &[own + 1, own]).unwrap_err();
         assert!(failure.cause.contains("lies in a Strake mount (/mnt/s)"), "{failure}");
         assert!(failure.next.is_some());
     }

@@ -68,13 +68,12 @@ fn say(words: &FirstWords) -> bool {
 }
 
 /// Starts this same command line again in the background; returns the child's process number when it
-/// is usable. Its log goes to `log`, opened with these flags as well; one that is new goes again if the child says why it is not
-/// usable.
-pub fn start(log: &Path, flags: OFlags, level: Option<&str>) -> Outcome<u32> {
-    let shown = || format!("log file {}", log.display());
+/// is usable. Its log goes to `log`, which others may have made unless it `is_chosen`; one that is new goes again if the child
+/// says why it is not usable.
+pub fn start(log: &Path, is_chosen: bool, level: Option<&str>) -> Outcome<u32> {
     let mut made = Made::default();
     made.expect(log);
-    let file = open_log(log, flags).context(shown)?;
+    let file = open_log(log, is_chosen)?;
     let program = std::env::current_exe().context(|| "finding this program".into())?;
     let mut command = Command::new(program);
     // The name it was called by counts: mount.strake is called with other arguments.
@@ -106,26 +105,47 @@ pub fn start(log: &Path, flags: OFlags, level: Option<&str>) -> Outcome<u32> {
     }
 }
 
-fn open_log(log: &Path, flags: OFlags) -> io::Result<File> {
+/// Opens the log. What nobody has chosen is a file and no link, nor a pipe, which nobody may read.
+fn open_log(log: &Path, is_chosen: bool) -> Outcome<File> {
+    let shown = || format!("log file {}", log.display());
     let mut options = OpenOptions::new();
-    options.create(true).append(true).custom_flags(flags.bits() as i32).open(log)
+    options.create(true).append(true);
+    if is_chosen {
+        return options.open(log).context(shown);
+    }
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    let file = options.open(log).and_then(|file| match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no regular file")),
+    });
+    file.context(shown).map_err(|failure| failure.next("-o log=FILE names a file for it"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::Mode;
 
     /// Where a directory for logs is a group's, its members chose to which file root's mount wrote its log.
     #[test]
-    fn a_log_that_nobody_has_named_goes_through_no_link() {
+    fn a_log_that_nobody_has_chosen_goes_through_no_link_and_into_no_pipe() {
         let directory = tempfile::tempdir().unwrap();
         let (log, other) = (directory.path().join("log"), directory.path().join("other"));
         std::os::unix::fs::symlink(&other, &log).unwrap();
-        open_log(&log, OFlags::NOFOLLOW).unwrap_err();
+        let failure = open_log(&log, false).unwrap_err();
+        assert!(failure.next.is_some_and(|next| next.contains("log=FILE")));
         assert!(!other.exists());
-        open_log(&log, OFlags::empty()).unwrap();
+        open_log(&log, true).unwrap();
         assert!(other.exists());
         std::fs::remove_file(&log).unwrap();
-        open_log(&log, OFlags::NOFOLLOW).unwrap();
+        // The mount waited for somebody to read it.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
+        open_log(&log, false).unwrap_err();
+        let reader = OpenOptions::new().read(true).write(true).open(&log).unwrap();
+        let failure = open_log(&log, false).unwrap_err();
+        assert!(failure.cause.contains("no regular file"), "{failure}");
+        drop(reader);
+        std::fs::remove_file(&log).unwrap();
+        open_log(&log, false).unwrap();
     }
 }

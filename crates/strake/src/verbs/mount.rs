@@ -9,7 +9,6 @@ use crate::mounted::Mounted;
 use crate::release::RELEASE;
 use crate::{detach, mountpoint, output, private, telemetry, tls_flags};
 use clap::Args;
-use rustix::fs::OFlags;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use strake_base::task::Owned;
@@ -68,12 +67,12 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
         return Ok(());
     }
     if !flags.foreground && !detach::is_child() {
-        let (file, how) = match &wanted.log {
-            Some(file) => (file.clone(), OFlags::empty()),
+        let (file, is_chosen) = match &wanted.log {
+            Some(file) => (file.clone(), true),
             // Others may make files there, too.
-            None => (default_log(&flags.mountpoint)?, OFlags::NOFOLLOW),
+            None => (default_log(&flags.mountpoint)?, false),
         };
-        detach::start(&file, how, Some(log.log_level.as_deref().unwrap_or("info")))?;
+        detach::start(&file, is_chosen, Some(log.log_level.as_deref().unwrap_or("info")))?;
         return Ok(());
     }
     let background = !flags.foreground;

@@ -13,7 +13,6 @@ use crate::tls_flags::TlsFlags;
 use crate::verbs::server;
 use crate::{detach, mountpoint, output, private, telemetry};
 use clap::Args;
-use rustix::fs::OFlags;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::process::began_ticks;
@@ -133,7 +132,7 @@ fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
     made.expect(&flags.data);
     private::make_data_directory(&flags.data)?;
     let path = flags.data.join("strake.log");
-    detach::start(&path, OFlags::empty(), Some(log.log_level.as_deref().unwrap_or("info")))?;
+    detach::start(&path, true, Some(log.log_level.as_deref().unwrap_or("info")))?;
     made.keep();
     let Some(run) = RunFile::read(&flags.data)? else {
         output::line("running");

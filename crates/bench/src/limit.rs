@@ -272,7 +272,7 @@ fn call_bytes(rate: Rate, bytes: u64) -> u64 {
     bytes.min(rate.bytes_per_second()).clamp(1, CALL_BYTES as u64)
 }
 
-/// The same with calls of `each`.
+/// As [`disk()`], with calls of `each`.
 fn measure_disk(
     disk: &SlowDisk,
     bytes: u64,

@@ -45,6 +45,8 @@ pub(crate) enum Since {
     Lives,
     /// Nothing yet.
     Unknown,
+    /// It was heard from, and refused, since the manager does not reach it.
+    Refused,
     /// It said that it is gone, or was silent for a lease.
     Gone,
 }
@@ -376,7 +378,15 @@ fn after_return(
     let others = group.in_sync.iter().filter(|member| !back.own.contains(member));
     let others: Vec<_> = others.map(|&member| (member, since(member))).collect();
     let unknown = others.iter().find(|(_, since)| *since == Since::Unknown);
-    match (others.iter().any(|(_, since)| *since == Since::Lives), unknown) {
+    let is_whole = |member: &&u32| brought(member) && !back.rebooted.contains(*member);
+    let whole = group.in_sync.iter().find(is_whole).copied();
+    let lives = |since: Since| match since {
+        Since::Lives => true,
+        // It has what nobody brings.
+        Since::Refused => whole.is_none(),
+        Since::Unknown | Since::Gone => false,
+    };
+    match (others.iter().any(|(_, since)| lives(*since)), unknown) {
         (true, _) if strake_base::is_broken("who-starts-is-not-in-sync") => {}
         (true, _) => next.in_sync.retain(|member| !brought(member)),
         (false, Some((member, _))) => {
@@ -388,8 +398,7 @@ fn after_return(
         }
         (false, None) => {
             strake_base::count_case("group-refounded");
-            let is_whole = |member: &&u32| brought(member) && !back.rebooted.contains(*member);
-            let first = group.in_sync.iter().find(is_whole).copied().unwrap_or(first);
+            let first = whole.unwrap_or(first);
             next.in_sync = vec![first];
             let silent = strake_base::is_broken("losses-are-counted");
             next.losses += u64::from(back.rebooted.contains(&first) && !silent);

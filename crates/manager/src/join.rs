@@ -327,7 +327,7 @@ fn check_old(request: &Join, spec: &TargetSpec, id: u32, since: Since) -> Result
     match since {
         _ if !request.old_disks => Err(outdated(spec, id)),
         Since::Gone => Ok(()),
-        Since::Lives | Since::Unknown => {
+        Since::Lives | Since::Unknown | Since::Refused => {
             let detail = format!(
                 "target {} (number {id}) was served with newer contents a moment ago; ask again, it is known within a \
                  lease whether it still is",

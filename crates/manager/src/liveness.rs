@@ -4,6 +4,7 @@ mod heard;
 mod knocks;
 mod leads;
 mod looks;
+mod refusals;
 mod room;
 mod seen;
 mod waits;
@@ -31,7 +32,7 @@ pub(crate) use seen::copied;
 #[cfg(test)]
 pub(crate) use waits::waiting;
 
-/// Pause after a member could not be made equal; it doubles each time, up to [`PAUSE_MAX`].
+/// Pause after a member could not be made equal, or a server was refused; it doubles each time, up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(32);
 
@@ -44,7 +45,7 @@ pub(crate) enum Word {
     Beat,
 }
 
-/// A member that could not be made equal.
+/// How long something is not tried again.
 #[derive(Clone, Copy)]
 struct Pause {
     length: Duration,
@@ -473,7 +474,7 @@ impl Liveness {
     /// True while a server's lease lasts, unless it is cut.
     pub fn is_up(&self, server: u32, now: Duration) -> bool {
         let within = |h: &Heard| !h.left && now.saturating_sub(h.at) <= self.patience();
-        self.servers.get(&server).is_some_and(within) && !self.is_cut(server, now)
+        self.servers.get(&server).is_some_and(within) && !self.is_cut(server)
     }
 
     /// True if a server has itself said, within the lease, that it lives.
@@ -503,7 +504,7 @@ impl Liveness {
         let silent = |since: Duration| now.saturating_sub(since);
         let heard = self.servers.get(&server);
         let here = heard.filter(|h| !self.is_denied(target, h) && silent(h.at) <= self.patience());
-        match here.filter(|_| !self.is_cut(server, now)) {
+        match here.filter(|_| !self.is_cut(server)) {
             Some(_) if self.is_silent(target) => Life::Quiet,
             Some(h) if h.serves && h.at >= self.denied && silent(h.at) <= self.lease / 2 => {
                 match now.saturating_sub(h.since) > self.lease * STEADY_LEASES {
@@ -532,9 +533,10 @@ impl Liveness {
         match heard {
             Some(h) if self.is_denied(target, h) => Since::Gone,
             Some(h) if h.spoke && h.at > then => Since::Lives,
-            // What the one that asks had promised another before it stopped is over, too.
-            _ if now.saturating_sub(then) > self.lease => Since::Gone,
-            _ => Since::Unknown,
+            // What the one that asks had promised another before it stopped is over later, too.
+            _ if now.saturating_sub(then) <= self.lease => Since::Unknown,
+            _ if self.refused_at(server).is_some_and(|at| at > then) => Since::Refused,
+            _ => Since::Gone,
         }
     }
 

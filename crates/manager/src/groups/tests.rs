@@ -238,6 +238,16 @@ fn a_group_of_which_nobody_lives_is_founded_again_on_who_returns_first() {
     }
 }
 
+/// The group went on with what was left on the disk of the one that lost its memory, although the other one had everything.
+#[test]
+fn who_is_heard_and_refused_lives_for_one_that_has_lost_something() {
+    for (rebooted, in_sync) in [(true, 2), (false, 1)] {
+        let mut state = with_group(&[1, 2], &[1, 2], &[]);
+        returned(&mut state, &back(&[1], rebooted), |_| Since::Refused).unwrap();
+        assert_eq!(shown(&state), (8, &[in_sync][..], &[][..], 0), "rebooted: {rebooted}");
+    }
+}
+
 #[test]
 fn a_server_with_all_members_founds_its_groups_again_without_waiting() {
     let mut state = with_group(&[1, 2], &[1, 2], &[]);

@@ -120,7 +120,8 @@ impl Manager {
             may_be_own && may_be(**id, request.server) && may_be(**id, state.cluster.leader)
         });
         let own = own.map(|(&id, _)| id);
-        move |id| live.is_up(id, now) && (live.has_spoken(id, now) || own != Some(id))
+        // One that is refused lives, and answers others.
+        move |id| live.is_heard(id, now) || live.is_up(id, now) && own != Some(id)
     }
 
     /// True if another manager is up.

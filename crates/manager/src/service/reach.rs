@@ -39,7 +39,8 @@ impl Manager {
         }
     }
 
-    /// Who is to be looked at now, and where. A Unix socket does not leave the machine, and nothing is in its way.
+    /// Who is to be looked at now, and where. A Unix socket does not leave the machine, and nothing is in its way; nor does the
+    /// manager look at its own server, whose address may lead back to it from elsewhere only.
     pub(super) fn due_looks(&self, part: u32) -> Vec<(u32, String)> {
         if !self.may_answer() {
             return Vec::new();
@@ -47,8 +48,9 @@ impl Manager {
         let now = self.now();
         let mut inner = self.inner.lock();
         let Inner { state, live, .. } = &mut *inner;
-        live.forget_looks(own_server(state), now);
-        let of_part = state.servers.iter().filter(|(id, _)| **id % PARTS == part);
+        let own = own_server(state);
+        live.forget_looks(own, now);
+        let of_part = state.servers.iter().filter(|(id, _)| **id % PARTS == part && **id != own);
         let is_known = |address: &str| !address.is_empty() && !address.starts_with("unix:");
         let by_network = of_part.filter(|(_, server)| is_known(&server.address));
         let heard = by_network.filter(|(id, _)| live.is_heard(**id, now));
@@ -66,9 +68,11 @@ impl Manager {
     pub(super) fn note_look(&self, (server, began, end): Look) {
         let now = self.now();
         let mut inner = self.inner.lock();
-        if !inner.live.note_look(server, began, end, now) {
+        let Inner { state, live, .. } = &mut *inner;
+        if !live.note_look(server, began, end, now) {
             return;
         }
+        live.decide_refused(state, now);
         match inner.live.why_unreached(server) {
             "" => tracing::info!(server, "it is reached again"),
             why => tracing::warn!(server, "it is heard, but cannot be reached: {why}"),

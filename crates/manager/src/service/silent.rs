@@ -72,7 +72,8 @@ impl Manager {
             let Inner { state, live, owners, ticked, .. } = &mut *inner;
             *ticked = Some(now);
             live.forget_old(now);
-            live.cut_unreached(now);
+            live.decide_refused(state, now);
+            live.cut_refused(now);
             live.note_waits(state, now);
             let changed = live.changed(now);
             let (state, live) = (&**state, &*live);

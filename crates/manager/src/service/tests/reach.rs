@@ -42,17 +42,31 @@ impl Looking {
         for _ in 0..5 {
             self.bench.clock.pass(200);
             for (join, joined) in &self.servers {
-                let targets = again(join, joined).targets;
-                let server = joined.server;
-                let beat = Heartbeat { server, targets, lease_ms: 700, ..Heartbeat::default() };
-                if let Err(error) = self.bench.ask(ManagerOp::Heartbeat(beat)).await {
-                    assert!(error.detail.contains("cannot reach it at "), "{error}");
-                    refused.insert(server);
+                if self.is_refused(again(join, joined)).await {
+                    refused.insert(joined.server);
                 }
             }
             manager.watch().await.unwrap();
         }
         refused.into_iter().collect()
+    }
+
+    /// A server sends a heartbeat. True if that is refused.
+    async fn is_refused(&self, Join { server, targets, .. }: Join) -> bool {
+        let beat = Heartbeat { server, targets, lease_ms: 700, ..Heartbeat::default() };
+        let sent = self.bench.ask(ManagerOp::Heartbeat(beat)).await;
+        let error = sent.err();
+        assert!(
+            error.iter().all(|error| error.detail.contains("cannot reach it at ")),
+            "{error:?}"
+        );
+        error.is_some()
+    }
+
+    /// What a server says of itself.
+    fn of(&self, server: usize) -> Join {
+        let (join, joined) = &self.servers[server - 1];
+        again(join, joined)
     }
 
     async fn group(&self) -> message::Group {
@@ -175,13 +189,131 @@ async fn a_server_that_joins_again_is_looked_at_anew() {
     for _ in 0..4 {
         looking.second(&[3]).await;
     }
-    let (join, joined) = &looking.servers[2];
-    let moved = Join { address: "elsewhere:1".into(), ..again(join, joined) };
+    for _ in 0..16 {
+        looking.bench.clock.pass(200);
+        for server in [1, 2] {
+            assert!(!looking.is_refused(looking.of(server)).await);
+        }
+        looking.bench.manager.watch().await.unwrap();
+    }
+    let moved = Join { address: "elsewhere:1".into(), ..looking.of(3) };
     looking.bench.join(moved).await.unwrap();
+    for passed in 0..4 {
+        assert_eq!(looking.second(&[3]).await, [0; 0]);
+        let why = if passed < 3 { "" } else { "connection refused" };
+        assert_eq!(looking.bench.map().await.servers[2].unreached, why, "after {passed} s");
+    }
+}
+
+/// Both copies were cut, and nobody answered for what they held.
+#[tokio::test]
+async fn of_a_group_of_which_no_copy_is_reached_none_is_refused() {
+    let looking = Looking::at(5).await;
+    for _ in 0..9 {
+        assert_eq!(looking.second(&[1, 2]).await, [0; 0]);
+    }
+    assert_eq!(
+        (sets(&looking.group().await), looking.up().await),
+        ((&[1, 2][..], &[][..]), vec![true; 5])
+    );
+    let servers = looking.bench.map().await.servers;
+    let told: Vec<_> = servers.iter().map(|server| !server.unreached.is_empty()).collect();
+    assert_eq!(told, [true, true, false, false, false]);
+    // The other copy of each of these is reached.
+    let looking = Looking::at(5).await;
     for _ in 0..3 {
+        looking.second(&[1, 3]).await;
+    }
+    assert_eq!(looking.second(&[1, 3]).await, [1, 3]);
+}
+
+/// One that has no copy of anything was refused, and its targets did not answer for groups that were never used.
+#[tokio::test]
+async fn who_is_in_sync_in_no_group_of_several_copies_is_not_refused() {
+    let bench = Bench::new().await;
+    let mut servers = Vec::new();
+    for nth in 1..=3 {
+        let join = server(&format!("h{nth}:1"), &[&format!("t{nth}")]);
+        servers.push((join.clone(), bench.join(join).await.unwrap()));
+    }
+    let looking = Looking { bench, servers };
+    for _ in 0..9 {
         assert_eq!(looking.second(&[3]).await, [0; 0]);
     }
-    assert_eq!(looking.second(&[3]).await, [3]);
+    assert_eq!(looking.bench.map().await.servers[2].unreached, "connection refused");
+}
+
+/// Nobody answered for the group, although one that has everything was well.
+#[tokio::test]
+async fn who_is_refused_is_heard_again_when_the_other_copy_falls_silent() {
+    let looking = Looking::at(4).await;
+    for _ in 0..3 {
+        looking.second(&[1]).await;
+    }
+    let Looking { bench, .. } = &looking;
+    bench.manager.note_look((1, bench.clock.monotonic(), Err("no answer".into())));
+    for passed in (200..=4_000).step_by(200) {
+        bench.clock.pass(200);
+        for server in [3, 4] {
+            assert!(!looking.is_refused(looking.of(server)).await);
+        }
+        let refused = looking.is_refused(looking.of(1)).await;
+        assert!(refused || passed > 3_000, "after {passed} ms");
+        bench.manager.watch().await.unwrap();
+    }
+    assert_eq!(sets(&looking.group().await), (&[1][..], &[][..]));
+}
+
+/// It was refused and heard in turn, as often as the disk of the other one changed its mind.
+#[tokio::test]
+async fn who_was_refused_and_is_heard_again_is_not_refused_at_once() {
+    let looking = Looking::at(4).await;
+    for _ in 0..3 {
+        looking.second(&[1]).await;
+    }
+    let Looking { bench, .. } = &looking;
+    bench.manager.note_look((1, bench.clock.monotonic(), Err("no answer".into())));
+    assert!(looking.is_refused(looking.of(1)).await);
+    let mut hangs = looking.of(2);
+    hangs.targets[0].silent_ms = Some(20_000);
+    looking.is_refused(hangs).await;
+    bench.manager.watch().await.unwrap();
+    for passed in [200, 400, 600, 800, 1_000, 1_200] {
+        bench.clock.pass(200);
+        for server in 2..=4 {
+            looking.is_refused(looking.of(server)).await;
+        }
+        bench.manager.watch().await.unwrap();
+        assert_eq!(looking.is_refused(looking.of(1)).await, passed >= 1_000, "after {passed} ms");
+    }
+}
+
+/// One lost answer of another one made the manager suspect its own network.
+#[tokio::test]
+async fn who_is_refused_stays_so_when_one_look_at_another_server_fails() {
+    let looking = Looking::at(3).await;
+    for _ in 0..4 {
+        looking.second(&[1]).await;
+    }
+    assert_eq!(looking.second(&[1, 2]).await, [1]);
+    assert_eq!(looking.second(&[1]).await, [1]);
+    assert_eq!(looking.up().await, [false, true, true]);
+}
+
+/// It lives: two processes had leases for one target.
+#[tokio::test]
+async fn a_copy_of_a_server_that_is_cut_is_refused_while_that_one_is_heard() {
+    let looking = Looking::at(3).await;
+    for _ in 0..9 {
+        looking.second(&[1]).await;
+    }
+    assert_eq!(looking.up().await, [false, true, true]);
+    let copy = Join { address: "elsewhere:1".into(), ..looking.of(1) };
+    let unnumbered = Join { server: 0, ..copy.clone() };
+    for join in [copy, unnumbered, server("elsewhere:1", &["t1"]), server("h1:1", &["t4"])] {
+        let error = looking.bench.join(join).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Busy, "{error}");
+    }
 }
 
 /// Notes who is looked at.
@@ -212,6 +344,8 @@ async fn the_manager_looks_at_all_that_it_hears_by_the_network() {
     for (address, uuid) in [("a:1", "x"), ("b:1", "y"), ("unix:/c", "z")] {
         bench.join(server(address, &[uuid])).await.unwrap();
     }
+    // Its own server is always reached.
+    bench.join(Join { manager: true, ..server("d:1", &["w"]) }).await.unwrap();
     let looks = bench.manager.look_back();
     assert!(tokio::time::timeout(3 * SECOND + SECOND / 2, looks).await.is_err());
     let looked: Vec<_> = noted.0.lock().clone().into_iter().collect();

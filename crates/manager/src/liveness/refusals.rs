@@ -1,0 +1,103 @@
+//! Whose heartbeats are refused of those that are heard and unreached.
+//!
+//! That the manager does not arrive at a server does not say that others do not. So of most it only says so; it refuses one
+//! only where that helps, and costs no group its last copy: the server is in sync in groups of several copies, and each of them has
+//! another one in sync that goes on and is reached. When the lease that it got last is over it is *cut*, which is to be gone as who
+//! is silent. It stays refused until it is reached, or is needed after all.
+
+use super::looks::Looked;
+use super::{Liveness, PAUSE, PAUSE_MAX, Pause};
+use crate::groups::Life;
+use crate::state::State;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+impl Liveness {
+    /// Decides who is refused from now on.
+    pub fn decide_refused(&mut self, state: &State, now: Duration) {
+        let unreached = self.heard_where(|looked| looked.unreached, now);
+        let refused = match unreached.is_empty() {
+            true => BTreeSet::new(),
+            false => self.to_refuse(state, &unreached, now),
+        };
+        for &ended in self.looks.refused.difference(&refused) {
+            let before = self.looks.pauses.get(&ended);
+            let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
+            self.looks.pauses.insert(ended, Pause { length, end: now + length });
+        }
+        self.looks.refused = refused;
+    }
+
+    fn to_refuse(&self, state: &State, unreached: &BTreeSet<u32>, now: Duration) -> BTreeSet<u32> {
+        let doubtful = self.heard_where(Looked::is_doubtful, now);
+        let heard = self.servers.keys().filter(|id| self.is_heard(**id, now)).count();
+        // Else the manager suspects its own network.
+        let are_few = |missed: &BTreeSet<u32>| 2 * missed.len() < heard;
+        let (still, at_first) =
+            (self.replaceable(state, unreached, now), self.replaceable(state, &doubtful, now));
+        let is_paused = |id: &u32| self.looks.pauses.get(id).is_some_and(|pause| now < pause.end);
+        let is_refused = |id: &u32| match self.looks.refused.contains(id) {
+            true => are_few(unreached) && still.get(id) != Some(&false),
+            false => are_few(&doubtful) && at_first.get(id) == Some(&true) && !is_paused(id),
+        };
+        unreached.iter().copied().filter(is_refused).collect()
+    }
+
+    /// Servers that are heard and of which looks have shown that.
+    fn heard_where(&self, is: impl Fn(&Looked) -> bool, now: Duration) -> BTreeSet<u32> {
+        let looked = self.looks.servers.iter().filter(|(_, looked)| is(looked));
+        looked.map(|(&id, _)| id).filter(|id| self.is_heard(*id, now)).collect()
+    }
+
+    /// Those of the missed servers that are in sync in groups of several copies: whether in each of these another one goes on.
+    fn replaceable(
+        &self,
+        state: &State,
+        missed: &BTreeSet<u32>,
+        now: Duration,
+    ) -> BTreeMap<u32, bool> {
+        let mut found = BTreeMap::new();
+        for group in state.groups.values().filter(|group| group.members.len() > 1) {
+            let server = |target: &u32| state.server_of(*target);
+            let is_other = |id: &u32| !missed.contains(id);
+            let goes_on = |target: &u32| {
+                server(target).filter(is_other).is_some_and(|id| self.goes_on(*target, id, now))
+            };
+            let servers = group.in_sync.iter().filter_map(server);
+            for id in servers.filter(|id| missed.contains(id)) {
+                *found.entry(id).or_insert(true) &= group.in_sync.iter().any(goes_on);
+            }
+        }
+        found
+    }
+
+    /// True if a target can go on with a group without another one: its server serves, and nothing is known against it.
+    fn goes_on(&self, target: u32, server: u32, now: Duration) -> bool {
+        let lives = self.life_in_groups(target, server, now) != Life::Gone;
+        lives && self.has_beaten(server) && !self.is_silent(target)
+    }
+
+    /// A heartbeat has come. If its server is refused it counts for nothing; answers why that one is.
+    pub fn refuse(&mut self, server: u32, now: Duration) -> Option<String> {
+        let refused = &self.looks.refused;
+        let looked = self.looks.servers.get_mut(&server).filter(|_| refused.contains(&server))?;
+        looked.refused_at = Some(now);
+        Some(looked.why.clone())
+    }
+
+    /// True for one that is refused, and was given up for that.
+    pub(super) fn is_cut(&self, server: u32) -> bool {
+        let given_up = self.servers.get(&server).is_some_and(|heard| heard.given_up);
+        given_up && self.looks.refused.contains(&server)
+    }
+
+    /// Gives those up that are refused, when their leases are over.
+    pub fn cut_refused(&mut self, now: Duration) {
+        for server in self.looks.refused.clone() {
+            if self.let_go(server, now) {
+                strake_base::count_case("heard-and-unreached");
+                tracing::warn!(server, "it is heard, and cannot be reached: it counts as silent");
+            }
+        }
+    }
+}

@@ -5,14 +5,16 @@ use crate::options::Ways;
 use crate::state::State;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
 
 /// Each server is looked at every second, a part of all in each tenth of that,
 const PARTS: u32 = 10;
 const PART: Duration = Duration::from_millis(100);
-/// and has so long to answer, as one may be silent: a server that is busy is late, too.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
+/// but not while a look at it is under way: those that wait for the same connection would fail together, for one reason. It has so
+/// long to answer: longer than a connection may take, so that none is cut short.
+const ANSWER_MAX: Duration = Duration::from_secs(4);
 /// Looks under way. While there are so many, as where a network is lost, no further ones begin.
 const UNDER_WAY_MAX: usize = 1_024;
 
@@ -24,15 +26,21 @@ impl Manager {
     pub(super) async fn look_back(&self) {
         let Some(ways) = &self.options.ways else { return std::future::pending().await };
         let mut under_way = FuturesUnordered::new();
+        let mut looked_at = BTreeSet::new();
         for part in (0..PARTS).cycle() {
-            let due = self.due_looks(part).into_iter();
+            let due = self.due_looks(part).into_iter().filter(|(id, _)| !looked_at.contains(id));
             let room = UNDER_WAY_MAX.saturating_sub(under_way.len());
-            under_way.extend(due.take(room).map(|(id, at)| self.look_at(&**ways, id, at)));
+            let due: Vec<_> = due.take(room).collect();
+            looked_at.extend(due.iter().map(|(id, _)| *id));
+            under_way.extend(due.into_iter().map(|(id, at)| self.look_at(&**ways, id, at)));
             let mut pause = std::pin::pin!(tokio::time::sleep(PART));
             loop {
                 tokio::select! {
                     biased;
-                    Some(look) = under_way.next() => self.note_look(look),
+                    Some(look) = under_way.next() => {
+                        looked_at.remove(&look.0);
+                        self.note_look(look);
+                    }
                     () = &mut pause => break,
                 }
             }

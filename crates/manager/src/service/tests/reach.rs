@@ -5,6 +5,9 @@ use super::*;
 use crate::options::Ways;
 use std::collections::BTreeMap;
 use strake_types::GroupId;
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::server::{Identity, Listener, serve};
+use strake_wire::service::Services;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -350,5 +353,46 @@ async fn the_manager_looks_at_all_that_it_hears_by_the_network() {
     assert!(tokio::time::timeout(3 * SECOND + SECOND / 2, looks).await.is_err());
     let looked: Vec<_> = noted.0.lock().clone().into_iter().collect();
     let known = |address: &str, times: u32| (address.to_owned(), times);
-    assert_eq!(looked, [known("a:1", 4), known("b:1", 4)]);
+    assert_eq!(looked, [known("a:1", 4), known("b:1", 1)], "one at a time");
+}
+
+struct ByCallers(Arc<Callers>);
+
+#[async_trait]
+impl Ways for ByCallers {
+    async fn reach(&self, _server: u32, address: &str) -> Result<()> {
+        self.0.reach(address).await
+    }
+}
+
+/// All looks that waited for the one connection failed with it: that was three, and the server was taken for unreached.
+#[tokio::test]
+async fn a_server_whose_first_connection_comes_too_late_is_reached_by_the_next() {
+    let kv: Arc<dyn Kv> = Arc::new(MemoryKv::new());
+    let ways = Arc::new(ByCallers(Callers::new(CallerOptions::default())));
+    let options = ManagerOptions { ways: Some(ways), ..ManagerOptions::default() };
+    let manager = Manager::start(kv.clone(), options).await.unwrap();
+    let bench = Bench { kv, clock: Arc::default(), manager };
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    bench.join(server(&listener.address(), &["x"])).await.unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let serves = async {
+        tokio::time::sleep(3 * SECOND + SECOND / 2).await;
+        serve(listener, Services::default(), Identity::default(), stopped).await;
+    };
+    let beats = async {
+        loop {
+            bench.beat(1).await.unwrap();
+            tokio::time::sleep(SECOND / 5).await;
+        }
+    };
+    let all = async {
+        tokio::select! {
+            () = serves => {}
+            () = beats => {}
+            () = bench.manager.look_back() => {}
+        }
+    };
+    assert!(tokio::time::timeout(5 * SECOND, all).await.is_err());
+    assert_eq!(bench.manager.inner.lock().live.why_unreached(1), "");
 }

@@ -7,6 +7,7 @@
 
 use crate::connection::{Call, Counted, LaneKind, Peer, PeerOptions};
 use crate::frame::{Draft, ServiceClass};
+use crate::hello;
 use crate::message::{manager, meta, storage};
 use crate::service::{ManagerService, MetaService, Services, StorageService};
 use async_trait::async_trait;
@@ -93,6 +94,7 @@ impl Callers {
         let mut call = Call::new(ServiceClass::Storage, Draft::message(&request)?);
         call.lane = LaneKind::Vital;
         match self.remote(address).peer.call(call).await {
+            Err(error) if hello::is_full(&error) => Ok(()),
             Err(error) if matches!(error.kind, Malformed | TimedOut | Unavailable | WrongPeer) => {
                 Err(error)
             }
@@ -311,6 +313,7 @@ impl StorageService for RemoteStorage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::Limits;
     use crate::tests::{Running, callers, server_at};
     use tokio::sync::Notify;
 
@@ -357,6 +360,19 @@ mod tests {
         let other = Running::start("127.0.0.1:0", "another").await;
         assert_eq!(reach(&other.address).await, Err(ErrorKind::WrongPeer));
         other.stop().await;
+    }
+
+    /// A server that serves all whose connections it has was taken for unreached.
+    #[tokio::test]
+    async fn a_server_that_takes_no_more_connections_is_reached() {
+        let limits = Limits { connections: 1, ..Limits::default() };
+        let server = Running::start_with("127.0.0.1:0", "abc", limits).await;
+        let first = callers(10_000);
+        first.meta(&server.entry()).call(meta::MetaRequest::default()).await.unwrap();
+        let second = callers(10_000);
+        let refused = second.meta(&server.entry()).call(meta::MetaRequest::default()).await;
+        assert_eq!(refused.unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(second.reach(&server.address).await, Ok(()));
     }
 
     /// It was waited for without a limit, by who held the lock of a file meanwhile.

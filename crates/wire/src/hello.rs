@@ -17,6 +17,8 @@ pub const PROTOCOL_MAX: u32 = 1;
 const HELLO_BYTES_MAX: u32 = 4096;
 /// What is said of a peer of which not a byte came.
 const SILENT: &str = "the peer hung up before it said hello";
+/// What a server says that has as many connections as it may.
+const FULL: &str = "the server takes no more connections";
 
 /// What calls: a server that has many connections keeps some for those without whom nobody is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,6 +149,16 @@ pub(crate) fn silent() -> Error {
 /// True for [`silent()`]: who only looks whether somebody listens does that, and it is nothing to warn of.
 pub(crate) fn is_silent(error: &Error) -> bool {
     error.kind == ErrorKind::Unavailable && error.detail == SILENT
+}
+
+/// The refusal of a server that takes no more connections.
+pub(crate) fn full() -> Error {
+    Error::with(ErrorKind::Unavailable, FULL)
+}
+
+/// True for [`full()`], whoever is named with it: it has been reached, and serves those that it has.
+pub(crate) fn is_full(error: &Error) -> bool {
+    error.kind == ErrorKind::Unavailable && error.detail.ends_with(FULL)
 }
 
 /// Receives the other side's hello. A refusal is its error.

@@ -342,7 +342,7 @@ async fn answer_hello(
     let mut mine = Hello::new(&shared.identity.cluster, &shared.identity.name, theirs.bulk);
     let full = shared.connections.lock().len() >= shared.limits.connections_for(kind);
     let verdict = match full || shared.stopping.load(Ordering::Acquire) {
-        true => Err(Error::with(ErrorKind::Unavailable, "the server takes no more connections")),
+        true => Err(hello::full()),
         false => mine.accept(theirs),
     };
     let draft = match &verdict {

@@ -34,7 +34,9 @@ use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
 use strake_wire::message::jobs;
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, StorageRequest};
+use strake_wire::message::storage::{
+    SYNC_GOES_ON, StorageAnswer, StorageOp, StorageReply, StorageRequest,
+};
 use strake_wire::service::StorageService;
 use tokio::sync::Semaphore;
 use tokio::time::{timeout, timeout_at};
@@ -386,7 +388,7 @@ impl StorageServer {
         {
             return Err(silent);
         }
-        let detail = format!("target {}: disks are still at work on a sync", target.id);
+        let detail = format!("target {}: {SYNC_GOES_ON}", target.id);
         Err(Error::with(ErrorKind::NotCurrent, detail))
     }
 

@@ -195,7 +195,7 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
         output::count(map.living().count() as u64, "volume", "volumes"),
     ];
     report.ok("map", format!("epoch {}: {}", map.epoch, parts.join(", ")));
-    let servers = map.servers.iter().filter_map(|server| status::server_problem(map, server));
+    let servers = status::server_problems(map).into_iter();
     servers.for_each(|problem| report.problem("map", problem));
     let volumes = map.living().filter_map(status::volume_problem);
     volumes.for_each(|problem| report.problem("map", problem));

@@ -171,7 +171,7 @@ fn judge(map: &ClusterMap) -> Report {
         let single = groups::has_single(map, target.id);
         disk_problem(target, single).or_else(|| room_problem(target))
     };
-    let parts = map.servers.iter().filter_map(|server| server_problem(map, server));
+    let parts = server_problems(map).into_iter();
     let parts = parts.chain(map.targets.iter().filter_map(of_target));
     let parts = parts.chain(map.living().filter_map(volume_problem));
     let told = |problem: Problem| (problem.health, format!("{}; {}", problem.about, problem.mend));
@@ -221,8 +221,25 @@ fn add_meta(map: &ClusterMap) -> String {
     }
 }
 
+/// What is wrong with servers. Where the manager does not reach half of those that it hears that is told once: it may be for its
+/// own network.
+pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
+    let is_unreached = |server: &&Server| server.up && !server.unreached.is_empty();
+    let unreached = map.servers.iter().filter(is_unreached).count();
+    let heard = map.servers.iter().filter(|server| server.up).count();
+    let is_for_network = unreached > 1 && 2 * unreached >= heard;
+    let network = is_for_network.then(|| Problem {
+        health: Health::Degraded,
+        about: format!("the manager reaches only {} of {heard} servers", heard - unreached),
+        mend: servers::reach_again("them"),
+    });
+    let each = map.servers.iter().filter(|server| !is_for_network || !is_unreached(server));
+    let each = each.filter_map(|server| server_problem(map, server));
+    network.into_iter().chain(each).collect()
+}
+
 /// What is wrong with a server. What its targets had is told of by group.
-pub fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
+fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
     let who = format!("server {} ({})", server.name, server.address);
     let waits = who_waits(map, server);
     // While it counts as up, others may reach it.
@@ -550,6 +567,18 @@ mod tests {
             let told = "server h2 is heard, but cannot be reached at h2:1: Connection refused; see to it that others reach h2";
             assert!(report.problems[0].starts_with(told), "{:?}", report.problems);
         }
+    }
+
+    /// All of them were named, where the manager alone was not let out.
+    #[test]
+    fn that_the_manager_reaches_hardly_anybody_is_told_once() {
+        let mut map = map();
+        let heard = map.servers.len();
+        map.servers.iter_mut().for_each(|server| server.unreached = "Connection refused".into());
+        let report = judge(&map);
+        assert_eq!((report.health, report.problems.len()), (Health::Degraded, 1));
+        let told = format!("the manager reaches only 0 of {heard} servers; see to it that");
+        assert!(report.problems[0].starts_with(&told), "{:?}", report.problems);
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub use target::{AddTarget, Added, TargetStat, TargetStatRequest};
 use prost::{Message, Oneof};
 use strake_types as t;
 
+/// What a target says of a sync that goes on: nothing is wrong, however long that takes.
+pub const SYNC_GOES_ON: &str = "disks are still at work on a sync";
+
 /// A chunk's name. See [`t::ChunkId`].
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Chunk {

@@ -33,7 +33,7 @@
 //! * `fences` — which sessions are over; `steer` — what people do to jobs; `advice` — the commands that refusals name.
 //!
 //! The manager looks back, too, whether the servers that it hears are reached at their addresses: one that nobody reaches would
-//! be waited for without end, so it counts as silent.
+//! be waited for without end, so it counts as silent where others go on without it.
 //!
 //! The manager asks a server nothing but whether it is there, holds no file's name and no chunk's place, and is
 //! not needed for reading and writing: clients go on with the last map they have.

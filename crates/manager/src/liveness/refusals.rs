@@ -1,9 +1,9 @@
 //! Whose heartbeats are refused of those that are heard and unreached.
 //!
-//! That the manager does not arrive at a server does not say that others do not. So of most it only says so; it refuses one
-//! only where that helps, and costs no group its last copy: the server is in sync in groups of several copies, and each of them has
-//! another one in sync that goes on and is reached. When the lease that it got last is over it is *cut*, which is to be gone as who
-//! is silent. It stays refused until it is reached, or is needed after all.
+//! That the manager does not arrive at a server does not say that others do not. So it refuses one only where that helps, and
+//! costs no group its last copy: the server is in sync in groups of several copies, and each of them has another one in sync that
+//! goes on and is reached. Of others it only says that they are unreached. When the lease that one got last that is refused is over
+//! it is *cut*, which is to be gone as who is silent. It stays refused until it is reached, or is needed after all.
 
 use super::looks::Looked;
 use super::{Liveness, PAUSE, PAUSE_MAX, Pause};

@@ -116,11 +116,10 @@ impl Class {
         #[cfg(test)]
         LOOKS.with(|looks| looks.set(looks.get() + 1));
         let Some(members) = self.members.get(&group) else { return false };
-        let has_other = |server: u32| {
-            members.iter().any(|(member, on)| *member != from.target && *on == server)
-        };
+        let has_other =
+            members.iter().any(|(member, on)| *member != from.target && *on == to.server);
         let is_member = members.iter().any(|(member, _)| *member == to.target);
-        !is_member && (!has_other(to.server) || has_other(from.server))
+        !is_member && (to.server == from.server || !has_other)
     }
 
     fn moved(&mut self, group: u32, from: u32, to: (u32, u32)) {

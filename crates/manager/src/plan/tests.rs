@@ -348,6 +348,21 @@ fn what_nothing_is_in_is_spread_by_number_and_each_kind_by_itself() {
     assert!(even_out(&state, &facts).is_empty());
 }
 
+/// One that the same plan takes away counted as a copy beside which another lies, and so both went to the new server.
+#[test]
+fn copies_that_are_brought_apart_stay_so_where_nothing_is_in_them() {
+    let mut state = cluster(&[2]);
+    prepare(&mut state, 2).unwrap();
+    let pair = state.groups[&TWO].clone();
+    state.groups.extend((TWO + 1..TWO + 4).map(|id| (id, pair.clone())));
+    for _ in 0..4 {
+        add_target(&mut state, 2);
+    }
+    let mut facts = all_serve(&state, 0);
+    facts.held.clear();
+    check_apart(&state, &even_out(&state, &facts));
+}
+
 #[test]
 fn what_nothing_is_in_is_spread_over_many_targets_without_a_look_at_all_of_them_for_each() {
     let mut state = cluster(&[8; 60]);

@@ -237,13 +237,14 @@ impl Volume {
         let holder = holder(ino, &lock);
         loop {
             let beside = self.in_time(self.given_up.begin(holder)).await?;
+            let at_first = self.locked.instead_of(ino, &lock);
             let taken = self.take_lock(ino, lock).await;
             let note = || self.locked.set(ino, &lock);
             if taken.is_ok() && self.given_up.is_kept(&beside, note) {
                 break;
             }
             if may_be_granted(&taken) {
-                self.give_up(ino, lock);
+                self.give_up(ino, lock, at_first);
             }
             taken?;
         }
@@ -266,7 +267,7 @@ impl Volume {
         };
         let unlocked = unlocking.await;
         if is_late(&unlocked) {
-            self.give_up(ino, lock);
+            self.give_up(ino, lock, Vec::new());
         }
         unlocked
     }
@@ -305,7 +306,7 @@ impl Volume {
             let (over, end) = watch::channel(false);
             let (holder, open) = (holder(ino, &lock), Some((end, taken)));
             let mut attempt = Attempt { given_up: &self.given_up, holder, open };
-            let volume = Arc::clone(self);
+            let (volume, at_first) = (Arc::clone(self), self.locked.instead_of(ino, &lock));
             task::spawn(async move {
                 let result = volume.lock_once(ino, &lock, wait_ms).await;
                 drop(place);
@@ -314,7 +315,7 @@ impl Volume {
                 // Its caller may go away with the answer before it has looked at it.
                 if may_be_granted && (sent.is_err() || was_taken.await.is_err()) {
                     over.send_replace(true);
-                    volume.give_back(ino, &lock).await;
+                    volume.give_back(ino, &lock, &at_first).await;
                 }
             });
             let answer = answer.await;
@@ -341,25 +342,32 @@ impl Volume {
         tokio::time::timeout(within, place).await.ok()?.ok()
     }
 
-    /// Gives back what an attempt that was answered may have been granted, or what may not be unlocked.
-    fn give_up(self: &Arc<Self>, ino: Ino, lock: LockRequest) {
+    /// Gives back what an attempt that was answered may have been granted, or what may not be unlocked. `at_first` as for
+    /// [`Volume::give_back`].
+    fn give_up(self: &Arc<Self>, ino: Ino, lock: LockRequest, at_first: Vec<LockRequest>) {
         let (over, end) = watch::channel(true);
         self.given_up.add(holder(ino, &lock), end);
         let volume = Arc::clone(self);
         task::spawn(async move {
-            volume.give_back(ino, &lock).await;
+            volume.give_back(ino, &lock, &at_first).await;
             drop(over);
         });
     }
 
     /// The owner of a lock that was granted when nobody waited for it any more has what it had before. (But others may share
     /// by then what it had alone, and had asked to share.) However long that takes: others wait for it. Of a session that
-    /// is lost meanwhile the server has nothing left, and answers.
-    async fn give_back(self: &Arc<Self>, ino: Ino, granted: &LockRequest) {
+    /// is lost meanwhile the server has nothing left, and answers. `at_first`: what would have led back to what he had before it
+    /// was asked for; empty for an unlock.
+    async fn give_back(
+        self: &Arc<Self>,
+        ino: Ino,
+        granted: &LockRequest,
+        at_first: &[LockRequest],
+    ) {
         let mut before = self.locked.instead_of(ino, granted);
         loop {
-            // Under a lock that its owner never heard of nothing was written.
-            let told = granted.kind != LockKind::Unlock || self.tell_locked(ino).await.is_ok();
+            // Under a lock that its owner never heard of nothing was written; but under what he had, and has unlocked since.
+            let told = before == at_first || self.tell_locked(ino).await.is_ok();
             let answered = told && self.lock_all(ino, &before).await;
             if !answered {
                 tokio::time::sleep(PAUSE).await;

@@ -321,6 +321,56 @@ async fn a_lock_that_is_granted_to_nobody_is_given_back_whatever_cannot_be_told(
     assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=0"]);
 }
 
+/// A wait for more than its owner had was granted to nobody while he unlocked what he had, and all of it went to others before
+/// what he had written there was told.
+#[tokio::test]
+async fn a_lock_that_is_granted_to_nobody_takes_none_along_that_is_being_told() {
+    let (fake, [(volume, file), _]) = loggers(20_000).await;
+    let ino = file.ino();
+    let lock = |kind, end, wait| LockRequest { kind, end, flock: false, ..lock(wait) };
+    volume.set_lock(ino, lock(LockKind::Exclusive, 99, false)).await.unwrap();
+    write(&volume, &file, 0, pattern(2, 100)).await;
+    fake.fail("lock", ErrorKind::WouldBlock);
+    let unanswered = fake.lock_gate.write().await;
+    {
+        let waiting = volume.set_lock(ino, lock(LockKind::Exclusive, 199, true));
+        futures::pin_mut!(waiting);
+        for _ in 0..2 {
+            assert!(futures::poll!(waiting.as_mut()).is_pending());
+            asked(&fake).await;
+        }
+    }
+    let untold = fake.publish_gate.write().await;
+    let (own, unlock) = (volume.clone(), lock(LockKind::Unlock, 99, false));
+    let unlocking = tokio::spawn(async move { own.set_lock(ino, unlock).await });
+    assert_eq!(asked(&fake).await, [""; 0]);
+    drop(unanswered);
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2"], "what was written is not told yet");
+    drop(untold);
+    unlocking.await.unwrap().unwrap();
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=0"; 2]);
+}
+
+/// The same of what its owner unlocks when all but that is to be given back already.
+#[tokio::test]
+async fn what_is_unlocked_while_more_is_given_back_is_told_first() {
+    let (fake, [(volume, file), _]) = loggers(20_000).await;
+    let ino = file.ino();
+    let lock = |kind, end, wait| LockRequest { kind, end, flock: false, ..lock(wait) };
+    volume.set_lock(ino, lock(LockKind::Shared, 99, false)).await.unwrap();
+    write(&volume, &file, 0, pattern(2, 100)).await;
+    fake.fail("lock owner=7 kind=1", ErrorKind::TimedOut);
+    fake.take_log();
+    let wider = lock(LockKind::Exclusive, 199, true);
+    assert!(volume.set_lock(ino, wider).now_or_never().is_none());
+    assert_eq!(asked(&fake).await, ["lock owner=7 kind=2", "lock owner=7 kind=1"]);
+    volume.set_lock(ino, lock(LockKind::Unlock, 99, false)).await.unwrap();
+    let mut log = fake.take_log();
+    log.retain(|line| line.starts_with("publish") || line.starts_with("lock"));
+    assert!(log[0].starts_with("publish"), "{log:?}");
+    assert!(log[1..] == ["lock owner=7 kind=0"; 2], "{log:?}");
+}
+
 /// Its owner is told of a timeout, and the lock goes to others when they can see what was written.
 #[tokio::test]
 async fn an_unlock_waits_for_what_cannot_be_told() {

@@ -68,19 +68,14 @@ impl Volume {
         self.write_back_in_order(file, close).await.map(drop)
     }
 
-    /// The same, where consistency is not strict: nobody has asked for it. An error where that may be done still: what else fails
-    /// is lost, as its handles tell.
+    /// The same, where consistency is not strict: nobody has asked for it.
     pub(crate) async fn tell_relaxed(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
         if file.core().attr.consistency() == Consistency::Strict {
             return Ok(());
         }
         let (volume, file) = (Arc::clone(self), Arc::clone(file));
         // Told again by somebody else, bytes occupied would count twice.
-        let told = task::to_the_end(async move { volume.write_back(&file, false).await }).await;
-        match told {
-            Err(error) if error.kind == ErrorKind::TimedOut => Err(error),
-            _ => Ok(()),
-        }
+        task::to_the_end(async move { volume.write_back(&file, false).await }).await
     }
 
     /// As [`Volume::write_back`], of a handle that is closed. What is being changed otherwise than by writing, maybe through it,

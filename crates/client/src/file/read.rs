@@ -191,9 +191,13 @@ impl Volume {
         Ok(!leasable || self.leases(attr.ino).covers(attr.ino, attr.version, self.now()))
     }
 
-    /// Asks for inline contents that another mount has changed. What is unsent of a relaxed file is told first.
+    /// Asks for inline contents that another mount has changed. What is unsent of a relaxed file is told first: until then
+    /// they are not taken.
     pub(super) async fn refresh_inline(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        self.tell_relaxed(file).await?;
+        let told = self.tell_relaxed(file).await;
+        if !file.core().is_told() {
+            told?;
+        }
         self.fetch_inline(file).await
     }
 

@@ -273,12 +273,11 @@ impl Volume {
     }
 
     /// What was written under a lock is told before others may get that: where consistency is not strict, who gets it has nobody
-    /// asked.
+    /// asked. An error where that may be done soon: what else fails keeps no lock from others.
     async fn tell_locked(self: &Arc<Self>, ino: Ino) -> Result<()> {
-        match self.inodes().file(ino) {
-            Some(file) => self.tell_relaxed(&file).await,
-            None => Ok(()),
-        }
+        let Some(file) = self.inodes().file(ino) else { return Ok(()) };
+        let told = self.tell_relaxed(&file).await;
+        if is_late(&told) { told } else { Ok(()) }
     }
 
     /// What a holder has given up is waited for no longer than an answer is.

@@ -371,6 +371,24 @@ async fn what_is_unlocked_while_more_is_given_back_is_told_first() {
     assert!(log[1..] == ["lock owner=7 kind=0"; 2], "{log:?}");
 }
 
+/// What another mount had moved out of the inode could not follow it, and the next write tried that again and again, for ever.
+#[tokio::test]
+async fn a_write_is_told_that_what_is_held_back_cannot_be_sent() {
+    let (fake, [(volume, log), _]) = loggers(100).await;
+    let file = open(&volume, log.ino(), OpenFlags::READ_WRITE).await;
+    write(&volume, &file, 0, pattern(4, 10)).await;
+    volume.set_lock(file.ino(), lock(false)).await.unwrap();
+    fake.fail("inline", ErrorKind::FileTooBig);
+    fake.fail("move out", ErrorKind::NoSpace);
+    let refused = volume.write(&file, 50, pattern(2, 10)).await;
+    assert_eq!(refused.unwrap_err().kind, ErrorKind::NoSpace);
+    write(&volume, &file, 50, pattern(2, 10)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let old = pattern(1, 100);
+    let all = [pattern(4, 10), old.slice(10..50), pattern(2, 10), old.slice(60..)].concat();
+    assert!(seen(&fake, file.ino()).await == all);
+}
+
 /// Its owner is told of a timeout, and the lock goes to others when they can see what was written.
 #[tokio::test]
 async fn an_unlock_waits_for_what_cannot_be_told() {

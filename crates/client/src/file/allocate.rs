@@ -93,8 +93,11 @@ impl Volume {
         let stale = state.core().is_inline_stale();
         if stale {
             // As whoever has not the file's order tells it and asks.
-            self.write_inline(state, false, false).await?;
+            if !self.write_inline(state, false, false).await? {
+                self.publish(state, Tell::Lazily).await?;
+            }
             self.fetch_inline(state).await?;
+            life.check()?;
         }
         file.check_wanted(is_wanted)?;
         if self.fallocate_inline(file, mode, offset, end) {

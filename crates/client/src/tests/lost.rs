@@ -83,6 +83,22 @@ async fn unwritten_data_for_targets_is_given_up() {
     tells_once(&volume, &file).await;
 }
 
+/// It was zeroed in the next session, when others may have had the lock.
+#[tokio::test]
+async fn a_range_is_not_zeroed_where_the_session_is_lost_while_contents_are_asked_for() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    write(&volume, &file, 0, pattern(1, 100)).await;
+    volume.release(&file).await.unwrap();
+    fake.relax(file.ino());
+    let file = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
+    file.state.distrust();
+    fake.lose_answer_and_session("ReadInline");
+    let zeroed = volume.fallocate(&file, FallocateMode::Zero, 0, 10).await;
+    assert_eq!(zeroed.unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(read(&volume, &file, 0, 200).await, pattern(1, 100));
+}
+
 /// The kernel writes what was dirty when it is told to forget it, over what others have written by then.
 #[tokio::test]
 async fn the_first_pages_that_come_after_a_session_was_lost_are_dropped() {

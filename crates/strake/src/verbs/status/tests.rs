@@ -1,0 +1,150 @@
+use super::*;
+use strake_wire::message::common::Template;
+use strake_wire::message::manager::{Group, TargetSpec, VolumeSpec};
+
+fn map() -> ClusterMap {
+    let server = |id| Server { id, up: true, meta: id == 1, ..Server::default() };
+    let target = |id, server| Target {
+        id,
+        server,
+        up: true,
+        spec: TargetSpec { total_bytes: 1000, free_bytes: 900, ..TargetSpec::default() },
+        drains: false,
+    };
+    let spec = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
+    ClusterMap {
+        servers: vec![server(1), server(2)],
+        targets: vec![target(1, 1), target(2, 2)],
+        volumes: vec![Volume { id: 1, spec, meta_server: 1, ..Volume::default() }],
+        ..ClusterMap::default()
+    }
+}
+
+/// A server of its own for names was named, which an embedded store refuses.
+#[test]
+fn a_volume_without_a_metadata_server_names_what_gives_it_one() {
+    let mut map = map();
+    (map.volumes[0].meta_server, map.servers[0].manager) = (0, true);
+    map.servers[0].name = "head".into();
+    assert!(judge(&map).problems[0].contains("on head: start `strake server` again"));
+    map.servers[0].store = "database".into();
+    assert!(judge(&map).problems[0].contains("--roles meta --join MANAGER --meta URL"));
+}
+
+#[test]
+fn a_cluster_is_as_well_as_its_worst_part() {
+    assert_eq!(judge(&map()).health, Health::Fine);
+    let mut full = map();
+    full.targets[0].spec.free_bytes = 1;
+    assert_eq!(judge(&full).health, Health::Degraded);
+    full.targets[0].spec.total_bytes = 0;
+    let unknown = judge(&full);
+    assert_eq!((unknown.health, unknown.targets[0].free_bytes), (Health::Fine, None));
+    full.targets[0].spec.total_bytes = 1000;
+    let mut down = full.clone();
+    (down.servers[1].up, down.targets[1].up) = (false, false);
+    let (members, in_sync) = (vec![2], vec![2]);
+    down.groups = vec![Group { id: 1, members, in_sync, ..Group::default() }];
+    assert_eq!(judge(&down).health, Health::Broken);
+    assert_eq!(judge(&down).problems.len(), 3);
+    down.volumes[0].meta_server = 2;
+    let told = judge(&down).problems;
+    assert!(told[0].contains("and all that use volume main wait for it; on "), "{told:?}");
+    down.volumes[0].meta_server = 1;
+    down.groups[0].never_used = true;
+    assert_eq!(judge(&down).health, Health::Degraded, "nothing is there that could be read");
+}
+
+/// The cluster was fine while nobody could open a volume of it.
+#[test]
+fn a_volume_that_nobody_can_open_is_broken() {
+    let mut map = map();
+    map.volumes[0].spec.template = Some(Template { ack: Some(9), ..Template::default() });
+    let report = judge(&map);
+    assert_eq!(report.health, Health::Broken);
+    assert!(report.problems[0].contains("volume main cannot be opened"));
+    map.volumes[0].deleting = true;
+    assert_eq!(judge(&map).health, Health::Fine);
+}
+
+#[test]
+fn whatever_is_wrong_is_told_with_a_command() {
+    let mut map = map();
+    (map.servers[0].name, map.servers[1].name) = ("h1".into(), "h2".into());
+    (map.servers[0].cut_off, map.servers[1].up) = (true, false);
+    (map.targets[0].spec.free_bytes, map.volumes[0].meta_server) = (1, 0);
+    let problems = judge(&map).problems;
+    let commands = [
+        "on h1: journalctl -t strake",
+        "on h2: start `strake server`",
+        ADD_DISK,
+        "--roles meta --join MANAGER",
+    ];
+    assert_eq!(problems.len(), commands.len(), "{problems:?}");
+    for (problem, command) in problems.iter().zip(commands) {
+        assert!(problem.contains(command), "{problem}");
+    }
+}
+
+/// It was fine, and the server up.
+#[test]
+fn a_server_that_is_heard_and_cannot_be_reached_is_told_with_its_address() {
+    let mut map = map();
+    let (name, address) = ("h2".to_owned(), "h2:1".to_owned());
+    let unreached = "Connection refused".to_owned();
+    map.servers[1] = Server { name, address, unreached, ..map.servers[1].clone() };
+    for up in [true, false] {
+        map.servers[1].up = up;
+        let report = judge(&map);
+        assert_eq!(report.health, Health::Degraded);
+        let told = "server h2 is heard, but cannot be reached at h2:1: Connection refused; see to it that others reach h2";
+        assert!(report.problems[0].starts_with(told), "{:?}", report.problems);
+    }
+}
+
+/// All of them were named, where the manager alone was not let out.
+#[test]
+fn that_the_manager_reaches_hardly_anybody_is_told_once() {
+    let mut map = map();
+    let heard = map.servers.len();
+    map.servers.iter_mut().for_each(|server| server.unreached = "Connection refused".into());
+    let report = judge(&map);
+    assert_eq!((report.health, report.problems.len()), (Health::Degraded, 1));
+    let told = format!("the manager reaches only 0 of {heard} servers; see to it that");
+    assert!(report.problems[0].starts_with(&told), "{:?}", report.problems);
+}
+
+#[test]
+fn a_missing_copy_is_not_the_end_where_everything_has_two() {
+    let mut map = map();
+    let template = Template { copies: Some(2), ..Template::default() };
+    map.volumes[0].spec.template = Some(template);
+    let group = |id, in_sync: &[u32]| Group {
+        id,
+        members: vec![1, 2],
+        in_sync: in_sync.to_vec(),
+        ..Group::default()
+    };
+    map.groups = vec![group(1 << 20, &[1, 2]), group((1 << 20) + 1, &[1])];
+    assert_eq!(judge(&map).health, Health::Degraded);
+    (map.servers[1].up, map.targets[1].up) = (false, false);
+    assert_eq!(judge(&map).health, Health::Degraded, "server 2 serves no names");
+    (map.targets[0].up, map.targets[1].up) = (false, true);
+    assert_eq!(judge(&map).health, Health::Broken, "only target 1 has all of the second group");
+}
+
+/// With copies, a line was as long as there are targets.
+#[test]
+fn of_many_groups_the_number_is_shown() {
+    assert_eq!(groups_shown(&[1, 1 << 20]), "1,1048576");
+    assert_eq!(groups_shown(&[1, 2, 3, 4]), "4 groups");
+}
+
+/// A target that a server with a wrong clock had verified long ago was verified just now.
+#[test]
+fn what_a_clock_that_was_ahead_has_dated_is_not_just_now() {
+    let now = wall_time().as_secs();
+    assert_eq!(ago(Some(now + 365 * 86_400)), "unknown");
+    assert_eq!(ago(Some(now + 60)), "just now");
+    assert_eq!((ago(Some(now - 86_400 * 3)), ago(None)), ("3 d ago".into(), "never".into()));
+}

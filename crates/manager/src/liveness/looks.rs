@@ -100,7 +100,11 @@ impl Liveness {
         now: Duration,
     ) -> bool {
         let looked = self.looks.servers.entry(server).or_default();
-        looked.note(began, end, now, self.lease)
+        let changed = looked.note(began, end, now, self.lease);
+        if !looked.unreached {
+            self.end_refusal(server, now);
+        }
+        changed
     }
 
     /// Nothing is known of those any more that say nothing, nor of the server of this manager, at which it does not look.

@@ -20,27 +20,42 @@ impl Liveness {
             true => BTreeSet::new(),
             false => self.to_refuse(state, &unreached, now),
         };
-        for &ended in self.looks.refused.difference(&refused) {
-            let before = self.looks.pauses.get(&ended);
-            let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
-            self.looks.pauses.insert(ended, Pause { length, end: now + length });
+        for ended in self.looks.refused.difference(&refused).copied().collect::<Vec<_>>() {
+            self.end_refusal(ended, now);
         }
         self.looks.refused = refused;
     }
 
+    /// One that is refused, if it is, is heard again, and not refused again at once.
+    pub(super) fn end_refusal(&mut self, server: u32, now: Duration) {
+        if self.looks.refused.remove(&server) {
+            let before = self.looks.pauses.get(&server);
+            let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
+            self.looks.pauses.insert(server, Pause { length, end: now + length });
+        }
+    }
+
+    /// Looks at groups only where somebody may be refused.
     fn to_refuse(&self, state: &State, unreached: &BTreeSet<u32>, now: Duration) -> BTreeSet<u32> {
         let doubtful = self.heard_where(Looked::is_doubtful, now);
         let heard = self.servers.keys().filter(|id| self.is_heard(**id, now)).count();
         // Else the manager suspects its own network.
         let are_few = |missed: &BTreeSet<u32>| 2 * missed.len() < heard;
-        let (still, at_first) =
-            (self.replaceable(state, unreached, now), self.replaceable(state, &doubtful, now));
         let is_paused = |id: &u32| self.looks.pauses.get(id).is_some_and(|pause| now < pause.end);
-        let is_refused = |id: &u32| match self.looks.refused.contains(id) {
-            true => are_few(unreached) && still.get(id) != Some(&false),
-            false => are_few(&doubtful) && at_first.get(id) == Some(&true) && !is_paused(id),
-        };
-        unreached.iter().copied().filter(is_refused).collect()
+        let (mut refused, others): (BTreeSet<u32>, BTreeSet<u32>) =
+            unreached.iter().partition(|id| self.looks.refused.contains(id));
+        if !are_few(unreached) {
+            refused.clear();
+        } else if !refused.is_empty() {
+            let still = self.replaceable(state, unreached, now);
+            refused.retain(|id| still.get(id) != Some(&false));
+        }
+        if !others.is_empty() && are_few(&doubtful) {
+            let at_first = self.replaceable(state, &doubtful, now);
+            let begins = |id: &u32| at_first.get(id) == Some(&true) && !is_paused(id);
+            refused.extend(others.into_iter().filter(begins));
+        }
+        refused
     }
 
     /// Servers that are heard and of which looks have shown that.

@@ -76,11 +76,9 @@ impl Manager {
     pub(super) fn note_look(&self, (server, began, end): Look) {
         let now = self.now();
         let mut inner = self.inner.lock();
-        let Inner { state, live, .. } = &mut *inner;
-        if !live.note_look(server, began, end, now) {
+        if !inner.live.note_look(server, began, end, now) {
             return;
         }
-        live.decide_refused(state, now);
         match inner.live.why_unreached(server) {
             "" => tracing::info!(server, "it is reached again"),
             why => tracing::warn!(server, "it is heard, but cannot be reached: {why}"),

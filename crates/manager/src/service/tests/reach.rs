@@ -255,6 +255,7 @@ async fn who_is_refused_is_heard_again_when_the_other_copy_falls_silent() {
     }
     let Looking { bench, .. } = &looking;
     bench.manager.note_look((1, bench.clock.monotonic(), Err("no answer".into())));
+    bench.manager.watch().await.unwrap();
     for passed in (200..=4_000).step_by(200) {
         bench.clock.pass(200);
         for server in [3, 4] {
@@ -276,6 +277,7 @@ async fn who_was_refused_and_is_heard_again_is_not_refused_at_once() {
     }
     let Looking { bench, .. } = &looking;
     bench.manager.note_look((1, bench.clock.monotonic(), Err("no answer".into())));
+    bench.manager.watch().await.unwrap();
     assert!(looking.is_refused(looking.of(1)).await);
     let mut hangs = looking.of(2);
     hangs.targets[0].silent_ms = Some(20_000);

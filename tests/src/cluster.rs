@@ -253,6 +253,16 @@ pub fn command_lines() -> impl Iterator<Item = (u32, Vec<u8>)> {
     })
 }
 
+/// True if all threads of a process are stopped, have ended, or wait in the kernel, after which they stop.
+fn stand_still(tasks: &str) -> bool {
+    let Ok(tasks) = std::fs::read_dir(tasks) else { return true };
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        let state = stat.rsplit(')').next().and_then(|fields| fields.trim_start().chars().next());
+        state.is_none_or(|state| "TtDZX".contains(state))
+    })
+}
+
 /// Sends a signal to a process that was started here. Starts none: that would wait for whoever has a file open
 /// here in a mount that stands still.
 pub fn signal(pid: u32, name: &str) {
@@ -267,7 +277,12 @@ pub fn signal(pid: u32, name: &str) {
     };
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process has a number");
     // It may have ended by itself.
-    let _gone = kill_process(pid, signal);
+    let gone = kill_process(pid, signal);
+    if signal == Signal::STOP && gone.is_ok() {
+        let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+        // A thread that runs just then, on another processor, may answer yet.
+        eventually(Duration::from_secs(10), "it stands still", || stand_still(&tasks));
+    }
 }
 
 fn spawner(command: Command) -> Child {

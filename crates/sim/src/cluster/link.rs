@@ -216,6 +216,11 @@ fn received<M: Message + Default>(encoded: &[u8]) -> Result<M> {
     M::decode(encoded).map_err(|e| Error::with(ErrorKind::Malformed, e.to_string()))
 }
 
+/// True if a server has no number yet, or one of its targets.
+fn is_first(join: &manager::Join) -> bool {
+    join.server == 0 || join.targets.iter().any(|spec| spec.target == 0)
+}
+
 /// A server that has opened its door to a manager's callers first.
 fn no_service() -> Error {
     Error::with(ErrorKind::Unavailable, "the server is still starting")
@@ -229,8 +234,8 @@ impl ManagerService for Link {
             Some(
                 Op::Heartbeat(_) | Op::GetMap(_) | Op::Resynced(_) | Op::Stalled(_) | Op::Used(_),
             ) => Again::Soon,
-            // The first one of a server that has been removed since would bring it back.
-            Some(Op::Join(join)) if join.server == 0 => Again::Soon,
+            // The first one of a server or target that has been removed since would bring it back.
+            Some(Op::Join(join)) if is_first(join) => Again::Soon,
             Some(Op::Join(_)) => Again::Late,
             _ => Again::Never,
         };

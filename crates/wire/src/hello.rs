@@ -20,6 +20,9 @@ const SILENT: &str = "the peer hung up before it said hello";
 /// What a server says that has as many connections as it may.
 const FULL: &str = "the server takes no more connections";
 
+/// Of a role that is being started; a release before this one says it for ever of one that a server with a manager does not have.
+const STARTING: &str = "this server is being started";
+
 /// What calls: a server that has many connections keeps some for those without whom nobody is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerKind {
@@ -159,6 +162,16 @@ pub(crate) fn full() -> Error {
 /// True for [`full()`], whoever is named with it: it has been reached, and serves those that it has.
 pub(crate) fn is_full(error: &Error) -> bool {
     error.kind == ErrorKind::Unavailable && error.detail.ends_with(FULL)
+}
+
+/// What a service answers that is there in a moment.
+pub fn starting() -> Error {
+    Error::with(ErrorKind::Unavailable, STARTING)
+}
+
+/// True for [`starting()`], whoever is named with it.
+pub(crate) fn is_starting(error: &Error) -> bool {
+    error.kind == ErrorKind::Unavailable && error.detail.ends_with(STARTING)
 }
 
 /// Receives the other side's hello. A refusal is its error.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 use strake_manager::Candidate;
 use strake_types::{Error, ErrorKind, Result, ServerId};
+use strake_wire::hello::starting;
 use strake_wire::map::MapView;
 use strake_wire::message::manager::{self, ClusterMap};
 use strake_wire::message::{meta, storage};
@@ -17,13 +18,13 @@ use strake_wire::service::{ManagerService, MetaService, Services, StorageService
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// A service that is being started.
-struct Opening<S: ?Sized>(OnceLock<Arc<S>>);
+/// A service that is being started, and then is there, or is none of this server's roles.
+struct Opening<S: ?Sized>(OnceLock<Option<Arc<S>>>);
 
 impl<S: ?Sized> Opening<S> {
     fn get(&self) -> Result<&Arc<S>> {
-        let starting = || Error::with(ErrorKind::Unavailable, "this server is being started");
-        self.0.get().ok_or_else(starting)
+        let none = || Error::with(ErrorKind::StaleMap, "this server has no such role");
+        self.0.get().ok_or_else(starting)?.as_ref().ok_or_else(none)
     }
 }
 
@@ -120,14 +121,10 @@ impl Front {
         self.serving.extend(listeners.into_iter().map(serve));
     }
 
-    /// The other roles are there.
+    /// The other roles are there, as far as the server has them.
     pub fn complete(&self, services: &Services) {
-        if let Some(meta) = &services.meta {
-            self.meta.0.get_or_init(|| meta.clone());
-        }
-        if let Some(storage) = &services.storage {
-            self.storage.0.get_or_init(|| storage.clone());
-        }
+        self.meta.0.get_or_init(|| services.meta.clone());
+        self.storage.0.get_or_init(|| services.storage.clone());
     }
 
     /// Stops, after the calls that are under way.
@@ -144,6 +141,16 @@ mod tests {
     use super::*;
     use crate::cluster::no_manager;
     use strake_wire::message::manager::Server;
+
+    /// It was being started for ever, and so counted as one that nobody reaches.
+    #[tokio::test]
+    async fn a_role_that_a_server_does_not_have_is_not_being_started() {
+        let front = Front::new();
+        let stat = || front.storage.call(storage::StorageRequest::default(), Bytes::new());
+        assert_eq!(stat().await.unwrap_err().kind, ErrorKind::Unavailable);
+        front.complete(&Services::default());
+        assert_eq!(stat().await.unwrap_err().kind, ErrorKind::StaleMap);
+    }
 
     /// Its map was said to be out of date, and a manager to be started there.
     #[test]

@@ -103,10 +103,6 @@ impl Cluster {
 
     /// A process that will be a storage server. It is made before anything is killed: see
     /// [`Process::wait_to_start`].
-    fn prepare(&self, nth: usize, listen: &str, metrics: &str) -> Process {
-        self.prepare_with(nth, listen, metrics, &[])
-    }
-
     fn prepare_with(&self, nth: usize, listen: &str, metrics: &str, flags: &[&str]) -> Process {
         let data = self.data_of(nth);
         fs::create_dir_all(&data).expect("a directory can be made");
@@ -168,7 +164,7 @@ impl Cluster {
     /// `kill -9` of a storage server, and a new start after a pause.
     pub fn restart(&mut self, nth: usize, pause: Duration) {
         let Storage { listen, metrics, .. } = &self.storage[nth];
-        let mut process = self.prepare(nth, listen, metrics);
+        let mut process = self.prepare_with(nth, listen, metrics, &[]);
         self.storage[nth].process.kill();
         std::thread::sleep(pause);
         process.go();

@@ -226,8 +226,8 @@ async fn the_kernel_drops_attributes_and_pages_of_what_has_changed_after_all() {
     let door = door(&cluster).await;
     let (node, to) = written(&door).await;
     let (from, from_offset, to_offset, len, wide) = (99, 0, 0, 1, true);
-    let copy = strake_fuse::request::CopyRange { from, from_offset, to, to_offset, len, wide };
-    let (unique, pid, op) = (2, 0, Op::CopyFileRange(copy));
+    let copy = CopyRange { from, from_offset, to, to_offset, len, wide };
+    let (unique, pid, op) = (UNIQUE, 0, Op::CopyFileRange(copy));
     let copies = Request { unique, opcode: 0, node: 99, uid: 0, gid: 0, pid, op };
     assert_eq!(Door::changes(&*door, &copies), Some(node), "not what is copied");
     let (mut kernel, device) = UnixStream::pair().unwrap();

@@ -7,7 +7,7 @@ pub use beside::carry_out;
 
 use crate::error::{Error, Kind, Result};
 use crate::result::{Figure, Origin, Rule, Unit};
-use crate::testbed::{Host, Plan, Rate, Role, Testbed, burst_bytes, within};
+use crate::testbed::{Host, Plan, Rate, Role, Testbed, burst_bytes, or_stopped, within};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -109,7 +109,8 @@ impl Limits {
         if let Some(rate) = plan.disk {
             let data = &testbed.state.data;
             let (written, read) = disk(data, rate, bytes.disk, stopped).map_err(|e| {
-                ended(format!("measuring a disk in {}: {e}", data.display()), stopped)
+                let cause = format!("measuring a disk in {}: {e}", data.display());
+                or_stopped(Error::failed(cause), stopped())
             })?;
             self.disks_written.push(written * disks);
             self.disks_read.push(read * disks);
@@ -185,7 +186,8 @@ fn streams(pairs: &[(&Host, &Host)], bytes: u64, stopped: Stopped<'_>) -> Result
         let received = receivers.into_iter().map(|thread| thread.join());
         received.map(|done| done.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     });
-    let received = received.map_err(|e| ended(format!("a plain TCP stream: {e}"), stopped))?;
+    let received = received
+        .map_err(|e| or_stopped(Error::failed(format!("a plain TCP stream: {e}")), stopped()))?;
     let Some(last) = received.into_iter().max() else { return Ok(0.0) };
     Ok((pairs.len() as u64 * bytes) as f64 / last.duration_since(begun).as_secs_f64())
 }
@@ -203,11 +205,6 @@ fn burst_over(pairs: &[(&Host, &Host)]) -> u64 {
     let carried = |rates: &Vec<Rate>| rates.iter().map(|rate| rate.bytes_per_second()).sum::<u64>();
     let slower = limited.min_by_key(carried).unwrap_or_default();
     slower.into_iter().map(burst_bytes).sum()
-}
-
-/// Why a sample has ended before its end.
-fn ended(cause: String, stopped: Stopped<'_>) -> Error {
-    if stopped() { Error::stopped() } else { Error::failed(cause) }
 }
 
 fn go_on(stopped: Stopped<'_>) -> io::Result<()> {

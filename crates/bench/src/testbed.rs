@@ -135,8 +135,8 @@ impl Drop for Temporary {
     }
 }
 
-/// Why a testbed was not made: once nobody wants it, that is why, whatever failed meanwhile.
-fn or_stopped(error: Error, stopped: bool) -> Error {
+/// Why something was not done: once nobody wants it, that is why, whatever failed meanwhile.
+pub(crate) fn or_stopped(error: Error, stopped: bool) -> Error {
     if stopped { Error::stopped() } else { error }
 }
 

@@ -110,9 +110,10 @@ pub(crate) fn plan_on(
     check_free(state, &targets)?;
     let wanted = wanted(request, &targets);
     let items = match kind {
-        Some(JobKind::Drain) => plan::empty(state, facts, &wanted, planned.unwrap_or_default())?,
-        Some(JobKind::Replace) => {
-            check_replacement(state, facts, request)?;
+        Some(JobKind::Drain | JobKind::Replace) => {
+            if kind == Some(JobKind::Replace) {
+                check_replacement(state, facts, request)?;
+            }
             plan::empty(state, facts, &wanted, planned.unwrap_or_default())?
         }
         Some(JobKind::Rebalance) => planned.unwrap_or_else(|| plan::even_out(state, facts)),

@@ -52,6 +52,18 @@ struct Pause {
     end: Duration,
 }
 
+impl Pause {
+    /// One that begins now, after this one.
+    fn after(before: Option<&Pause>, now: Duration) -> Self {
+        let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
+        Self { length, end: now + length }
+    }
+
+    fn lasts(&self, now: Duration) -> bool {
+        now < self.end
+    }
+}
+
 /// Who has served for so many leases is bound by nothing that it promised in an earlier life.
 const STEADY_LEASES: u32 = 2;
 
@@ -542,9 +554,8 @@ impl Liveness {
 
     /// A member could not be made equal: it is not tried again at once.
     pub fn pause(&mut self, group: u32, member: u32, now: Duration) {
-        let before = self.pauses.get(&(group, member));
-        let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
-        self.pauses.insert((group, member), Pause { length, end: now + length });
+        let pause = Pause::after(self.pauses.get(&(group, member)), now);
+        self.pauses.insert((group, member), pause);
     }
 
     /// A member was made equal.
@@ -554,7 +565,7 @@ impl Liveness {
 
     /// True while a member is not tried again.
     pub fn is_paused(&self, group: u32, member: u32, now: Duration) -> bool {
-        self.pauses.get(&(group, member)).is_some_and(|pause| now < pause.end)
+        self.pauses.get(&(group, member)).is_some_and(|pause| pause.lasts(now))
     }
 
     /// Milliseconds since a server was heard.

@@ -352,9 +352,10 @@ pub(crate) fn empty(
             members.push(to);
             let fixed = wanted.to == Some(to);
             let uncounted = facts.is_uncounted(id, group);
-            let item = Item { group: id, from, to, bytes, fixed, lost, ..Item::default() };
+            let item =
+                Item { group: id, from, to, bytes, fixed, lost, uncounted, ..Item::default() };
             loads.moved(&item);
-            items.push(Item { uncounted, ..item });
+            items.push(item);
         }
     }
     match losses.first() {

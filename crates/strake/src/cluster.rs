@@ -253,11 +253,15 @@ pub async fn path_of(volume: &Volume, ino: Ino) -> Result<Option<String>> {
     Ok(paths.first().map(|path| output::text_of(path)))
 }
 
+/// How a command opens volumes.
+pub fn options_of(verb: &str) -> VolumeOptions {
+    let client_name = caller_name(verb);
+    VolumeOptions { client_name, release: RELEASE, ..VolumeOptions::default() }
+}
+
 /// Opens a volume for one command.
 pub async fn open_volume(map: Arc<MapView>, name: &str, verb: &str) -> Outcome<Arc<Volume>> {
-    let client_name = caller_name(verb);
-    let options = VolumeOptions { client_name, release: RELEASE, ..VolumeOptions::default() };
-    Ok(Volume::connect(map, name, options).await?)
+    Ok(Volume::connect(map, name, options_of(verb)).await?)
 }
 
 /// Closes a volume that was only looked at: nobody has to know if that fails.

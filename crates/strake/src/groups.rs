@@ -4,7 +4,7 @@ use crate::{output, servers};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use strake_types::GroupId;
-use strake_wire::message::manager::{ClusterMap, Group, Target};
+use strake_wire::message::manager::{ClusterMap, Group, Server, Target};
 
 /// What a target is in one of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,9 +179,12 @@ pub fn troubles(map: &ClusterMap) -> Vec<Trouble> {
 
 /// A member that has everything answers.
 fn serves(map: &ClusterMap, group: &Group) -> bool {
-    let works = |target: &&Target| target.up && target.spec.poisoned.is_empty();
-    let of = |id: &u32| map.targets.iter().find(|target| target.id == *id);
-    group.in_sync().iter().filter_map(of).any(|target| works(&target))
+    group.in_sync().iter().filter_map(|id| found(map, *id).0).any(works)
+}
+
+/// It is up and takes writes.
+fn works(target: &Target) -> bool {
+    target.up && target.spec.poisoned.is_empty()
 }
 
 /// What gives groups back what these targets alone have.
@@ -223,7 +226,7 @@ pub fn successor(map: &ClusterMap, old: &Target) -> Option<u32> {
 /// merely away.
 fn replacements(map: &ClusterMap, targets: &[u32]) -> Option<String> {
     let command = |id: &u32| {
-        let old = map.targets.iter().find(|target| target.id == *id)?;
+        let old = found(map, *id).0?;
         Some(format!("strake target replace {id} {}", successor(map, old)?))
     };
     let commands = targets.iter().map(command).collect::<Option<Vec<_>>>()?;
@@ -232,25 +235,21 @@ fn replacements(map: &ClusterMap, targets: &[u32]) -> Option<String> {
 
 /// True if the servers of all these targets are heard, and not reached.
 fn are_unreached(map: &ClusterMap, targets: &[u32]) -> bool {
-    let is_unreached = |id: &u32| {
-        let target = map.targets.iter().find(|target| target.id == *id);
-        let server = target.and_then(|t| map.servers.iter().find(|server| server.id == t.server));
-        server.is_some_and(|server| !server.unreached.is_empty())
-    };
+    let server = |id: &u32| found(map, *id).1;
+    let is_unreached = |id| server(id).is_some_and(|server| !server.unreached.is_empty());
     !targets.is_empty() && targets.iter().all(is_unreached)
 }
 
 /// What brings the servers of these targets back, or the targets to servers that run without them.
 fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
-    let of = |id: &u32| map.targets.iter().find(|target| target.id == *id);
-    let found: Vec<&Target> = targets.iter().filter_map(of).collect();
+    let found: Vec<&Target> = targets.iter().filter_map(|id| found(map, *id).0).collect();
     let names: BTreeSet<String> =
         found.iter().map(|target| servers::name(map, target.server)).collect();
     let names = names.into_iter().collect::<Vec<_>>().join(" or ");
     let runs = |id: u32| map.servers.iter().any(|server| server.id == id && server.up);
-    let is_left_out = |target: &&Target| !target.up && runs(target.server);
-    let works = |target: &&Target| target.up && target.spec.poisoned.is_empty();
-    let all = |are: &dyn Fn(&&Target) -> bool| !found.is_empty() && found.iter().all(are);
+    let is_left_out = |target: &Target| !target.up && runs(target.server);
+    let all =
+        |are: &dyn Fn(&Target) -> bool| !found.is_empty() && found.iter().all(|target| are(target));
     if are_unreached(map, targets) {
         return servers::reach_again(&names);
     }
@@ -263,11 +262,15 @@ fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
     }
 }
 
+/// A target and its server, as far as the map has them.
+fn found(map: &ClusterMap, id: u32) -> (Option<&Target>, Option<&Server>) {
+    let target = map.targets.iter().find(|target| target.id == id);
+    (target, target.and_then(|t| map.servers.iter().find(|server| server.id == t.server)))
+}
+
 /// A target as people know it.
 pub fn target_name(map: &ClusterMap, id: u32) -> String {
-    let target = map.targets.iter().find(|target| target.id == id);
-    let server = target.and_then(|t| map.servers.iter().find(|server| server.id == t.server));
-    match (target, server) {
+    match found(map, id) {
         (Some(target), Some(server)) => {
             format!("target {id} ({} on server {})", target.spec.path, server.name)
         }

@@ -4,12 +4,11 @@ use crate::address::{self, Source};
 use crate::cluster::{self, CONNECT_MS_MAX, ClusterFlags};
 use crate::failure::{Context, Failure, Outcome};
 use crate::mountpoint;
-use crate::release::RELEASE;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use strake_base::mount_table::Mount;
-use strake_client::{Volume, VolumeOptions};
+use strake_client::Volume;
 use strake_native::location::SCHEME;
 use strake_native::{Clients, Location, RemotePath};
 use strake_types::{Attr, Credentials, Ino, Result};
@@ -110,10 +109,7 @@ pub struct Paths<'a> {
 impl<'a> Paths<'a> {
     /// No volume is open yet.
     pub fn new(verb: &'static str, flags: &'a ClusterFlags) -> Self {
-        let client_name = cluster::caller_name(verb);
-        let options = VolumeOptions { client_name, release: RELEASE, ..VolumeOptions::default() };
-        let clients = Clients::new(options);
-        Self { clients, flags, verb }
+        Self { clients: Clients::new(cluster::options_of(verb)), flags, verb }
     }
 
     /// What a path means: a place in a volume (which is opened now, so that a cluster that does not

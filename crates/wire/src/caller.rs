@@ -94,7 +94,7 @@ impl Callers {
         let mut call = Call::new(ServiceClass::Storage, Draft::message(&request)?);
         call.lane = LaneKind::Vital;
         match self.remote(address).peer.call(call).await {
-            Err(error) if hello::is_full(&error) || hello::is_starting(&error) => Ok(()),
+            Err(error) if hello::is_told_there(&error) => Ok(()),
             Err(error) if matches!(error.kind, Malformed | TimedOut | Unavailable | WrongPeer) => {
                 Err(error)
             }

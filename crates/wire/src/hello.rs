@@ -159,19 +159,15 @@ pub(crate) fn full() -> Error {
     Error::with(ErrorKind::Unavailable, FULL)
 }
 
-/// True for [`full()`], whoever is named with it: it has been reached, and serves those that it has.
-pub(crate) fn is_full(error: &Error) -> bool {
-    error.kind == ErrorKind::Unavailable && error.detail.ends_with(FULL)
-}
-
 /// What a service answers that is there in a moment.
 pub fn starting() -> Error {
     Error::with(ErrorKind::Unavailable, STARTING)
 }
 
-/// True for [`starting()`], whoever is named with it.
-pub(crate) fn is_starting(error: &Error) -> bool {
-    error.kind == ErrorKind::Unavailable && error.detail.ends_with(STARTING)
+/// True for [`full()`], which serves those that it has, and [`starting()`], whoever is named with them: who says so is reached.
+pub(crate) fn is_told_there(error: &Error) -> bool {
+    let told = [FULL, STARTING].iter().any(|told| error.detail.ends_with(told));
+    error.kind == ErrorKind::Unavailable && told
 }
 
 /// Receives the other side's hello. A refusal is its error.

@@ -93,9 +93,7 @@ impl Volume {
         let stale = state.core().is_inline_stale();
         if stale {
             // As whoever has not the file's order tells it and asks.
-            if !self.write_inline(state, false, false).await? {
-                self.publish(state, Tell::Lazily).await?;
-            }
+            self.tell_in_order(state, false).await?;
             self.fetch_inline(state).await?;
             life.check()?;
         }

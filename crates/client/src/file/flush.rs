@@ -8,7 +8,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Attr, Consistency, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -68,14 +68,21 @@ impl Volume {
         self.write_back_in_order(file, close).await.map(drop)
     }
 
+    /// The same to its end, whoever goes away: told again by somebody else, bytes occupied would count twice.
+    pub(super) async fn write_back_to_the_end(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+    ) -> Result<()> {
+        let (volume, file) = (Arc::clone(self), Arc::clone(file));
+        task::to_the_end(async move { volume.write_back(&file, false).await }).await
+    }
+
     /// The same, where consistency is not strict: nobody has asked for it.
     pub(crate) async fn tell_relaxed(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
-        if file.core().attr.consistency() == Consistency::Strict {
+        if file.core().is_strict() {
             return Ok(());
         }
-        let (volume, file) = (Arc::clone(self), Arc::clone(file));
-        // Told again by somebody else, bytes occupied would count twice.
-        task::to_the_end(async move { volume.write_back(&file, false).await }).await
+        self.write_back_to_the_end(file).await
     }
 
     /// As [`Volume::write_back`], of a handle that is closed. What is being changed otherwise than by writing, maybe through it,
@@ -100,10 +107,20 @@ impl Volume {
         close: bool,
     ) -> Result<MutexGuard<'a, ()>> {
         let order = self.drain_in_order(file).await?;
-        if !self.write_inline(file, false, close).await? {
-            self.publish(file, Tell::Lazily).await?;
-        }
+        self.tell_in_order(file, close).await?;
         Ok(order)
+    }
+
+    /// Tells what is unsent but for chunks. The caller holds the file's order.
+    pub(super) async fn tell_in_order(
+        self: &Arc<Self>,
+        file: &Arc<FileState>,
+        close: bool,
+    ) -> Result<()> {
+        match self.write_inline(file, false, close).await? {
+            true => Ok(()),
+            false => self.publish(file, Tell::Lazily).await.map(drop),
+        }
     }
 
     /// As [`Volume::drain`], and takes the file's order. While that was waited for a write may have moved out of the
@@ -370,11 +387,7 @@ impl Volume {
         let _one = self.share_of(file.ino()).tellers.acquire().await;
         // Whoever has it tells of the file.
         let Ok(_order) = file.order.try_lock() else { return Ok(()) };
-        let written = match self.write_inline(file, false, false).await {
-            Ok(true) => Ok(()),
-            Ok(false) => self.publish(file, Tell::Lazily).await.map(drop),
-            Err(error) => Err(error),
-        };
+        let written = self.tell_in_order(file, false).await;
         self.forget_if_closed(file);
         written
     }

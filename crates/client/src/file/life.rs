@@ -12,7 +12,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_types::{Consistency, Error, ErrorKind, Result};
+use strake_types::{Error, ErrorKind, Result};
 
 /// A life of a file: the time within one session.
 #[derive(Clone, Copy)]
@@ -143,7 +143,7 @@ impl FileState {
         // Nobody had it open for a while.
         core.awake = 0;
         // Who has opened it meanwhile was not told of us.
-        let strict = core.attr.consistency() == Consistency::Strict;
+        let strict = core.is_strict();
         (core.shared, core.unsettled) = (strict, strict);
         core.capability = [Bytes::new(), Bytes::new()];
         core.dirty.cut(0, u64::MAX);

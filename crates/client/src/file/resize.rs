@@ -1,6 +1,5 @@
 //! Changing attributes of a file that is open in this mount, above all its length.
 
-use super::flush::Tell;
 use super::open::OpenFile;
 use super::state::{Body, FileState};
 use crate::ops::unexpected;
@@ -62,9 +61,7 @@ impl Volume {
         let _order = self.in_order(file).await?;
         let exclusive = Exclusive::new(self, file);
         self.drain(file).await;
-        if !self.write_inline(file, false, false).await? {
-            self.publish(file, Tell::Lazily).await?;
-        }
+        self.tell_in_order(file, false).await?;
         handle.map_or(Ok(()), |handle| handle.check_kept())?;
         if let Some(length) = length {
             // Already now: the server may do it and its answer be lost.

@@ -335,9 +335,7 @@ impl Volume {
         if !file.state.core().shared || is_broken("shared-writes-are-told") {
             return Ok(());
         }
-        let (volume, state) = (Arc::clone(self), Arc::clone(&file.state));
-        // Told again by somebody else, bytes occupied would count twice.
-        task::to_the_end(async move { volume.write_back(&state, false).await }).await?;
+        self.write_back_to_the_end(&file.state).await?;
         file.take_failure(TellBy::Write)
     }
 

@@ -182,6 +182,11 @@ impl Core {
             || unpublished.end() > self.attr.length
     }
 
+    /// True if others that have the file open are told of each change, or asked.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.attr.consistency() == Consistency::Strict
+    }
+
     /// True if it is of those that are leased.
     pub(crate) fn is_leasable(&self) -> bool {
         self.attr.nlink > 0 && self.attr.consistency() != Consistency::Parallel
@@ -372,8 +377,7 @@ impl Core {
     /// True if inline contents are to be asked for before they are used. Of a relaxed file also where some are unsent: others may
     /// have changed what lies around those since, and the next write would have it sent as it was.
     pub(crate) fn is_inline_stale(&self) -> bool {
-        let relaxed = self.attr.consistency() != Consistency::Strict;
-        self.inline_stale && self.is_inline() && (relaxed || self.knows_no_better())
+        self.inline_stale && self.is_inline() && (!self.is_strict() || self.knows_no_better())
     }
 
     /// True if the server knows everything that was written.

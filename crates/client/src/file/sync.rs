@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Boot, Consistency, Error, GroupId, Ino, Result, Timestamp};
+use strake_types::{Boot, Error, GroupId, Ino, Result, Timestamp};
 use strake_wire::message::meta::{self, MetaOp};
 use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
 use tokio::sync::oneshot;
@@ -193,7 +193,7 @@ impl Volume {
         let core = file.core();
         let Unpublished { mtime, occupied, drop_setid, .. } = core.unpublished;
         let end = core.unpublished.end().max(core.dirty.end());
-        let settles = !core.shared && core.attr.consistency() == Consistency::Strict;
+        let settles = !core.shared && core.is_strict();
         let alone = !core.is_inline()
             && core.is_unsent()
             && core.unsynced.others() == 0

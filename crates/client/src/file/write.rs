@@ -107,8 +107,7 @@ impl Volume {
         let asks = matches!(at, At::End) && {
             let core = file.state.core();
             // Who has something untold of a strict file has it alone.
-            let strict = core.attr.consistency() == Consistency::Strict;
-            (core.is_told() || !strict) && !core.shared
+            (core.is_told() || !core.is_strict()) && !core.shared
         };
         if asks {
             // Others may have appended since, or the session was lost.

@@ -400,11 +400,7 @@ async fn an_unlock_waits_for_what_cannot_be_told() {
     let unlock = LockRequest { kind: LockKind::Unlock, ..lock(false) };
     let told = volume.set_lock(file.ino(), unlock).await;
     assert_eq!(told.unwrap_err().kind, ErrorKind::TimedOut);
-    let mut log = fake.take_log();
-    while starting(&log, "lock").is_empty() {
-        tokio::task::yield_now().await;
-        log.extend(fake.take_log());
-    }
+    let mut log = shared::until_logged(&fake, "lock").await;
     log.retain(|line| line.starts_with("publish") || line.starts_with("lock"));
     assert_eq!(starting(&log, "publish").len(), 2, "{log:?}");
     assert!(log[2..] == ["lock owner=7 kind=0"], "{log:?}");

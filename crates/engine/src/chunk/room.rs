@@ -3,7 +3,8 @@
 //! What the next checkpoint may write to the map is counted with each edit, as about the most that it can be, and so much is
 //! kept back on the disk, more while more has changed. Where the disk has no more, a checkpoint comes before the edit.
 //! The map of a full disk may still become larger, by clones, or by writes that leave its runs in pieces, and takes what is kept back;
-//! so writes are refused when half of that is gone, and the rest is for what frees room.
+//! so what is new is refused when half of that is gone, and the rest is for what was promised, for what other copies have already, and
+//! for what frees room.
 
 use super::map::Map;
 use super::record::Edit;

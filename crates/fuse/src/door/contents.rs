@@ -279,20 +279,11 @@ impl FuseDoor {
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
         let file = self.file(fh)?;
-        self.begin_change(cred, &file).await?;
+        // The kernel does not say here, as it does at a write, that an ordinary user does it.
+        self.begin_change(&file, cred.uid != 0).await?;
         let is_wanted = || self.locks.is_wanted(unique);
         self.volume.fallocate_while(&file, mode, range, &is_wanted).await?;
         Ok(Reply::Empty)
-    }
-
-    /// Before contents are changed otherwise than by writing: the kernel does not say then, as it does at a write, that an
-    /// ordinary user does it.
-    async fn begin_change(&self, cred: &Credentials, file: &OpenFile) -> Result<(), Errno> {
-        let by_user = cred.uid != 0;
-        match self.volume.note_writer(file, by_user) {
-            true => self.drop_privileges(file, by_user).await,
-            false => Ok(()),
-        }
     }
 
     pub(super) async fn lseek(&self, fh: u64, offset: u64, whence: u32) -> Result<Reply, Errno> {
@@ -341,7 +332,7 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let (from, to) = (self.file(range.from)?, self.file(range.to)?);
         let len = if range.wide { range.len } else { range.len.min(COPY_BYTES_MAX) };
-        self.begin_change(cred, &to).await?;
+        self.begin_change(&to, cred.uid != 0).await?;
         let is_wanted = || self.locks.is_wanted(unique);
         let ranges = (range.from_offset, range.to_offset, len);
         let copied = self.volume.copy_range_while(&from, &to, ranges, &is_wanted).await?;

@@ -149,9 +149,8 @@ impl FuseDoor {
             }
             Op::Write { fh, offset, data, append, sync, kill_suidgid, from_pages } => {
                 let handle = self.handle(fh)?;
-                if !from_pages && self.volume.note_writer(&handle.file, kill_suidgid) {
-                    // First: a write may be given up when it is taken already.
-                    Box::pin(self.drop_privileges(&handle.file, kill_suidgid)).await?;
+                if !from_pages {
+                    self.begin_change(&handle.file, kill_suidgid).await?;
                 }
                 match from_pages {
                     true => Box::pin(self.write_back(&handle, offset, data)).await,

@@ -239,10 +239,15 @@ impl FuseDoor {
     /// Has the kernel drop a file of which it was told that a change has failed, which may be made, or half of it: it has
     /// dropped nothing for that. Who asks for attributes from now on waits for the pages.
     pub(super) fn forget_changed(&self, ino: Ino) {
-        self.prefetch.cancel(ino);
         let drops = self.recalls.dropping.begin(ino);
         self.recall(&[ino]);
-        let asked = Asked { leaves_out: true, drops: Some(drops) };
+        self.drop_soon(ino, Some(drops));
+    }
+
+    /// The kernel is given nothing ahead of an inode any more, and drops what it has, in turn; but what is being written then later.
+    fn drop_soon(&self, ino: Ino, drops: Option<Drops>) {
+        self.prefetch.cancel(ino);
+        let asked = Asked { leaves_out: true, drops };
         self.recalls.drop_in_turn(&self.runtime, (ino, self.node(ino)), asked);
     }
 
@@ -316,9 +321,7 @@ impl Believer for FuseDoor {
     }
 
     fn forget_soon(&self, ino: Ino) {
-        self.prefetch.cancel(ino);
-        let (inode, asked) = ((ino, self.node(ino)), Asked { leaves_out: true, drops: None });
-        self.recalls.drop_in_turn(&self.runtime, inode, asked);
+        self.drop_soon(ino, None);
     }
 }
 

@@ -64,13 +64,12 @@ impl FuseDoor {
         Ok(Reply::Attr(self.shown(attr)))
     }
 
-    /// Before contents are changed.
-    pub(super) async fn drop_privileges(
-        &self,
-        file: &OpenFile,
-        by_user: bool,
-    ) -> Result<(), Errno> {
-        if self.volume.drop_privileges(file, by_user).await? {
+    /// Before contents are changed, perhaps by an ordinary user (`by_user`), and first: a write may be given up when it is taken
+    /// already.
+    pub(super) async fn begin_change(&self, file: &OpenFile, by_user: bool) -> Result<(), Errno> {
+        if self.volume.note_writer(file, by_user)
+            && Box::pin(self.volume.drop_privileges(file, by_user)).await?
+        {
             self.mode_changed(file.ino());
         }
         Ok(())

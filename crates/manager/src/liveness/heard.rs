@@ -17,7 +17,7 @@ pub(super) struct Heard {
     pub kept_since: Duration,
     /// Somebody waits for it as a metadata server, and it was not heard since.
     pub missed: bool,
-    /// Others waited for it when the lease was over, and it was not heard since.
+    /// Others waited for it when the lease was over, or it was refused then, and it was not heard since.
     pub given_up: bool,
     /// It joined or sent a heartbeat; otherwise `at` is when the manager started.
     pub spoke: bool,

@@ -17,8 +17,6 @@ pub(super) struct Looks {
     pub servers: BTreeMap<u32, Looked>,
     /// Those whose heartbeats are refused.
     pub refused: BTreeSet<u32>,
-    /// How long those are not refused again that were.
-    pub pauses: BTreeMap<u32, Pause>,
 }
 
 /// What looks at one server have shown.
@@ -34,6 +32,8 @@ pub(super) struct Looked {
     since: Duration,
     /// When a heartbeat was refused last.
     pub refused_at: Option<Duration>,
+    /// How long it is not refused again, if it was.
+    pub pause: Option<Pause>,
 }
 
 impl Looked {
@@ -85,7 +85,6 @@ impl Looks {
     /// A server has joined, perhaps at another address.
     pub fn begin_anew(&mut self, server: u32, now: Duration) {
         self.refused.remove(&server);
-        self.pauses.remove(&server);
         self.servers.insert(server, Looked { answered: now, ..Looked::default() });
     }
 }
@@ -109,26 +108,23 @@ impl Liveness {
 
     /// Nothing is known of those any more that say nothing, nor of the server of this manager, at which it does not look.
     pub fn forget_looks(&mut self, own: u32, now: Duration) {
-        let mut looks = std::mem::take(&mut self.looks.servers);
-        looks.retain(|&id, looked| id != own && self.speaks(id, looked.refused_at, now));
-        self.looks.pauses.retain(|id, _| looks.contains_key(id));
-        self.looks.servers = looks;
+        let is_over = |id: &u32| *id == own || !self.is_heard(*id, now);
+        let over: Vec<u32> = self.looks.servers.keys().copied().filter(is_over).collect();
+        for id in over {
+            self.looks.servers.remove(&id);
+        }
     }
 
     /// True if something was heard of a server lately, although it may have been refused.
     pub fn is_heard(&self, server: u32, now: Duration) -> bool {
-        self.speaks(server, self.refused_at(server), now)
+        let lately = |at: Duration| now.saturating_sub(at) <= self.lease;
+        let heard = self.servers.get(&server).filter(|heard| !heard.left && heard.spoke);
+        heard.is_some_and(|heard| lately(heard.at) || self.refused_at(server).is_some_and(lately))
     }
 
     /// When a heartbeat of a server was refused last.
     pub(super) fn refused_at(&self, server: u32) -> Option<Duration> {
         self.looks.servers.get(&server)?.refused_at
-    }
-
-    fn speaks(&self, server: u32, refused_at: Option<Duration>, now: Duration) -> bool {
-        let lately = |at: Duration| now.saturating_sub(at) <= self.lease;
-        let heard = self.servers.get(&server).filter(|heard| !heard.left && heard.spoke);
-        heard.is_some_and(|heard| lately(heard.at) || refused_at.is_some_and(lately))
     }
 
     /// Why the manager does not reach a server that it hears; empty: it does, or does not know yet.
@@ -147,6 +143,7 @@ impl Liveness {
         is_new
     }
 
+    /// Gives a server up if its lease is over, until it is heard again. True if it was not yet.
     pub(super) fn let_go(&mut self, server: u32, now: Duration) -> bool {
         let Some(heard) = self.servers.get_mut(&server) else { return false };
         if !heard.is_over(now) || std::mem::replace(&mut heard.given_up, true) {

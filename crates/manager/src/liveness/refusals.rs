@@ -6,7 +6,7 @@
 //! it is *cut*, which is to be gone as who is silent. It stays refused until it is reached, or is needed after all.
 
 use super::looks::Looked;
-use super::{Liveness, PAUSE, PAUSE_MAX, Pause};
+use super::{Liveness, Pause};
 use crate::groups::Life;
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,11 +15,7 @@ use std::time::Duration;
 impl Liveness {
     /// Decides who is refused from now on.
     pub fn decide_refused(&mut self, state: &State, now: Duration) {
-        let unreached = self.heard_where(|looked| looked.unreached, now);
-        let refused = match unreached.is_empty() {
-            true => BTreeSet::new(),
-            false => self.to_refuse(state, &unreached, now),
-        };
+        let refused = self.to_refuse(state, now);
         for ended in self.looks.refused.difference(&refused).copied().collect::<Vec<_>>() {
             self.end_refusal(ended, now);
         }
@@ -28,26 +24,33 @@ impl Liveness {
 
     /// One that is refused, if it is, is heard again, and not refused again at once.
     pub(super) fn end_refusal(&mut self, server: u32, now: Duration) {
-        if self.looks.refused.remove(&server) {
-            let before = self.looks.pauses.get(&server);
-            let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
-            self.looks.pauses.insert(server, Pause { length, end: now + length });
+        if self.looks.refused.remove(&server)
+            && let Some(looked) = self.looks.servers.get_mut(&server)
+        {
+            looked.pause = Some(Pause::after(looked.pause.as_ref(), now));
         }
     }
 
     /// Looks at groups only where somebody may be refused.
-    fn to_refuse(&self, state: &State, unreached: &BTreeSet<u32>, now: Duration) -> BTreeSet<u32> {
+    fn to_refuse(&self, state: &State, now: Duration) -> BTreeSet<u32> {
+        let unreached = self.heard_where(|looked| looked.unreached, now);
+        if unreached.is_empty() {
+            return unreached;
+        }
         let doubtful = self.heard_where(Looked::is_doubtful, now);
         let heard = self.servers.keys().filter(|id| self.is_heard(**id, now)).count();
         // Else the manager suspects its own network.
         let are_few = |missed: &BTreeSet<u32>| 2 * missed.len() < heard;
-        let is_paused = |id: &u32| self.looks.pauses.get(id).is_some_and(|pause| now < pause.end);
+        let is_paused = |id: &u32| {
+            let pause = self.looks.servers.get(id).and_then(|looked| looked.pause.as_ref());
+            pause.is_some_and(|pause| pause.lasts(now))
+        };
         let (mut refused, others): (BTreeSet<u32>, BTreeSet<u32>) =
             unreached.iter().partition(|id| self.looks.refused.contains(id));
-        if !are_few(unreached) {
+        if !are_few(&unreached) {
             refused.clear();
         } else if !refused.is_empty() {
-            let still = self.replaceable(state, unreached, now);
+            let still = self.replaceable(state, &unreached, now);
             refused.retain(|id| still.get(id) != Some(&false));
         }
         if !others.is_empty() && are_few(&doubtful) {

@@ -174,7 +174,7 @@ impl Manager {
     }
 }
 
-/// What is known of a target, for its groups: whoever is given up because others wait for it has left them.
+/// What is known of a target, for its groups: whoever is given up has left them.
 fn life_in_groups(state: &State, live: &Liveness, target: u32, now: Duration) -> Life {
     state.server_of(target).map_or(Life::Gone, |server| live.life_in_groups(target, server, now))
 }

@@ -577,18 +577,8 @@ impl World {
         leases: bool,
     ) -> Session {
         let (client, open) = ("test".into(), open.to_vec());
-        let writable = open.clone();
-        let (incarnation, mount, claims) = (0, 0, leases);
-        let op = OpenSession {
-            client,
-            resume,
-            open,
-            incarnation,
-            writable,
-            mount,
-            claims,
-            ..OpenSession::default()
-        };
+        let (writable, claims) = (open.clone(), leases);
+        let op = OpenSession { client, resume, open, writable, claims, ..OpenSession::default() };
         let op = Some(MetaOp::OpenSession(op));
         let leases = u64::from(leases);
         let request = MetaRequest { volume: share.0, leases, op, ..MetaRequest::default() };

@@ -30,10 +30,6 @@ fn is_copy(there: &Info, info: &Info) -> bool {
     (there.kind, there.length, there.mtime) == (info.kind, info.length, info.mtime)
 }
 
-fn is_link(there: Option<&Info>) -> bool {
-    there.is_some_and(|there| there.kind == FileKind::Symlink)
-}
-
 /// A source that was opened before anything at its target is touched: what cannot be opened takes nothing away.
 pub(super) struct Source {
     contents: Contents,
@@ -112,15 +108,14 @@ impl Job {
         from: &Source,
         there: Option<Info>,
     ) -> Result<()> {
-        let is_new = there.is_none();
-        match self.copy_to(task, from, there).await {
+        let what = Written::over(there.as_ref());
+        match self.copy_to(task, from, what).await {
             // Somebody has made it since that was looked for, and may have it open: it is a file that was there.
-            Err(error) if is_new && error.kind == ErrorKind::Exists => {
-                let there = self.target(task).await?;
-                match is_link(there.as_ref()) {
+            Err(error) if what == Written::New && error.kind == ErrorKind::Exists => {
+                match Written::over(self.target(task).await?.as_ref()) {
                     // He would choose which file is written.
-                    true => Err(task.to.about(replaced())),
-                    false => self.copy_to(task, from, there).await,
+                    Written::LedTo => Err(task.to.about(replaced())),
+                    what => self.copy_to(task, from, what).await,
                 }
             }
             copied => copied,
@@ -128,30 +123,23 @@ impl Job {
     }
 
     /// The same. An error if nothing was there, and something is by now.
-    async fn copy_to(
-        self: &Arc<Self>,
-        task: &Task,
-        from: &Source,
-        there: Option<Info>,
-    ) -> Result<()> {
+    async fn copy_to(self: &Arc<Self>, task: &Task, from: &Source, what: Written) -> Result<()> {
         // What a link leads to is written, however long it is: another file in the place of the link is not what was asked for.
-        let is_link = is_link(there.as_ref());
-        if !is_link && task.info.length >= PARTIAL_BYTES_MIN {
+        if what != Written::LedTo && task.info.length >= PARTIAL_BYTES_MIN {
             let growing = self.grow(task).await?;
             let copied = self.copy_large(task, &from.contents, &growing).await;
             return self.grown(task, growing, copied).await;
         }
         // Who asks for the contents alone means this file, with its owner, its mode and all its names.
-        if there.is_some() && !is_link && self.options.preserve {
+        if what == Written::Emptied && self.options.preserve {
             return self.copy_aside(task, from).await;
         }
-        let what = Written::over(there.as_ref());
         if what != Written::New {
             self.read_through(task, from).await?;
         }
         let to = self.create(task, &task.to, what).await?;
         self.copy_whole(task, from, &task.to, &to).await?;
-        self.sync_led_to(task, is_link).await
+        self.sync_led_to(task, what).await
     }
 
     /// Reads a small source once before what is there is emptied for it: it may have been opened, and not be readable.
@@ -230,8 +218,8 @@ impl Job {
     }
 
     /// A link that led nowhere may lead to a new name now, which is synced if that is asked for.
-    pub(super) async fn sync_led_to(&self, task: &Task, to_link: bool) -> Result<()> {
-        match to_link && self.options.sync {
+    pub(super) async fn sync_led_to(&self, task: &Task, what: Written) -> Result<()> {
+        match what == Written::LedTo && self.options.sync {
             true => task.to.sync_led_to().await,
             false => Ok(()),
         }

@@ -47,7 +47,7 @@ impl Job {
         };
         let copied = self.copy_all_of(task, Arc::new(from), &to).await;
         self.close(&task.to, &to, copied, self.options.sync).await?;
-        self.sync_led_to(task, what == Written::LedTo).await
+        self.sync_led_to(task, what).await
     }
 
     async fn copy_all_of(&self, task: &Task, from: Arc<File>, to: &Contents) -> Result<()> {

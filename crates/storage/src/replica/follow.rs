@@ -3,7 +3,7 @@
 use super::errand::MetBy;
 use super::met::SeenTo;
 use super::ranges::Area;
-use super::{Reign, Replica, Stage, State, Unsettled, View};
+use super::{Replica, Stage, State, Unsettled, View};
 use crate::apply::{Answer, done, durable, plain_answer};
 use crate::syncs::Asked;
 use bytes::Bytes;
@@ -449,7 +449,7 @@ impl Replica {
         let until = self.common.clock.monotonic() + length;
         let mut state = self.state.lock();
         // Of whom it does not know, and does not ask: the next epoch may be that one's alone.
-        if state.reign.as_ref().is_some_and(Reign::counts_joining) {
+        if state.counts_joining() {
             return Err(self.error(ErrorKind::NotCurrent, "another member counts since"));
         }
         let promised = state.promised.entry(TargetId(promise.member)).or_default();
@@ -476,14 +476,12 @@ impl Replica {
     }
 }
 
-impl Reign {
-    /// True if a member counts that is not in sync yet.
-    pub(super) fn counts_joining(&self) -> bool {
-        self.joiners.values().any(|joiner| joiner.counted)
-    }
-}
-
 impl State {
+    /// True for a primary for which a member counts that is not in sync yet.
+    pub(super) fn counts_joining(&self) -> bool {
+        self.reign.as_ref().is_some_and(|reign| reign.joiners.values().any(|one| one.counted))
+    }
+
     /// What an earlier primary's changes left in an area is being written over by the one that recovers:
     /// should that one not come to its end, nobody may say that those changes are made.
     pub(super) fn forget_overwritten(&mut self, (reign, _): &(u64, u64), area: &Area) {

@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const JOIN_WAIT: Duration = Duration::from_secs(20 * 60);
 /// A sync that takes no longer leaves little for the next one.
 const BRIEF: Duration = Duration::from_secs(10);
-/// Syncs of a member that joins, at most, before it may count.
+/// Syncs of a member that joins, at most, in one round.
 const JOIN_SYNCS_MAX: u64 = 3;
 
 impl Replica {

@@ -151,7 +151,8 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     check(&flags, roles)?;
     let data = flags.data.iter().map(|dir| absolute(dir)).collect::<Outcome<Vec<_>>>()?;
     let home = data[0].clone();
-    let name = name_of(flags.name, home.join(identity::NAME).exists())?;
+    let is_there = home.join(identity::NAME).exists();
+    let name = name_of(flags.name, is_there)?;
     let join: Vec<String> = flags.join.iter().map(|a| address::complete(a)).collect();
     join.iter().try_for_each(|address| address::check_port(address))?;
     let listen = flags.listen.as_deref().unwrap_or_default();
@@ -161,7 +162,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
         telemetry::serve(metrics).await?;
     }
     let mut stop = signals::stop_requested(|| {})?;
-    let begins = join.is_empty() && !home.join(identity::NAME).exists();
+    let begins = join.is_empty() && !is_there;
     let options = NodeOptions {
         home: home.clone(),
         targets: data.iter().map(|dir| dir.join(TARGET)).collect(),

@@ -241,9 +241,11 @@ pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
 /// What is wrong with a server. What its targets had is told of by group.
 fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
     let who = format!("server {} ({})", server.name, server.address);
-    let waits = who_waits(map, server);
     // While it counts as up, others may reach it.
-    let waits = if server.up && !server.cut_off { String::new() } else { waits };
+    let waits = match server.up && !server.cut_off {
+        true => String::new(),
+        false => who_waits(map, server),
+    };
     let (about, mend) = match (server.up, server.cut_off) {
         _ if !server.unreached.is_empty() => {
             let Server { name, address, unreached, .. } = server;

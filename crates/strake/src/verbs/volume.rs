@@ -101,14 +101,13 @@ impl Settings {
         let template = self.layout.template((!groups.is_empty()).then_some(groups));
         let checked = template.validate().and_then(|()| template.check_list());
         checked.map_err(|e| Failure::usage(e.to_string()))?;
-        let inline = self.inline_max.map(u32::try_from).transpose().ok();
-        let fits = |max: &Option<u32>| max.is_none_or(|bytes| bytes <= INLINE_BYTES_MAX);
+        if self.inline_max.is_some_and(|bytes| bytes > INLINE_BYTES_MAX.into()) {
+            return Err(Failure::usage("--inline-max must be at most 64K"));
+        }
         Ok(VolumeSpec {
             name: self.name.clone(),
             template: Some((&template).into()),
-            inline_bytes_max: inline
-                .filter(fits)
-                .ok_or_else(|| Failure::usage("--inline-max must be at most 64K"))?,
+            inline_bytes_max: self.inline_max.map(|bytes| bytes as u32),
             sync_always: self.sync_always,
             shares,
         })

@@ -1,12 +1,21 @@
 //! What members do, and do not, for those to whom they have promised to do nothing without them.
 
 use super::*;
-use crate::replica::{Reign, Stage};
+use crate::replica::Stage;
 
 /// From now on a promise to a member runs, until the test ends it.
 pub(super) fn promise(replica: &Replica, member: u32) {
     let until = replica.common.clock.monotonic() + Duration::from_secs(3_600);
     replica.state.lock().promised.insert(TargetId(member), until);
+}
+
+/// All hear that a member joins.
+async fn let_join_and_tell(bench: &Bench, member: u32) {
+    bench.manager.let_join(member);
+    for id in 1..=MEMBERS {
+        // It may have come already, and then nothing does.
+        drop(bench.server(id).map().refresh().await);
+    }
 }
 
 /// It promised to do nothing without 3, and 2, which was in sync in an epoch of which neither had heard, did: 3 went on answering with
@@ -17,13 +26,9 @@ async fn a_primary_that_counts_a_joining_member_promises_nobody() {
     bench.manager.take_out(2);
     bench.write(0, 1).await;
     *bench.manager.fades.lock() = true;
-    bench.manager.let_join(2);
-    for id in 1..=MEMBERS {
-        // It may have come already, and then nothing does.
-        drop(bench.server(id).map().refresh().await);
-    }
+    let_join_and_tell(&bench, 2).await;
     let primary = bench.replica(1).await;
-    let counts = || primary.state.lock().reign.as_ref().is_some_and(Reign::counts_joining);
+    let counts = || primary.state.lock().counts_joining();
     bench.until(async || counts().then_some(())).await;
     assert_eq!(bench.read(3, 0).await, 1);
     let read = msg::Read { chunk: chunk(0), offset: 0, len: BLOCK as u64 };
@@ -72,14 +77,10 @@ async fn a_joining_member_counts_only_while_the_manager_may_hear_of_it() {
         bench.server(id).lease().end();
     }
     bench.net.syncs.store(0, Ordering::Relaxed);
-    bench.manager.let_join(2);
-    for id in 1..=MEMBERS {
-        // It may have come already, and then nothing does.
-        drop(bench.server(id).map().refresh().await);
-    }
+    let_join_and_tell(&bench, 2).await;
     bench.until(async || (bench.net.syncs.load(Ordering::Relaxed) > 0).then_some(())).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let counts = || primary.state.lock().reign.as_ref().is_some_and(Reign::counts_joining);
+    let counts = || primary.state.lock().counts_joining();
     assert!(!counts(), "it is equal, and waits");
     assert_eq!(bench.read(3, 0).await, 1);
     *bench.manager.fades.lock() = false;

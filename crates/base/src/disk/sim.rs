@@ -184,6 +184,14 @@ impl SimDisk {
         self.state.lock().syncs_fail = fail;
     }
 
+    /// Others take all that is free; returns the capacity in bytes that it had.
+    pub fn fill(&self) -> u64 {
+        let mut state = self.state.lock();
+        let capacity = state.capacity_pages;
+        state.capacity_pages -= state.free_pages();
+        capacity * PAGE
+    }
+
     /// Changes how much the disk holds.
     pub fn set_capacity(&self, capacity_bytes: u64) {
         self.state.lock().capacity_pages = capacity_bytes / PAGE;

@@ -351,6 +351,7 @@ impl Drop for Worker {
 mod tests {
     use super::*;
     use crate::crew::Crew;
+    use std::io::BufRead;
     use std::process::{ChildStdout, Command};
 
     /// In a thread of the run it ended the run, with everything that was measured.
@@ -418,10 +419,12 @@ mod tests {
     fn answering(location: &str, answer: Answer) -> (Worker, BufReader<ChildStdout>) {
         let location = Location::parse(location).unwrap();
         let mut echo = Command::new("/bin/sh");
-        echo.args(["-c", "exec 3<&0; cat <&3 & exec sleep 1000 >/dev/null"]);
+        echo.args(["-c", "exec 3<&0; cat <&3 & echo; exec sleep 1000 >/dev/null"]);
         let mut child = echo.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let requests = child.stdin.take().unwrap();
-        let asked = BufReader::new(child.stdout.take().unwrap());
+        let mut asked = BufReader::new(child.stdout.take().unwrap());
+        // What repeats the requests runs by itself by then, and outlives a worker that is killed.
+        asked.read_line(&mut String::new()).unwrap();
         let (sender, answers) = channel();
         sender.send((0.0, Ok(answer))).unwrap();
         (Worker { location, child, requests, answers, spoken: Spoken::default() }, asked)

@@ -510,8 +510,7 @@ impl Cluster {
         self.world.note(format_args!("a disk of server {} is full", host.number));
         count_case("fault-full");
         // Somebody else has taken all that was free.
-        let (total, free) = disk.process().space().unwrap_or((room, 0));
-        disk.set_capacity(total - free);
+        disk.fill();
         self.files.may_find_no_room();
         let files = self.files.clone();
         self.later(async move {

@@ -276,8 +276,7 @@ fn room_that_a_mark_vouches_for_comes_back_with_it() {
         disk.power_loss();
         drop(store);
         let store = open(&disk);
-        let (total, left) = disk.process().space().unwrap();
-        disk.set_capacity(total - left);
+        disk.fill();
         put(&store, chunk(1, 1), 0, vec![2; 1 << 20]).unwrap();
         assert_eq!(contents(&store, chunk(1, 0)), vec![1; 4096], "seed {seed}");
     }
@@ -294,8 +293,7 @@ fn room_that_a_checkpoint_made_durable_is_there_after_a_power_loss() {
         disk.power_loss();
         drop(store);
         let store = open(&disk);
-        let (total, left) = disk.process().space().unwrap();
-        disk.set_capacity(total - left);
+        disk.fill();
         put(&store, chunk(1, 0), 0, vec![2; 1 << 20]).unwrap();
         assert_eq!(contents(&store, chunk(1, 0)), vec![2; 1 << 20], "seed {seed}");
     }
@@ -308,16 +306,14 @@ fn room_that_went_back_to_the_disk_before_a_kill_is_there_when_it_is_reserved_ag
     let store = open(&disk);
     store.allocate(chunk(1, 0), 0, 1 << 20).unwrap();
     store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
-    let (total, left) = disk.process().space().unwrap();
-    disk.set_capacity(total - left);
+    disk.fill();
     store.store.give_space_back();
     assert_eq!(disk.occupied("data-00000"), 0);
     disk.kill();
     drop(store);
     let store = open(&disk);
     store.allocate(chunk(2, 0), 0, 1 << 20).unwrap();
-    let (total, left) = disk.process().space().unwrap();
-    disk.set_capacity(total - left);
+    disk.fill();
     put(&store, chunk(2, 0), 0, vec![2; 1 << 20]).unwrap();
     assert_eq!(contents(&store, chunk(2, 0)), vec![2; 1 << 20]);
 }

@@ -141,8 +141,7 @@ fn on_a_full_disk_a_checkpoint_comes_before_more_has_changed_than_is_kept_back()
     assert!(disk.occupied("reserve") > 3 * MIB, "and it is kept back");
     store.store.checkpoint().unwrap();
     assert_eq!(disk.occupied("reserve"), MIB, "until the checkpoint");
-    let (total, left) = disk.process().space().unwrap();
-    disk.set_capacity(total - left);
+    let total = disk.fill();
     let before = generation();
     store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
     assert!(generation() > before + 4, "{} checkpoints", generation() - before);
@@ -177,8 +176,7 @@ fn use_up_map_room(store: &ChunkStore, disk: &SimDisk, eighths: u64) {
     while store.store.table.room.has_left(eighths) {
         assert!(store.store.table.room.release());
     }
-    let (total, left) = disk.process().space().unwrap();
-    disk.set_capacity(total - left);
+    disk.fill();
 }
 
 /// A punch makes two runs of one: none was refused, until nothing was left for the map and the target took no more writes or deletes.
@@ -338,8 +336,7 @@ fn a_checkpoint_takes_a_quarter_at_most_of_all_that_is_kept_back() {
     let store = open(&disk);
     store.store.checkpoint().unwrap();
     let room = &store.store.table.room;
-    let (total, left) = disk.process().space().unwrap();
-    disk.set_capacity(total - left);
+    let total = disk.fill();
     assert!(room.has_left(8) && !room.keeps_more());
     assert!(room.keep(MIB / 4));
     assert!(!room.keep(MIB / 4 + 1));

@@ -609,8 +609,7 @@ async fn a_primary_with_little_room_in_its_map_is_repaired_all_the_same() {
     bench.kill(1);
     disk.kill();
     disk.flip_bit("data-00000", place, 3);
-    disk.process().open("reserve", false).unwrap().set_len(10 << 20).unwrap();
-    disk.set_capacity(1 << 20);
+    super::room::use_up(&disk, 10 << 20);
     bench.start_member(1).await;
     // It has forgotten which numbers it gave.
     bench.manager.decide(|_| {});

@@ -114,6 +114,15 @@ async fn a_change_for_which_a_member_has_no_room_is_refused_and_the_member_stays
     }
 }
 
+/// Of what is kept back for a member's extent map so many bytes are left, and others have the rest of the disk: but for the first granule
+/// of data, what was set aside is theirs, too.
+pub(super) fn use_up(disk: &SimDisk, left: usize) {
+    let process = disk.process();
+    process.open("reserve", false).unwrap().set_len(left as u64).unwrap();
+    process.open("data-00000", false).unwrap().punch(MIB as u64, 1 << 30).unwrap();
+    disk.fill();
+}
+
 /// So many whole blocks of a chunk.
 fn blocks(index: u64, first: u64, count: u64) -> msg::Range {
     let (offset, len) = (first * BLOCK as u64, count * BLOCK as u64);
@@ -293,9 +302,7 @@ async fn a_punch_for_which_a_member_has_no_room_in_its_map_is_refused_and_the_me
     bench.kill(3);
     bench.manager.take_out(3);
     disk.kill();
-    // What was kept back for it is used up, and others have the rest of the disk.
-    disk.process().open("reserve", false).unwrap().set_len(0).unwrap();
-    disk.set_capacity(MIB as u64);
+    use_up(&disk, 0);
     bench.start_member(3).await;
     bench.manager.let_join(3);
     bench.until_in_sync(&[1, 2, 3]).await;
@@ -324,8 +331,7 @@ async fn a_member_with_hardly_any_room_in_its_map_is_made_equal_all_the_same() {
         bench.kill(3);
         bench.manager.take_out(3);
         disk.kill();
-        disk.process().open("reserve", false).unwrap().set_len(left as u64).unwrap();
-        disk.set_capacity(MIB as u64);
+        use_up(&disk, left);
         match change {
             Some(change) => bench.change_in_time(change).await,
             None => bench.write(3, 2).await,

@@ -173,7 +173,7 @@ impl Clients {
         if !follow || link.as_ref().is_none_or(|link| link.kind != FileKind::Symlink) {
             return Ok(Spot { name: there, info: link, base });
         }
-        match at.volume.resolve_at(&at.cred, at.ino, last.as_bytes(), true).await {
+        match at.volume.resolve_at(&at.cred, at.ino, last.as_bytes()).await {
             Ok(attr) if attr.kind == FileKind::Directory => Ok(at.spot_of(&attr, last, base)),
             Ok(attr) => Ok(Spot { name: there, info: Some(Info::from(&attr)), base }),
             Err(error) if error.kind == ErrorKind::NotFound => {

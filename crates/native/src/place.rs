@@ -162,7 +162,7 @@ impl RemoteDirectory {
 
     /// Opens what a link in it leads to.
     pub(crate) async fn open_led_to(&self, link: &[u8], flags: OpenFlags) -> Result<Arc<OpenFile>> {
-        let led_to = self.volume.resolve_at(&self.cred, self.ino, link, true).await;
+        let led_to = self.volume.resolve_at(&self.cred, self.ino, link).await;
         match led_to {
             Ok(attr) => self.volume.open(&self.cred, attr.ino, flags).await,
             Err(error) if error.kind == ErrorKind::NotFound => {

@@ -13,16 +13,15 @@ impl Volume {
     /// The inode at a path from the volume's root, following symbolic links (absolute ones start at
     /// the volume's root).
     pub async fn resolve(&self, cred: &Credentials, path: &[u8]) -> Result<Attr> {
-        self.resolve_at(cred, Ino::ROOT, path, true).await
+        self.resolve_at(cred, Ino::ROOT, path).await
     }
 
-    /// As [`Volume::resolve`], from a directory; without `follow` the last component may be a link.
+    /// As [`Volume::resolve`], from a directory.
     pub async fn resolve_at(
         &self,
         cred: &Credentials,
         directory: Ino,
         path: &[u8],
-        follow: bool,
     ) -> Result<Attr> {
         if path.len() > PATH_BYTES_MAX {
             return Err(Error::new(ErrorKind::NameTooLong));
@@ -37,8 +36,7 @@ impl Volume {
                 return Err(Error::new(ErrorKind::NotDirectory));
             }
             let next = self.lookup(cred, at.ino, name).await?;
-            let last = left.is_empty() && !trailing_slash;
-            if next.kind != FileKind::Symlink || (last && !follow) {
+            if next.kind != FileKind::Symlink {
                 at = next;
                 continue;
             }

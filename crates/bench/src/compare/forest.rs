@@ -105,7 +105,7 @@ impl<'a> Forest<'a> {
         for mark in self.marks() {
             let x = self.place(paper, mark);
             let class = if mark == 1.0 { "axis" } else { "grid" };
-            svg.shape("path", &[("class", &class), ("d", &path(&[(x, 0.0), (x, bottom)]))]);
+            svg.path(&[("class", &class), ("d", &path(&[(x, 0.0), (x, bottom)]))]);
             // As short as it can be written: 0.7, 1, 100.
             let text = format!("{mark}");
             let y = Px(bottom + paper.font + 2.0);
@@ -152,11 +152,11 @@ impl<'a> Forest<'a> {
                 let (low, high) = (self.place(paper, low), self.place(paper, high));
                 let cap = |x: f64| path(&[(x, middle - 4.0), (x, middle + 4.0)]);
                 let line = path(&[(low, middle), (high, middle)]) + &cap(low) + &cap(high);
-                svg.shape("path", &[("class", &"whisker"), ("d", &line)]);
+                svg.path(&[("class", &"whisker"), ("d", &line)]);
             }
             let (x, r) = (self.place(paper, ratio.value), 4.5);
             let corners = [(x - r, middle), (x, middle - r), (x + r, middle), (x, middle + r)];
-            svg.shape("path", &[("class", &"dot"), ("d", &(path(&corners) + "Z"))]);
+            svg.path(&[("class", &"dot"), ("d", &(path(&corners) + "Z"))]);
         }
         svg.close("g");
     }

@@ -211,10 +211,10 @@ fn legend_of(page: &mut Markup, items: &[Series], bars: bool) {
         if bars && !limit {
             page.raw("<path class=\"bar\" d=\"M4 1.5H30V12.5H4Z\"></path>");
         } else {
-            page.shape("path", &[("class", &"line"), ("d", &path(&[(1.0, 7.0), (33.0, 7.0)]))]);
+            page.path(&[("class", &"line"), ("d", &path(&[(1.0, 7.0), (33.0, 7.0)]))]);
         }
         if !bars && !limit {
-            page.shape("path", &[("class", &"dot"), ("d", &mark(series.look, 17.0, 7.0))]);
+            page.path(&[("class", &"dot"), ("d", &mark(series.look, 17.0, 7.0))]);
         }
         page.raw("</g></svg>");
         let what = if limit { " (limit)" } else { "" };

@@ -46,9 +46,9 @@ impl Markup {
         self
     }
 
-    /// An element of SVG that has no inside.
-    pub fn shape(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
-        self.open(tag, attributes).close(tag)
+    /// A path of SVG.
+    pub fn path(&mut self, attributes: Attributes<'_>) -> &mut Self {
+        self.open("path", attributes).close("path")
     }
 
     /// An element with text in it.

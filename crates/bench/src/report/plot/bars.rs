@@ -134,11 +134,11 @@ impl<'a> Bars<'a> {
         svg.element("title", &[], format!("{}: {value} {}", column.title(), row.scale.label));
         if column.origin == Origin::Limit {
             let middle = y + BAR.0 / 2.0;
-            svg.shape("path", &[("class", &"line"), ("d", &path(&[(0.0, middle), (end, middle)]))]);
-            svg.shape("path", &[("class", &"line"), ("d", &path(&[(end, y), (end, y + BAR.0)]))]);
+            svg.path(&[("class", &"line"), ("d", &path(&[(0.0, middle), (end, middle)]))]);
+            svg.path(&[("class", &"line"), ("d", &path(&[(end, y), (end, y + BAR.0)]))]);
         } else {
             let corners = [(0.0, y), (end, y), (end, y + BAR.0), (0.0, y + BAR.0)];
-            svg.shape("path", &[("class", &"bar"), ("d", &(path(&corners) + "Z"))]);
+            svg.path(&[("class", &"bar"), ("d", &(path(&corners) + "Z"))]);
         }
         svg.close("g");
         let mut text_from = end;
@@ -147,7 +147,7 @@ impl<'a> Bars<'a> {
             let middle = y + BAR.0 / 2.0;
             let caps = [low, high].map(|x| path(&[(x, middle - 3.5), (x, middle + 3.5)])).concat();
             let shape = path(&[(low, middle), (high, middle)]) + &caps;
-            svg.shape("path", &[("class", &"spread"), ("d", &shape)]);
+            svg.path(&[("class", &"spread"), ("d", &shape)]);
             text_from = end.max(high);
         }
         let text = format!("{value} {}", row.scale.label);

@@ -128,7 +128,7 @@ impl Drawing<'_> {
         for (value, text) in &self.y.marks {
             let y = bottom - self.y.place(*value) * (bottom - top);
             let class = if *value == self.y.low { "axis" } else { "grid" };
-            svg.shape("path", &[("class", &class), ("d", &path(&[(left, y), (right, y)]))]);
+            svg.path(&[("class", &class), ("d", &path(&[(left, y), (right, y)]))]);
             let place: [(&'static str, &dyn std::fmt::Display); 4] = [
                 ("class", &"mark"),
                 ("x", &Px(left - 8.0)),
@@ -149,14 +149,11 @@ impl Drawing<'_> {
 
     fn horizontal(&self, svg: &mut Markup) {
         let Frame { left, right, bottom, font, .. } = self.frame;
-        svg.shape("path", &[("class", &"axis"), ("d", &path(&[(left, bottom), (right, bottom)]))]);
+        svg.path(&[("class", &"axis"), ("d", &path(&[(left, bottom), (right, bottom)]))]);
         let mut free_from = f64::NEG_INFINITY;
         for (value, text) in &self.x.marks {
             let (x, _) = self.place(*value, self.plot.scale.factor);
-            svg.shape(
-                "path",
-                &[("class", &"axis"), ("d", &path(&[(x, bottom), (x, bottom + 4.0)]))],
-            );
+            svg.path(&[("class", &"axis"), ("d", &path(&[(x, bottom), (x, bottom + 4.0)]))]);
             let half = text.chars().count() as f64 * font * CHARACTER / 2.0;
             if x - half < free_from {
                 continue;
@@ -195,7 +192,7 @@ impl Drawing<'_> {
     fn line(&self, svg: &mut Markup, series: &Series) {
         let class = format!("line {}", class_of(series));
         for piece in below(&self.on_paper(series), self.frame.top) {
-            svg.shape("path", &[("class", &class), ("d", &path(&piece))]);
+            svg.path(&[("class", &class), ("d", &path(&piece))]);
         }
     }
 
@@ -211,7 +208,7 @@ impl Drawing<'_> {
             if let Some((low, high)) = point.range {
                 self.whisker(svg, x, (self.y_of(low), self.y_of(high).max(self.frame.top)));
             }
-            svg.shape("path", &[("class", &"dot"), ("d", &mark(series.look, x, y))]);
+            svg.path(&[("class", &"dot"), ("d", &mark(series.look, x, y))]);
             svg.close("g");
         }
     }
@@ -224,7 +221,7 @@ impl Drawing<'_> {
         }
         let ends = [low, high].map(|y| path(&[(x - 3.5, y), (x + 3.5, y)]));
         let shape = path(&[(x, low), (x, high)]) + &ends.concat();
-        svg.shape("path", &[("class", &"whisker"), ("d", &shape)]);
+        svg.path(&[("class", &"whisker"), ("d", &shape)]);
     }
 
     fn tip(&self, series: &Series, point: &Point, across: f64) -> String {
@@ -262,7 +259,7 @@ impl Drawing<'_> {
             let (x, y) = label.from;
             let bend = [(x + MARK + 3.0, y), (right + 8.0, y), (begin - 5.0, label.y)];
             let class = format!("leader {}", label.class);
-            svg.shape("path", &[("class", &class), ("d", &path(&bend))]);
+            svg.path(&[("class", &class), ("d", &path(&bend))]);
             let class = format!("label {}", label.class);
             let y = Px(label.y + font * 0.35);
             svg.element("text", &[("class", &class), ("x", &Px(begin)), ("y", &y)], label.text);

@@ -69,10 +69,11 @@ impl Paces {
         (ns > 0).then(|| Duration::from_nanos(ns))
     }
 
-    /// How many bytes pass in the time of the quickest answer: so many have to be under way to use all of a disk or a link.
-    pub(crate) fn filling_bytes(&self, group: GroupId, way: Way) -> u64 {
+    /// How many bytes of changes pass in the time of the quickest answer: so many have to be under way to use all of a disk or a link.
+    pub(crate) fn filling_bytes(&self, group: GroupId) -> u64 {
         let groups = self.groups.read();
-        let Some(flow) = groups.get(&group).map(|flows| &flows[way as usize]) else { return 0 };
+        let Some(flows) = groups.get(&group) else { return 0 };
+        let flow = &flows[Way::Sent as usize];
         let of = |ns: &AtomicU64| ns.load(Ordering::Relaxed) as f64;
         let mibs = of(&flow.least_ns) / of(&flow.mib_ns).max(1.0);
         (mibs * (1 << 20) as f64) as u64
@@ -160,21 +161,21 @@ mod tests {
     #[test]
     fn as_much_fills_a_way_as_passes_in_the_time_of_the_quickest_answer() {
         let paces = Paces::default();
-        assert_eq!(paces.filling_bytes(GROUP, Way::Sent), 0);
+        assert_eq!(paces.filling_bytes(GROUP), 0);
         // A MiB a way of 100 ms, alone and with seven others; then they wait for each other.
         paces.begin(GROUP, Way::Sent, MIB, MS).answered(MS * 101);
-        assert_eq!(paces.filling_bytes(GROUP, Way::Sent), MIB);
+        assert_eq!(paces.filling_bytes(GROUP), MIB);
         for _ in 0..100 {
             let eight: Vec<_> = (0..8).map(|_| paces.begin(GROUP, Way::Sent, MIB, MS)).collect();
             (1..).zip(eight).for_each(|(nth, one)| one.answered(MS + MS * 100 * nth));
         }
-        let waiting = paces.filling_bytes(GROUP, Way::Sent);
+        let waiting = paces.filling_bytes(GROUP);
         assert!((MIB..MIB + MIB / 20).contains(&waiting), "{waiting}");
         for _ in 0..64 {
             let eight: Vec<_> = (0..8).map(|_| paces.begin(GROUP, Way::Sent, MIB, MS)).collect();
             eight.into_iter().for_each(|one| one.answered(MS * 101));
         }
-        let wide = paces.filling_bytes(GROUP, Way::Sent);
+        let wide = paces.filling_bytes(GROUP);
         assert!(wide > 3 * MIB, "a way is long, and nothing waits: {wide}");
     }
 

@@ -213,7 +213,7 @@ impl LayoutTemplate {
     /// Checks what a user asked for; the error names the value and its bounds.
     pub fn validate(&self) -> Result<()> {
         if let Some(bytes) = self.chunk_size {
-            check_chunk_size("chunk size", bytes)?;
+            check_chunk_size(bytes)?;
         }
         if self.width.is_some_and(|w| w as usize > STRIPE_WIDTH_MAX) {
             return Err(invalid(format!("stripe width must be 0 (all) to {STRIPE_WIDTH_MAX}")));
@@ -251,12 +251,12 @@ fn invalid(detail: String) -> Error {
     Error::with(ErrorKind::Invalid, detail)
 }
 
-fn check_chunk_size(what: &str, bytes: u64) -> Result<()> {
+fn check_chunk_size(bytes: u64) -> Result<()> {
     let fits = (CHUNK_BYTES_MIN..=CHUNK_BYTES_MAX).contains(&bytes) && bytes.is_power_of_two();
     if fits {
         return Ok(());
     }
-    Err(invalid(format!("{what} {bytes} must be a power of two from 64K to 64M")))
+    Err(invalid(format!("chunk size {bytes} must be a power of two from 64K to 64M")))
 }
 
 fn check_strip_size(bytes: u64) -> Result<()> {
@@ -280,7 +280,7 @@ impl Layout {
     /// Checks a layout that came from outside (a message, a stored value): no arithmetic below can
     /// then divide by zero or overflow.
     pub fn validate(&self) -> Result<()> {
-        check_chunk_size("chunk size", self.chunk_size)?;
+        check_chunk_size(self.chunk_size)?;
         let available = self.groups.len();
         if !(1..=COPIES_MAX).contains(&self.copies()) {
             return Err(invalid(format!(

@@ -56,7 +56,7 @@ impl Parts {
         match mib {
             None => UNDER_WAY_BYTES / bytes,
             Some(_) if group.copies() == 1 && bytes < UNIT_BYTES => {
-                let filling = self.paces.filling_bytes(group, Way::Sent);
+                let filling = self.paces.filling_bytes(group);
                 (SLOW_PARTS + filling.div_ceil(bytes)).min(UNDER_WAY_BYTES / bytes)
             }
             Some(mib) => {

@@ -53,7 +53,7 @@ impl Volume {
         if !touches_contents && !touches_setid {
             let asked = self.now();
             let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-            return self.changed_entry(answer, asked, "setattr");
+            return self.changed_entry(answer, asked);
         }
         // What was written before must have its effect on length and times before this has: a
         // later publish would take it back.

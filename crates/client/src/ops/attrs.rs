@@ -161,7 +161,7 @@ impl Volume {
             self.inodes().forget_seen(Ino(request.ino));
         }
         let answer = self.mutate(cred, MetaOp::SetAttr(request)).await?;
-        self.changed_entry(answer, asked, "setattr")
+        self.changed_entry(answer, asked)
     }
 
     /// Makes a directory and its entry durable.

@@ -77,16 +77,11 @@ impl Volume {
         Ok(Arc::unwrap_or_clone(attr))
     }
 
-    /// As [`Volume::entry`], of something that this mount has changed beside contents.
-    pub(crate) fn changed_entry(
-        &self,
-        answer: MetaAnswer,
-        asked: Duration,
-        what: &str,
-    ) -> Result<Attr> {
+    /// As [`Volume::entry`], of a `setattr`, with which this mount has changed something beside contents.
+    pub(crate) fn changed_entry(&self, answer: MetaAnswer, asked: Duration) -> Result<Attr> {
         match answer {
             MetaAnswer::Entry(attributes) => self.learn_changed(attributes, asked),
-            _ => Err(unexpected(what)),
+            _ => Err(unexpected("setattr")),
         }
     }
 

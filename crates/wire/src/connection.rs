@@ -1,7 +1,7 @@
 //! The caller's side: peers, their lanes, and connections that carry many calls at once.
 //!
 //! A [`Peer`] is a server at an address. It has a few lanes of five kinds, so that a small call never
-//! waits behind a megabyte: control lanes for small messages, bulk lanes for data, lanes for what
+//! waits behind a megabyte: a control lane for small messages, bulk lanes for data, lanes for what
 //! others wait for (what members of a group forward to each other, and requests for recalls), one for what itself waits for
 //! others, as for a lock, and one for what members live by. A lane holds at most one connection, made when the first call needs it and again
 //! after it broke, with backoff. That of the last kind is made anew, too, when a call on it was in vain and it
@@ -141,7 +141,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call by a control lane.
+    /// A call by the control lane.
     pub fn new(service: ServiceClass, draft: Draft) -> Self {
         let (lane, counted) = (LaneKind::Control, Counted::Call);
         Self { service, draft, lane, timeout_factor: 1, counted }
@@ -152,7 +152,7 @@ impl Call {
 pub(crate) struct Peer {
     address: String,
     options: Arc<PeerOptions>,
-    control: Vec<Lane>,
+    control: Lane,
     bulk: Vec<Lane>,
     forward: Vec<Lane>,
     waiting: Lane,
@@ -163,9 +163,8 @@ impl Peer {
     /// A peer that is connected to when it is first called.
     pub fn new(address: &str, options: Arc<PeerOptions>) -> Self {
         let lanes = |count: usize| (0..count.max(1)).map(|_| Lane::default()).collect();
-        let control = lanes(options.options.control_lanes);
-        let bulk = lanes(options.options.bulk_lanes);
-        let (forward, waiting, vital) = (lanes(FORWARD_LANES), Lane::default(), Lane::default());
+        let (bulk, forward) = (lanes(options.options.bulk_lanes), lanes(FORWARD_LANES));
+        let [control, waiting, vital] = <[Lane; 3]>::default();
         Self { address: address.to_owned(), options, control, bulk, forward, waiting, vital }
     }
 
@@ -211,7 +210,7 @@ impl Peer {
 
     fn lane(&self, kind: LaneKind) -> &Lane {
         match kind {
-            LaneKind::Control => Self::least_loaded(&self.control),
+            LaneKind::Control => &self.control,
             LaneKind::Bulk => Self::least_loaded(&self.bulk),
             LaneKind::BulkInTurn(number) => &self.bulk[number as usize % self.bulk.len()],
             LaneKind::Forward => Self::least_loaded(&self.forward),
@@ -240,8 +239,8 @@ impl Peer {
 
     /// Closes every connection.
     pub fn close(&self) {
-        let lanes = self.control.iter().chain(&self.bulk).chain(&self.forward);
-        for lane in lanes.chain([&self.waiting, &self.vital]) {
+        let lanes = self.bulk.iter().chain(&self.forward);
+        for lane in lanes.chain([&self.control, &self.waiting, &self.vital]) {
             // The receiving task then sees the end and fails the calls in flight.
             if let Some(connection) = lane.current.write().take() {
                 connection.outbox.close();

@@ -12,8 +12,6 @@ pub struct CallerOptions {
     pub name: String,
     /// What that is.
     pub kind: CallerKind,
-    /// Connections a peer for small messages.
-    pub control_lanes: usize,
     /// Connections a peer for data.
     pub bulk_lanes: usize,
     /// Longest time until an answer.
@@ -30,7 +28,6 @@ impl Default for CallerOptions {
         Self {
             name,
             kind: CallerKind::Client,
-            control_lanes: 1,
             bulk_lanes: 2,
             call_timeout_ms: 20_000,
             connect_timeout_ms: 3_000,

@@ -35,6 +35,11 @@ use strake_wire::map::MapView;
 use strake_wire::message::manager::{self, ClusterMap};
 use tokio::sync::{Notify, OnceCell};
 
+/// Most inodes kept decoded in memory, and as many guard shards.
+const INODES_MAX: usize = 200_000;
+/// Most directory entries kept in memory.
+const ENTRIES_MAX: usize = 400_000;
+
 /// What all operations share.
 pub(crate) struct Core {
     /// The store: volumes are parts of it.
@@ -104,10 +109,10 @@ impl Core {
             attempts: Attempts::new()?,
             key,
             clock,
-            inodes: Cache::new(options.cached_inodes_max),
-            shards: Cache::new(options.cached_inodes_max),
-            entries: Cache::new(options.cached_entries_max),
             options,
+            inodes: Cache::new(INODES_MAX),
+            shards: Cache::new(INODES_MAX),
+            entries: Cache::new(ENTRIES_MAX),
             locks: InodeLocks::default(),
             merge_queue: MergeQueue::default(),
             work: Notify::new(),

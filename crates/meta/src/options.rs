@@ -22,10 +22,6 @@ pub struct MetaOptions {
     /// How long a loan of another share is kept for the next directory that is made there. Longer than its lender waits for
     /// it (6 s) is of no use: he ends it then.
     pub loan_kept_ms: u64,
-    /// Most inodes kept decoded in memory.
-    pub cached_inodes_max: usize,
-    /// Most directory entries kept in memory.
-    pub cached_entries_max: usize,
 }
 
 impl Default for MetaOptions {
@@ -38,8 +34,6 @@ impl Default for MetaOptions {
             storage_wait_ms: 30_000,
             tick_ms: 1_000,
             loan_kept_ms: 1_000,
-            cached_inodes_max: 200_000,
-            cached_entries_max: 400_000,
         }
     }
 }

@@ -25,7 +25,7 @@ fn the_model_agrees_with_the_local_file_system() {
     let base = tempfile::tempdir().unwrap();
     std::fs::set_permissions(base.path(), Permissions::from_mode(0o755)).unwrap();
     let mut nth = 0;
-    check(Scope { users: true, remounts: true, restarts: false }, || {
+    check(Scope { users: true, restarts: false }, || {
         nth += 1;
         let root = base.path().join(nth.to_string());
         std::fs::create_dir(&root).unwrap();
@@ -37,20 +37,20 @@ fn the_model_agrees_with_the_local_file_system() {
 /// restarts of the servers and of the client in between.
 #[test]
 fn the_client_over_servers_in_one_process_agrees_with_the_model() {
-    check_client(Scope { users: true, remounts: true, restarts: true }, Names::Memory, false);
+    check_client(Scope { users: true, restarts: true }, Names::Memory, false);
 }
 
 /// The same with mutations that the server remembers, as over a network.
 #[test]
 fn the_client_with_remembered_mutations_agrees_with_the_model() {
-    check_client(Scope { users: false, remounts: true, restarts: true }, Names::Memory, true);
+    check_client(Scope { users: false, restarts: true }, Names::Memory, true);
 }
 
 /// The same where nearly every directory is in another share than its parent.
 #[test]
 fn the_client_of_several_shares_agrees_with_the_model() {
     let shares = |kv| Names::Shares(kv, SHARES);
-    check_client(Scope { users: true, remounts: true, restarts: true }, shares, true);
+    check_client(Scope { users: true, restarts: true }, shares, true);
 }
 
 fn check_client(scope: Scope, names: impl Fn(MemoryKv) -> Names, remembers: bool) {
@@ -74,14 +74,14 @@ fn on_a_mount(mount: &Path) -> impl FnMut() -> Directory {
 #[test]
 fn the_mount_agrees_with_the_model() {
     let up = Up::start(&[]);
-    check(Scope { users: true, remounts: true, restarts: false }, on_a_mount(&up.mount()));
+    check(Scope { users: true, restarts: false }, on_a_mount(&up.mount()));
 }
 
 /// The kernel holds back data, lengths and times for itself.
 #[test]
 fn the_mount_with_writeback_agrees_with_the_model() {
     let up = Up::start(&["--writeback"]);
-    check(Scope { users: true, remounts: true, restarts: false }, on_a_mount(&up.mount()));
+    check(Scope { users: true, restarts: false }, on_a_mount(&up.mount()));
 }
 
 /// A volume whose directories two metadata servers share.
@@ -89,7 +89,7 @@ fn the_mount_with_writeback_agrees_with_the_model() {
 fn the_mount_of_several_shares_agrees_with_the_model() {
     let cluster = Cluster::of_shares(SHARES);
     let mount = cluster.mount("m");
-    check(Scope { users: true, remounts: true, restarts: false }, on_a_mount(mount.path()));
+    check(Scope { users: true, restarts: false }, on_a_mount(mount.path()));
 }
 
 /// A mount over TCP, whose server is killed and started again in between.
@@ -121,7 +121,7 @@ fn a_mount_of_several_shares_whose_servers_are_killed_agrees_with_the_model() {
 fn check_restarting(mount: &Path, restart: impl FnMut()) {
     let restart = RefCell::new(restart);
     let mut fresh = on_a_mount(mount);
-    check(Scope { users: true, remounts: true, restarts: true }, || Restarting {
+    check(Scope { users: true, restarts: true }, || Restarting {
         directory: fresh(),
         restart: &restart,
     });

@@ -16,14 +16,12 @@ const STEPS_MAX: usize = 60;
 const SLOTS: usize = 4;
 
 /// What a sequence may contain.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// Users other than root.
     pub users: bool,
     /// Restarts of servers.
     pub restarts: bool,
-    /// Remounts.
-    pub remounts: bool,
 }
 
 /// One step of a sequence.
@@ -44,11 +42,10 @@ pub fn sequence(scope: Scope) -> impl Strategy<Value = Vec<Step>> {
 
 fn step(scope: Scope) -> impl Strategy<Value = Step> {
     let restarts = u32::from(scope.restarts) * 2;
-    let remounts = u32::from(scope.remounts) * 2;
     prop_oneof![
         96 => (credentials(scope.users), operation()).prop_map(|(cred, op)| owned(cred, op)),
         restarts => Just(Step::Restart),
-        remounts => Just(Step::Remount),
+        2 => Just(Step::Remount),
     ]
 }
 

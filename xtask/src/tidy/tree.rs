@@ -110,9 +110,9 @@ impl Tree {
 /// True for files that hold nothing but tests.
 pub fn is_test_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    name == "tests.rs"
+    ["tests.rs", "testing.rs"].contains(&name)
         || ["tests/", "fuzz/"].iter().any(|top| path.starts_with(top))
-        || ["/tests/", "/benches/", "/examples/"].iter().any(|part| path.contains(part))
+        || ["/tests/", "/testing/", "/benches/", "/examples/"].iter().any(|dir| path.contains(dir))
 }
 
 fn walk(root: &Path, below: &str, paths: &mut Vec<String>) -> Result<(), String> {

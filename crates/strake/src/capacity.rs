@@ -338,11 +338,11 @@ impl Demand {
                 "take --engine postgres if names are to outlive their machine (docs/guide/metadata.md)".into(),
             ),
             Engine::Postgres => advice.push(format!(
-                "let the database take {} connections (max_connections), and have a standby (docs/guide/operate.md)",
+                "let the database take {} connections (max_connections), and have a standby (docs/guide/metadata.md)",
                 size::show_count(offer.database_connections)
             )),
             Engine::Etcd => advice.push(
-                "set etcd's --quota-backend-bytes above the disk of a member; it is 2 GiB unless told (docs/guide/operate.md)"
+                "set etcd's --quota-backend-bytes above the disk of a member; it is 2 GiB unless told (docs/guide/metadata.md)"
                     .into(),
             ),
             Engine::Tikv => advice.push(

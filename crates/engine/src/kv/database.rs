@@ -35,13 +35,6 @@ pub fn is_database_engine(name: &str) -> bool {
     [postgres::NAME, etcd::NAME].contains(&name)
 }
 
-/// True if one commit of an engine of this name can change what lies in several parts of a database ([`Store::spans_parts`]):
-/// those here can.
-#[must_use]
-pub fn spans_parts(name: &str) -> bool {
-    is_database_engine(name)
-}
-
 /// Where a database is, without the password. Fails where the URL cannot be read.
 pub fn database_shown(url: &str) -> Result<String> {
     match is_etcd(url) {

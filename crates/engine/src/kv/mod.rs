@@ -40,7 +40,7 @@ mod tests;
 pub use background::Background;
 pub use database::{
     DATABASE_FORMS, WAIT_MS_DEFAULT, database_engine, database_shown, how_to_empty,
-    is_database_engine, open_database, spans_parts,
+    is_database_engine, open_database,
 };
 pub use embedded::FORMS;
 pub use engine_kind::{EngineKind, UnknownEngine, open};

@@ -26,6 +26,12 @@ pub fn is_database_engine(name: &str) -> bool {
     name == TIKV || kv::is_database_engine(name)
 }
 
+/// True if one commit of an engine of this name can change what lies in several parts of a database ([`Store::spans_parts`]):
+/// one of TiKV cannot.
+pub fn spans_parts(name: &str) -> bool {
+    kv::is_database_engine(name)
+}
+
 /// Where a database is, without the password. Fails where the URL cannot be read.
 pub fn database_shown(url: &str) -> Result<String> {
     if is_tikv(url) { tikv::shown(url) } else { kv::database_shown(url) }

@@ -525,7 +525,7 @@ async fn join(
         // One that cannot be read is one that may have changed.
         boot: boot_id().unwrap_or_default(),
         store: managers::shared_store(identity),
-        shares: strake_engine::kv::spans_parts(&identity.engine),
+        shares: databases::spans_parts(&identity.engine),
         old_disks: options.old_disks,
         life,
     };

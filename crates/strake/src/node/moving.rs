@@ -7,7 +7,7 @@
 //! starts ([`meta_store::finish_move`]). Between the two no server starts on either; the same command goes on.
 
 use super::databases::{
-    database_engine, database_shown, how_to_empty, is_database_engine, open_database,
+    database_engine, database_shown, how_to_empty, is_database_engine, open_database, spans_parts,
 };
 use super::identity::{NAME, Node};
 use super::meta_store::{self, META, META_MOVED, META_NEW, MetaPlace, Wanted};
@@ -23,9 +23,7 @@ use std::sync::Arc;
 use strake_base::clock::wall_time;
 use strake_base::disk::{Disk, RealDisk};
 use strake_engine::kv::dump::{self, Dump, DumpError, DumpId, Progress};
-use strake_engine::kv::{
-    DatabaseOptions, EngineKind, Kv, KvError, Moved, Part, WAIT_MS_DEFAULT, spans_parts,
-};
+use strake_engine::kv::{DatabaseOptions, EngineKind, Kv, KvError, Moved, Part, WAIT_MS_DEFAULT};
 use strake_manager::volumes_of_shares;
 use strake_wire::frame::crc32c;
 

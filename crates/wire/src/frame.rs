@@ -72,14 +72,10 @@ pub enum ServiceClass {
 }
 
 impl ServiceClass {
+    const ALL: [Self; 4] = [Self::None, Self::Manager, Self::Meta, Self::Storage];
+
     fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => ServiceClass::None,
-            1 => ServiceClass::Manager,
-            2 => ServiceClass::Meta,
-            3 => ServiceClass::Storage,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|class| *class as u8 == code)
     }
 }
 

@@ -121,11 +121,12 @@ pub enum JobKind {
 }
 
 impl JobKind {
+    const ALL: [Self; 6] =
+        [Self::Heal, Self::Drain, Self::Replace, Self::Rebalance, Self::Scrub, Self::Recopy];
+
     /// The kind of this number.
     pub fn of(number: u32) -> Option<Self> {
-        use JobKind::{Drain, Heal, Rebalance, Recopy, Replace, Scrub};
-        let all = [Heal, Drain, Replace, Rebalance, Scrub, Recopy];
-        all.into_iter().find(|kind| *kind as u32 == number)
+        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
     }
 }
 
@@ -148,11 +149,12 @@ pub enum JobState {
 }
 
 impl JobState {
+    const ALL: [Self; 6] =
+        [Self::Waiting, Self::Running, Self::Paused, Self::Done, Self::Failed, Self::Cancelled];
+
     /// The state of this number.
     pub fn of(number: u32) -> Option<Self> {
-        use JobState::{Cancelled, Done, Failed, Paused, Running, Waiting};
-        let all = [Waiting, Running, Paused, Done, Failed, Cancelled];
-        all.into_iter().find(|state| *state as u32 == number)
+        Self::ALL.into_iter().find(|state| *state as u32 == number)
     }
 }
 

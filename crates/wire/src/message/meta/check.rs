@@ -42,11 +42,12 @@ pub enum CheckPart {
 }
 
 impl CheckPart {
+    const ALL: [Self; 5] =
+        [Self::Entries, Self::Inodes, Self::Leftovers, Self::Chunks, Self::Totals];
+
     /// From its number; `None`: of a newer release.
     pub fn of(number: u32) -> Option<Self> {
-        [Self::Entries, Self::Inodes, Self::Leftovers, Self::Chunks, Self::Totals]
-            .into_iter()
-            .find(|part| *part as u32 == number)
+        Self::ALL.into_iter().find(|part| *part as u32 == number)
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::failure::{Context, Failure, Outcome};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use strake_native::location;
+use strake_wire::transport::{UNIX_PREFIX, is_unix};
 
 /// Port of a server where none is given.
 pub const PORT_DEFAULT: u16 = 7440;
@@ -21,11 +22,11 @@ pub struct Source {
 /// Adds the usual port where there is none: `host`, `host:port`, `[v6]:port`, `unix:/path` or a path
 /// with a `/`.
 pub fn complete(address: &str) -> String {
-    if address.contains('/') && !address.starts_with("unix:") {
-        return format!("unix:{address}");
-    }
-    if address.starts_with("unix:") {
+    if is_unix(address) {
         return address.to_owned();
+    }
+    if address.contains('/') {
+        return format!("{UNIX_PREFIX}{address}");
     }
     let has_port = match address.rsplit_once(':') {
         Some((host, port)) => is_number(port) && (!host.contains(':') || host.ends_with(']')),
@@ -46,7 +47,7 @@ fn is_number(port: &str) -> bool {
 /// Refuses an address with a port that there is not.
 pub fn check_port(address: &str) -> Outcome {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
-    if address.starts_with("unix:") || address.parse::<Ipv6Addr>().is_ok() {
+    if is_unix(address) || address.parse::<Ipv6Addr>().is_ok() {
         return Ok(());
     }
     if host.contains(':') && !host.ends_with(']') {

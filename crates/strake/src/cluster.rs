@@ -16,6 +16,7 @@ use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{self, ClusterMap, GetMap, ManagerAnswer, ManagerOp};
 use strake_wire::tls::Tls;
+use strake_wire::transport::{UNIX_PREFIX, is_unix};
 
 /// Where `strake up` keeps its data unless told otherwise.
 pub const DATA_DEFAULT: &str = "./strake-data";
@@ -121,7 +122,7 @@ fn way_to(asked: &[String], usual: &[String]) -> Option<String> {
 /// True if one of these is the socket of a `strake up` that speaks without encryption by TCP, too: certificates that this host
 /// has for another cluster are of no use there.
 fn is_plain(addresses: &[String]) -> bool {
-    let sockets = addresses.iter().filter_map(|address| address.strip_prefix("unix:"));
+    let sockets = addresses.iter().filter_map(|address| address.strip_prefix(UNIX_PREFIX));
     let directories = sockets.filter_map(|socket| Path::new(socket).parent());
     let mut runs = directories.filter_map(|data| RunFile::alive(data).ok().flatten());
     runs.any(|run| run.encrypted == Some(false))
@@ -158,7 +159,7 @@ impl Managers {
     pub fn used_tls(&self, map: &ClusterMap) -> Option<&Arc<Tls>> {
         let servers = map.servers.iter().map(|server| &server.address);
         let mut called = self.addresses.iter().chain(servers);
-        self.tls.as_ref().filter(|_| called.any(|address| !address.starts_with("unix:")))
+        self.tls.as_ref().filter(|_| called.any(|address| !is_unix(address)))
     }
 }
 
@@ -166,7 +167,7 @@ impl Managers {
 fn advice(addresses: &[String]) -> &'static str {
     use rustix::fs::{Access, access};
     let refused = |socket: &str| access(socket, Access::WRITE_OK) == Err(Errno::ACCESS);
-    let is_barred = |address: &String| address.strip_prefix("unix:").is_some_and(refused);
+    let is_barred = |address: &String| address.strip_prefix(UNIX_PREFIX).is_some_and(refused);
     match addresses.iter().any(is_barred) {
         true => "the socket is another user's: give the command as that user, or as root",
         false => {

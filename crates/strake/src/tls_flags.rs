@@ -11,14 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
 use strake_wire::tls::{Tls, TlsFiles};
+use strake_wire::transport::is_unix;
 
 /// Where certificates are looked for if no flag names them.
 pub const DIRECTORY_DEFAULT: &str = "/etc/strake/tls";
 const CA_VARIABLE: &str = "STRAKE_TLS_CA";
 const CERT_VARIABLE: &str = "STRAKE_TLS_CERT";
 const KEY_VARIABLE: &str = "STRAKE_TLS_KEY";
-/// What the address of a Unix socket begins with.
-const UNIX: &str = "unix:";
 /// A certificate that expires within so many days is worth a word.
 pub const SOON_DAYS: i64 = 30;
 /// How often a process that runs looks when its certificate expires.
@@ -90,7 +89,7 @@ impl TlsFlags {
 
     /// The certificates of who listens at this address: a Unix socket needs none.
     pub fn load_to_listen(&self, address: &str) -> Outcome<Option<Arc<Tls>>> {
-        if address.starts_with(UNIX) {
+        if is_unix(address) {
             return Ok(None);
         }
         let tls = self.load()?;
@@ -103,7 +102,7 @@ impl TlsFlags {
     /// uses them warns where they expire soon.
     pub fn load_to_call(&self, managers: &[String]) -> Outcome<Option<Arc<Tls>>> {
         let loaded = self.load();
-        let may_fail = !self.are_given() && managers.iter().all(|a| a.starts_with(UNIX));
+        let may_fail = !self.are_given() && managers.iter().all(|a| is_unix(a));
         match loaded {
             Err(failure) if may_fail => {
                 tracing::debug!("without certificates: {failure}");

@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 pub use crate::stream::Stream;
 
 /// What an address of a Unix socket begins with.
-const UNIX_PREFIX: &str = "unix:";
+pub const UNIX_PREFIX: &str = "unix:";
 /// Longest path of a Unix socket that every kernel takes.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
 /// An idle TCP connection is probed after this time,
@@ -118,6 +118,11 @@ where
             () = tokio::time::sleep(pause), if has_more => {}
         }
     }
+}
+
+/// True of the address of a Unix socket.
+pub fn is_unix(address: &str) -> bool {
+    address.starts_with(UNIX_PREFIX)
 }
 
 /// The host of `host:port`, without the brackets of an IPv6 address.

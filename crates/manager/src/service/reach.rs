@@ -8,6 +8,7 @@ use futures::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
+use strake_wire::transport::is_unix;
 
 /// Each server is looked at every second, a part of all in each tenth of that,
 const PARTS: u32 = 10;
@@ -59,7 +60,7 @@ impl Manager {
         let own = own_server(state);
         live.forget_looks(own, now);
         let of_part = state.servers.iter().filter(|(id, _)| **id % PARTS == part && **id != own);
-        let is_known = |address: &str| !address.is_empty() && !address.starts_with("unix:");
+        let is_known = |address: &str| !address.is_empty() && !is_unix(address);
         let by_network = of_part.filter(|(_, server)| is_known(&server.address));
         let heard = by_network.filter(|(id, _)| live.is_heard(**id, now));
         heard.map(|(&id, server)| (id, server.address.clone())).collect()

@@ -151,7 +151,7 @@ fn millis(began: Instant) -> f64 {
 
 /// Name resolution, connection, encryption.
 async fn reach(address: &str, tls: Option<&Tls>, report: &mut Report) {
-    if address.starts_with("unix:") {
+    if transport::is_unix(address) {
         return match transport::connect(address, None).await {
             Ok(_) => report.ok("connect", address),
             Err(e) => report.bad("connect", e.detail.into_owned(), "strake up --detach"),

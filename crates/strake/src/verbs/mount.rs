@@ -16,6 +16,7 @@ use strake_client::{Volume, VolumeOptions};
 use strake_fuse::MountOptions;
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_wire::frame::crc32c;
+use strake_wire::transport::is_unix;
 
 /// Where the log of a mount in the background goes, if it is not told otherwise and may write there.
 const LOG_DIRECTORY: &str = "/var/log/strake";
@@ -103,7 +104,7 @@ impl Client {
         managers
             .addresses
             .iter()
-            .filter(|a| !a.starts_with("unix:"))
+            .filter(|a| !is_unix(a))
             .try_for_each(|a| address::resolve(a).map(drop))?;
         let point = mountpoint::prepare(&flags.mountpoint, None, wanted.mount.nonempty)?;
         if let Some(address) = &wanted.metrics {

@@ -19,7 +19,7 @@ use strake_bench::testbed::Rate;
 use strake_engine::kv::EngineKind;
 use strake_wire::server::Listener;
 use strake_wire::tls::Tls;
-use strake_wire::transport::host_of;
+use strake_wire::transport::{host_of, is_unix};
 
 /// Flags of `strake server`. Every one of them may stand in the file of `--config` instead.
 #[derive(Args, Debug, Default)]
@@ -240,7 +240,7 @@ pub async fn open_port(
 /// Refuses an address at which nobody can be.
 fn check_advertised(address: &str) -> Outcome {
     address::check_port(address)?;
-    match !address.starts_with("unix:") && address.ends_with(":0") {
+    match !is_unix(address) && address.ends_with(":0") {
         true => Err(Failure::usage(format!("--advertise {address}: nobody is reached at port 0"))
             .next("give the port at which others reach this server")),
         false => Ok(()),
@@ -266,7 +266,7 @@ fn is_open(address: &str) -> bool {
 }
 
 async fn bind(address: &str) -> Outcome<Listener> {
-    if !address.starts_with("unix:") {
+    if !is_unix(address) {
         address::resolve(address)?;
     }
     Listener::bind(address).await.map_err(|e| Failure::telling(&e))
@@ -274,7 +274,7 @@ async fn bind(address: &str) -> Outcome<Listener> {
 
 /// Refuses a certificate that nobody who calls this server would accept.
 fn check_certificate(tls: &Tls, advertise: &str) -> Outcome {
-    let host = (!advertise.starts_with("unix:")).then(|| host_of(advertise));
+    let host = (!is_unix(advertise)).then(|| host_of(advertise));
     tls.serve(host).map_err(|e| Failure::telling(&e))?;
     let own = tls.certificate();
     tracing::info!("TLS as {}, whose certificate expires on {}", own.name, own.expires.date());

@@ -21,6 +21,7 @@ use strake_engine::kv::EngineKind;
 use strake_fuse::{MountOptions, Unmount};
 use strake_wire::server::Listener;
 use strake_wire::tls::Tls;
+use strake_wire::transport::UNIX_PREFIX;
 
 /// Where the volume is mounted unless told otherwise.
 pub const MOUNT_DEFAULT: &str = "./mnt";
@@ -310,7 +311,7 @@ impl Doors {
     async fn open(data: &Path, listen: Option<&str>, tls: &TlsFlags) -> Outcome<Self> {
         private::make_data_directory(data)?;
         let path = socket_path(data);
-        let socket = Listener::bind(&format!("unix:{}", path.display())).await?;
+        let socket = Listener::bind(&format!("{UNIX_PREFIX}{}", path.display())).await?;
         let Some(listen) = listen else { return Ok(Self { socket, port: None, tls: None }) };
         let (listener, address, tls) = server::open_port(listen, None, &[], tls).await?;
         Ok(Self { socket, port: Some((listener, address)), tls })

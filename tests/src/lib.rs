@@ -4,12 +4,15 @@
 //! * [`local`] — all services in this process, restarted at will.
 //! * [`mounted`] — the same, with the volume mounted.
 //! * [`cluster`] — `strake up` on temporary directories, killed and restarted at will.
+//! * [`owners`] — a cluster with several metadata servers or managers on one database.
 //! * [`applications`] — processes that use what is mounted, and tell what came of it.
 //! * [`servers`] — a witness and storage servers that come and go.
 //! * [`stores`] — a metadata store, changed while its server is stopped.
 //! * [`records`] — a file that shows whether something that was acknowledged is old or torn.
 //! * [`decoders`] — the rule that every decoder is held to, by tests and by fuzz targets.
+//! * [`made`] — files that the examples make through the native client.
 //! * [`network`] — hosts as network namespaces, which can be cut off.
+//! * [`way`] — a way to a port of this machine, which can be cut.
 //! * [`helpers`] — `mount -t strake`, with nothing installed.
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
 //! * [`postgres`] — a PostgreSQL server of the distribution's package.

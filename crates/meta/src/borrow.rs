@@ -2,7 +2,7 @@
 
 use crate::core::{Core, backoff};
 use crate::ctx::Ctx;
-use crate::kept::OnLoan;
+use crate::kept_loans::OnLoan;
 use crate::keys;
 use crate::loans::CHILDREN_MAX;
 use crate::locks::inodes::Held;

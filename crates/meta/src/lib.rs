@@ -12,7 +12,7 @@
 //! * `ctx`, `view`, `txn` — what a request brings along; its view of the volume; how a mutation is
 //!   carried out once: locks, retries, lost answers, the ledger.
 //! * `merge`, `merge_queue` — changes of names that wait for the same directory are carried out together.
-//! * `loans`, `lend`, `borrow`, `kept` — changes of several shares of a volume: what their servers lend to each other
+//! * `loans`, `lend`, `borrow`, `kept_loans` — changes of several shares of a volume: what their servers lend to each other
 //!   meanwhile.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
@@ -21,7 +21,7 @@
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
 //! * `sharing`, `claims` — files that several have open: who may hold back what he has written to them.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
-//! * `upkeep`, `lost` — what is looked after all the time: volumes, expired sessions, counts.
+//! * `upkeep`, `lost_sessions` — what is looked after all the time: volumes, expired sessions, counts.
 //! * `lengths` — how long a file may be, and how long those of lost clients are.
 //! * `occupied`, `uncounted` — how much files occupy where no client can tell.
 //! * `patience` — how long targets are waited for by who asks them about many files.
@@ -54,7 +54,7 @@ mod ctx;
 mod forms;
 mod full;
 mod hearing;
-mod kept;
+mod kept_loans;
 mod keys;
 mod layout;
 mod leases;
@@ -64,7 +64,7 @@ mod lengths;
 mod loans;
 mod locks;
 mod losses;
-mod lost;
+mod lost_sessions;
 mod merge;
 mod merge_queue;
 mod metrics;

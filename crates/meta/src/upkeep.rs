@@ -6,7 +6,7 @@
 
 use crate::core::Core;
 use crate::keys;
-use crate::lost;
+use crate::lost_sessions;
 use crate::records::{self, Stat};
 use crate::stop::Stop;
 use crate::volume::Volume;
@@ -58,7 +58,7 @@ pub(crate) async fn look(core: Arc<Core>, stop: Arc<Stop>) {
 /// Ends sessions that are over, and stores the counts.
 async fn tend(core: &Arc<Core>, volume: &Arc<Volume>, turn: u64) {
     let tended = async {
-        lost::end_all(core, volume).await?;
+        lost_sessions::end_all(core, volume).await?;
         let due = turn.is_multiple_of(STORE_TURNS) && volume.counts.is_exact();
         if due && volume.counts.take_dirty() {
             store_counts(volume, false).await?;

@@ -2,7 +2,7 @@
 
 use crate::chores::Chores;
 use crate::cluster::Settings;
-use crate::kept::Kept;
+use crate::kept_loans::Kept;
 use crate::leases::Leases;
 use crate::loans::Loans;
 use crate::locks::ranges::RangeLocks;

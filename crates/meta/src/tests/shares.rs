@@ -1,7 +1,7 @@
 //! Two metadata servers, each with a share of one volume, and what becomes of a change of both when one of them dies.
 
 use crate::borrow::dealt;
-use crate::kept::OnLoan;
+use crate::kept_loans::OnLoan;
 use crate::keys;
 use crate::loans::{CHILDREN_MAX, SLOTS};
 use crate::ops::orphan::REPLACED_STAYS_MS;

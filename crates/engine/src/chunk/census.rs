@@ -5,8 +5,7 @@
 
 use super::cut::after;
 use super::map::Map;
-use super::store::Store;
-use super::{BlockSums, ChunkDigest, ChunkError, ChunkPage, Result};
+use super::{BlockSums, ChunkDigest, ChunkError, ChunkPage, ChunkStore, Result};
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 /// Chunks looked up at a time.
@@ -14,9 +13,13 @@ const CHUNKS: usize = 256;
 /// Chunks passed over or digested for one page.
 const PAGE_CHUNKS_MAX: usize = 16 * CHUNKS;
 
-impl Store {
-    /// See [`super::ChunkStore::chunks_after`].
-    pub(super) fn chunks_after(
+impl ChunkStore {
+    /// Digests of the chunks after a cursor whose index `wanted` accepts, in the order of their ids.
+    /// At most `limit`, and at least one. A page ends early, perhaps empty, where many chunks were
+    /// passed over. Each digest is of one moment after the call began: no write that was acknowledged
+    /// before is missing in it, and none is in it by half. A chunk whose map is damaged is shown with
+    /// length 0 and a digest that no other chunk has.
+    pub fn chunks_after(
         &self,
         cursor: Option<ChunkId>,
         wanted: impl Fn(ChunkIndex) -> bool,
@@ -68,8 +71,9 @@ impl Store {
         }
     }
 
-    /// See [`super::ChunkStore::blocks_of`].
-    pub(super) fn blocks_of(&self, id: ChunkId) -> Result<Option<BlockSums>> {
+    /// Checksums of a chunk's blocks, of one moment as in [`ChunkStore::chunks_after`]; `None`: there is
+    /// no such chunk.
+    pub fn blocks_of(&self, id: ChunkId) -> Result<Option<BlockSums>> {
         // In this order: a map that is not in memory is in the table as it was then, or newer.
         if let Some(chunk) = self.resident.get(id) {
             let map = chunk.map.read();

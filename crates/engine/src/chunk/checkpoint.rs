@@ -14,7 +14,6 @@
 //! last mark are carried out again, and its blocks written again. A *note* follows the mark when the log is
 //! on disk, so that damage to it later is not taken for what a power loss has left; it waits for no disk.
 
-use super::Result;
 use super::leaf::Leaf;
 use super::log::Position;
 use super::map::Chunk;
@@ -22,6 +21,7 @@ use super::record::{KEY_BYTES, Mark, encode_key, encode_leaf};
 use super::space::Places;
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::Writes;
+use super::{ChunkStore, Result};
 use std::collections::BTreeSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,6 +52,20 @@ pub(super) struct Snapshot {
     chunks: Vec<Arc<Chunk>>,
 }
 
+impl ChunkStore {
+    /// Makes everything acknowledged before the call durable: by a mark in the log if it is little,
+    /// else by a checkpoint. Concurrent calls share it.
+    pub fn sync(&self) -> Result<()> {
+        self.check_poison()?;
+        let wanted = self.commit.lock().log.position();
+        let run = || match self.mark()? {
+            Some(marked) => Ok(Flushed::Marked(marked)),
+            None => self.run_checkpoint(),
+        };
+        self.flush_until(|flushes| flushes.covers(wanted), run)
+    }
+}
+
 impl Store {
     /// Brings everything acknowledged before the call into the durable map. Concurrent calls share a
     /// checkpoint.
@@ -61,17 +75,6 @@ impl Store {
             commit.log.generation - u64::from(commit.log.is_empty())
         };
         self.flush_until(|flushes| flushes.durable >= wanted, || self.run_checkpoint())
-    }
-
-    /// Makes everything acknowledged before the call durable: by a mark in the log if it is little,
-    /// else by a checkpoint. Concurrent calls share it.
-    pub(super) fn sync(&self) -> Result<()> {
-        let wanted = self.commit.lock().log.position();
-        let run = || match self.mark()? {
-            Some(marked) => Ok(Flushed::Marked(marked)),
-            None => self.run_checkpoint(),
-        };
-        self.flush_until(|flushes| flushes.covers(wanted), run)
     }
 
     /// Runs `flush`, or waits for somebody else's, until `is_done`.

@@ -7,9 +7,8 @@ use super::map::{Chunk, Map};
 use super::record::Edit;
 use super::room::{FOR_LITTLE, Purpose};
 use super::space::Places;
-use super::store::Store;
 use super::write::check_range;
-use super::{BLOCK_BYTES, ChunkError, LEAF_BLOCKS, Result, crc};
+use super::{BLOCK_BYTES, ChunkError, ChunkStore, LEAF_BLOCKS, Result, crc};
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
@@ -19,16 +18,16 @@ const DELETED_CHUNKS: usize = 1024;
 
 /// What becomes of a damaged block that is cut in part.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Damage {
+enum Damage {
     /// Nothing: the cut fails.
     Fails,
     /// It is lost, and what is left of it cannot be read before it is written.
     IsLost,
 }
 
-impl Store {
-    /// See [`super::ChunkStore::truncate`].
-    pub(super) fn truncate(&self, id: ChunkId, len: u64) -> Result<()> {
+impl ChunkStore {
+    /// Cuts a chunk to a length; one that is shorter stays as it is.
+    pub fn truncate(&self, id: ChunkId, len: u64) -> Result<()> {
         self.check_poison()?;
         let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
         let _writer = chunk.writer.lock();
@@ -42,8 +41,18 @@ impl Store {
         self.cut(&chunk, len..old_len.max(end), old_len.min(len), Damage::Fails)
     }
 
-    /// See [`super::ChunkStore::set_len`].
-    pub(super) fn set_len(&self, id: ChunkId, len: u64, damage: Damage) -> Result<()> {
+    /// Makes a chunk exactly so long, also one that is not there: what comes after is cut, what is
+    /// new reads as zeros.
+    pub fn set_len(&self, id: ChunkId, len: u64) -> Result<()> {
+        self.resize(id, len, Damage::Fails)
+    }
+
+    /// The same; where damage is cut in part, what is left of the block is lost.
+    pub fn set_len_or_lose(&self, id: ChunkId, len: u64) -> Result<()> {
+        self.resize(id, len, Damage::IsLost)
+    }
+
+    fn resize(&self, id: ChunkId, len: u64, damage: Damage) -> Result<()> {
         check_range(id, 0, len)?;
         self.check_poison()?;
         let chunk = self.chunk_or_new(id)?;
@@ -62,8 +71,18 @@ impl Store {
         }
     }
 
-    /// See [`super::ChunkStore::punch`] and [`super::ChunkStore::punch_copy`].
-    pub(super) fn punch(&self, id: ChunkId, offset: u64, len: u64, purpose: Purpose) -> Result<()> {
+    /// Makes a range read as zeros and frees its space. Does not change the chunk's length. Where next to nothing is left
+    /// for the extent map, one that leaves a part of a MiB is refused ([`ChunkError::Full`]).
+    pub fn punch(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
+        self.punch_for(id, offset, len, Purpose::New)
+    }
+
+    /// As [`ChunkStore::punch`], of what other copies have punched already: it is refused only where nothing is left.
+    pub fn punch_copy(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
+        self.punch_for(id, offset, len, Purpose::Copy)
+    }
+
+    fn punch_for(&self, id: ChunkId, offset: u64, len: u64, purpose: Purpose) -> Result<()> {
         self.check_poison()?;
         let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
         let _writer = chunk.writer.lock();
@@ -84,8 +103,8 @@ impl Store {
         self.cut(&chunk, range, old_len, Damage::Fails)
     }
 
-    /// See [`super::ChunkStore::punch_leaves_pieces`].
-    pub(super) fn punch_leaves_pieces(&self, id: ChunkId, offset: u64, len: u64) -> Result<bool> {
+    /// True if a punch there may leave the chunk in more runs than before: it makes the extent map larger.
+    pub fn punch_leaves_pieces(&self, id: ChunkId, offset: u64, len: u64) -> Result<bool> {
         let Some(chunk) = self.chunk(id, false)? else { return Ok(false) };
         let map = chunk.map.read();
         Ok(leaves_pieces(&map, &within(&map, offset, len)))
@@ -147,8 +166,9 @@ impl Store {
         Ok(())
     }
 
-    /// See [`super::ChunkStore::delete_range`].
-    pub(super) fn delete_range(
+    /// Deletes a file's chunks with these indices. Each chunk goes all at once; after a crash some
+    /// may be left, so whoever must be sure calls again.
+    pub fn delete_range(
         &self,
         volume: VolumeId,
         ino: Ino,
@@ -159,15 +179,15 @@ impl Store {
         self.delete_between(first, last)
     }
 
-    /// See [`super::ChunkStore::drop_volume`].
-    pub(super) fn drop_volume(&self, volume: VolumeId) -> Result<()> {
+    /// Deletes everything of a volume; as to crashes see [`ChunkStore::delete_range`].
+    pub fn drop_volume(&self, volume: VolumeId) -> Result<()> {
         let first = ChunkId { volume, ino: Ino(0), index: ChunkIndex(0) };
         let last = ChunkId { volume, ino: Ino(u64::MAX), index: ChunkIndex(u64::MAX) };
         self.delete_between(first, last)
     }
 
-    /// See [`super::ChunkStore::every_nth`].
-    pub(super) fn every_nth(
+    /// Of a file's chunks with these indices the first, and each `nth` behind it, ascending. Some may have been deleted.
+    pub fn every_nth(
         &self,
         volume: VolumeId,
         ino: Ino,

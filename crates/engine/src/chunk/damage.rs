@@ -4,17 +4,16 @@ use super::leaf::Block;
 use super::read::Wait;
 use super::record::Edit;
 use super::room::Purpose;
-use super::store::Store;
-use super::{BLOCK_BYTES, ChunkError, Result};
+use super::{BLOCK_BYTES, ChunkError, ChunkStore, Result};
 use std::ops::Range;
 use strake_types::ChunkId;
 
 /// Blocks read at a time.
 const PIECE_BLOCKS: u64 = 256;
 
-impl Store {
-    /// See [`super::ChunkStore::damaged`].
-    pub(super) fn damaged_blocks(&self, id: ChunkId, blocks: Range<u64>) -> Result<Vec<u32>> {
+impl ChunkStore {
+    /// Which of these blocks of a chunk the disk does not read, or do not match their checksums, ascending. Reads them all.
+    pub fn damaged(&self, id: ChunkId, blocks: Range<u64>) -> Result<Vec<u32>> {
         let Some(chunk) = self.chunk(id, false)? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         let mut first = blocks.start;
@@ -35,8 +34,10 @@ impl Store {
         }
     }
 
-    /// See [`super::ChunkStore::lose`].
-    pub(super) fn lose(&self, id: ChunkId, blocks: &[(u32, u32)]) -> Result<()> {
+    /// Says that the contents of some blocks, each with its CRC32C, are not to be had: whatever was
+    /// there before is not, and reading them is an error until they are written. A block that has
+    /// that checksum already stays as it is.
+    pub fn lose(&self, id: ChunkId, blocks: &[(u32, u32)]) -> Result<()> {
         self.check_poison()?;
         let Some(chunk) = self.chunk(id, false)? else { return Ok(()) };
         let _writer = chunk.writer.lock();

@@ -71,18 +71,13 @@ pub use forms::FORMS;
 pub use identity::Identity;
 pub use sums::{BlockSums, Difference, SumsError, difference};
 
-use bytes::Bytes;
-use cut::Damage;
-use leaf::Block;
 use parking_lot::Mutex;
-use read::Wait;
-use room::Purpose;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use store::Store;
 use strake_base::disk::{Calls, CountedDisk, Disk, Probe};
-use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 /// Unit of space and of checksums.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -96,6 +91,7 @@ const PROBE_FILE: &str = "probe";
 /// The contents of chunks on one target. All calls but [`ChunkStore::read_cached`] may block on the
 /// disk.
 pub struct ChunkStore {
+    /// Its parts. The thread that makes checkpoints uses them, too.
     store: Arc<Store>,
     /// What is asked of its disk,
     calls: Arc<Calls>,
@@ -138,206 +134,54 @@ impl ChunkStore {
 
     /// Whom the target belongs to.
     pub fn identity(&self) -> &Identity {
-        &self.store.identity
+        &self.identity
     }
 
     /// Which boot the target speaks from: another number than before exactly if something that was
     /// acknowledged and not synced may be lost, because the host lost power, the disk failed or a
     /// copy was put in the target's place. Never 0.
     pub fn boot(&self) -> u64 {
-        self.store.boot.number()
-    }
-
-    /// Stores bytes. `crc` is the CRC32C of `data`; a mismatch is refused.
-    pub fn write(&self, chunk: ChunkId, offset: u64, data: &Bytes, crc: u32) -> Result<()> {
-        self.store.write(chunk, offset, data, crc, Purpose::New)
-    }
-
-    /// As [`ChunkStore::write`], of what other copies have already: it is made also where little is left for the extent map.
-    pub fn write_copy(&self, chunk: ChunkId, offset: u64, data: &Bytes, crc: u32) -> Result<()> {
-        self.store.write(chunk, offset, data, crc, Purpose::Copy)
-    }
-
-    /// Bytes of a chunk and their CRC32C: fewer than asked where the chunk ends before, zeros where
-    /// nothing was written.
-    pub fn read(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<(Bytes, u32)> {
-        let read = self.store.read(chunk, offset, len, Wait::Yes)?;
-        Ok(read.unwrap_or_default())
-    }
-
-    /// As [`ChunkStore::read`], but only if it need not wait for the disk; else `None`.
-    pub fn read_cached(
-        &self,
-        chunk: ChunkId,
-        offset: u64,
-        len: u64,
-    ) -> Result<Option<(Bytes, u32)>> {
-        self.store.read(chunk, offset, len, Wait::No)
-    }
-
-    /// Cuts a chunk to a length; one that is shorter stays as it is.
-    pub fn truncate(&self, chunk: ChunkId, len: u64) -> Result<()> {
-        self.store.truncate(chunk, len)
-    }
-
-    /// Makes a chunk exactly so long, also one that is not there: what comes after is cut, what is
-    /// new reads as zeros.
-    pub fn set_len(&self, chunk: ChunkId, len: u64) -> Result<()> {
-        self.store.set_len(chunk, len, Damage::Fails)
-    }
-
-    /// The same; where damage is cut in part, what is left of the block is lost.
-    pub fn set_len_or_lose(&self, chunk: ChunkId, len: u64) -> Result<()> {
-        self.store.set_len(chunk, len, Damage::IsLost)
-    }
-
-    /// Makes a range read as zeros and frees its space. Does not change the chunk's length. Where next to nothing is left
-    /// for the extent map, one that leaves a part of a MiB is refused ([`ChunkError::Full`]).
-    pub fn punch(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
-        self.store.punch(chunk, offset, len, Purpose::New)
-    }
-
-    /// As [`ChunkStore::punch`], of what other copies have punched already: it is refused only where nothing is left.
-    pub fn punch_copy(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
-        self.store.punch(chunk, offset, len, Purpose::Copy)
-    }
-
-    /// True if a punch there may leave the chunk in more runs than before: it makes the extent map larger.
-    pub fn punch_leaves_pieces(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
-        self.store.punch_leaves_pieces(chunk, offset, len)
-    }
-
-    /// Reserves space for a range, so that writing there once cannot fail for lack of room. Does not
-    /// change the chunk's length.
-    pub fn allocate(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<()> {
-        self.store.allocate(chunk, offset, len)
-    }
-
-    /// True if [`ChunkStore::write`] there needs free room: not all of it is reserved. What was written
-    /// once is no longer reserved, for a change goes to new places.
-    pub fn write_takes_room(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<bool> {
-        self.store.any_block(chunk, offset, len, |block| !matches!(block, Block::Reserved(_)))
+        self.boot.number()
     }
 
     /// True while enough is left for the extent map to take what is new. Waits for no disk.
     pub fn offers_room(&self) -> bool {
-        self.store.table.room.has_left(room::OFFERED)
+        self.table.room.has_left(room::OFFERED)
     }
 
     /// True if room that is reserved may be promised to somebody who is about to write there: enough is left for the extent map.
     /// Waits for no disk.
     pub fn keeps_promises(&self) -> bool {
-        self.store.table.room.has_left(room::PROMISED)
+        self.table.room.has_left(room::PROMISED)
     }
 
-    /// Bytes of free room that [`ChunkStore::allocate`] there needs: of whole blocks.
-    pub fn allocate_takes(&self, chunk: ChunkId, offset: u64, len: u64) -> Result<u64> {
-        self.store.allocate_takes(chunk, offset, len)
-    }
-
-    /// Makes a chunk that is not there, with nothing in it; another stays as it is.
-    pub fn touch(&self, chunk: ChunkId) -> Result<()> {
-        self.store.touch(chunk)
-    }
-
-    /// Deletes a file's chunks with these indices. Each chunk goes all at once; after a crash some
-    /// may be left, so whoever must be sure calls again.
-    pub fn delete_range(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        indices: RangeInclusive<ChunkIndex>,
-    ) -> Result<()> {
-        self.store.delete_range(volume, ino, indices)
-    }
-
-    /// Of a file's chunks with these indices the first, and each `nth` behind it, ascending. Some may have been deleted.
-    pub fn every_nth(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        indices: RangeInclusive<ChunkIndex>,
-        nth: usize,
-    ) -> Result<Vec<ChunkIndex>> {
-        self.store.every_nth(volume, ino, indices, nth)
-    }
-
-    /// Deletes everything of a volume; as to crashes see [`ChunkStore::delete_range`].
-    pub fn drop_volume(&self, volume: VolumeId) -> Result<()> {
-        self.store.drop_volume(volume)
-    }
-
-    /// Makes a range of one chunk the same as a range of another. Where both begin at the same place
-    /// within a block the whole blocks between are shared, else the bytes are copied. Past the end
-    /// of the source there are zeros. After a crash, the bytes of the two partial blocks at the ends
-    /// may be old where those between are new.
-    pub fn clone_range(
-        &self,
-        from: ChunkId,
-        from_offset: u64,
-        to: ChunkId,
-        to_offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        self.store.clone_range(from, from_offset, to, to_offset, len)
-    }
-
-    /// Ranges `(start, len)` that hold data, ascending; what is only reserved is a hole.
-    pub fn extents(&self, chunk: ChunkId) -> Result<Vec<(u64, u64)>> {
-        self.store.extents(chunk)
-    }
-
-    /// Ranges `(start, len)` that are reserved and hold nothing, ascending: whole blocks, also behind the end.
-    pub fn reserved(&self, chunk: ChunkId) -> Result<Vec<(u64, u64)>> {
-        self.store.reserved(chunk)
-    }
-
-    /// The chunks of a file with these indices, ascending; at most `limit`, which is at least 1. Then the index
-    /// after which others may come, if there are any.
-    pub fn chunks_of(
-        &self,
-        volume: VolumeId,
-        ino: Ino,
-        indices: RangeInclusive<ChunkIndex>,
-        limit: usize,
-    ) -> Result<(Vec<ChunkStat>, Option<ChunkIndex>)> {
-        self.store.chunks_of(volume, ino, indices, limit)
-    }
-
-    /// Digests of the chunks after a cursor whose index `wanted` accepts, in the order of their ids.
-    /// At most `limit`, and at least one. A page ends early, perhaps empty, where many chunks were
-    /// passed over. Each digest is of one moment after the call began: no write that was acknowledged
-    /// before is missing in it, and none is in it by half. A chunk whose map is damaged is shown with
-    /// length 0 and a digest that no other chunk has.
-    pub fn chunks_after(
-        &self,
-        after: Option<ChunkId>,
-        wanted: impl Fn(ChunkIndex) -> bool,
-        limit: usize,
-    ) -> Result<ChunkPage> {
-        self.store.chunks_after(after, wanted, limit)
-    }
-
-    /// Checksums of a chunk's blocks, of one moment as in [`ChunkStore::chunks_after`]; `None`: there is
-    /// no such chunk.
-    pub fn blocks_of(&self, chunk: ChunkId) -> Result<Option<BlockSums>> {
-        self.store.blocks_of(chunk)
-    }
-
-    /// Makes everything acknowledged before the call durable. Concurrent calls share one flush.
-    pub fn sync(&self) -> Result<()> {
-        self.store.check_poison()?;
-        self.store.sync()
+    /// State of the target.
+    pub fn stat(&self) -> StoreStat {
+        let (unsynced_bytes, bytes) = self.amounts();
+        let on_disk = self.disk.space().map_or(0, |(_, free)| free);
+        let free_bytes = match self.offers_room() {
+            true => bytes.free + bytes.growable.min(on_disk),
+            // Soon nothing new is taken, wherever there may be free places.
+            false => 0,
+        };
+        StoreStat {
+            total_bytes: bytes.total.min(bytes.used + free_bytes),
+            free_bytes,
+            chunks: self.chunks.load(Ordering::Relaxed),
+            corrupt: self.corrupt.load(Ordering::Relaxed),
+            poisoned: self.poison.get().cloned(),
+            unsynced_bytes,
+        }
     }
 
     /// True if it takes no more writes, after an I/O error.
     pub fn is_poisoned(&self) -> bool {
-        self.store.check_poison().is_err()
+        self.check_poison().is_err()
     }
 
     /// Where it lies, for messages.
     pub fn path(&self) -> &str {
-        &self.store.target
+        &self.target
     }
 
     /// The calls to its disk.
@@ -349,32 +193,14 @@ impl ChunkStore {
     pub fn take_probe(&self) -> Option<Box<dyn Probe>> {
         self.probe.lock().take()
     }
+}
 
-    /// State of the target.
-    pub fn stat(&self) -> StoreStat {
-        self.store.stat()
-    }
+// For the methods, which lie in this module's files: outside of it nothing of a `Store` can be used.
+impl Deref for ChunkStore {
+    type Target = Store;
 
-    /// Which of these blocks of a chunk the disk does not read, or do not match their checksums, ascending. Reads them all.
-    pub fn damaged(&self, chunk: ChunkId, blocks: Range<u64>) -> Result<Vec<u32>> {
-        self.store.damaged_blocks(chunk, blocks)
-    }
-
-    /// True if the disk does not read a block, which it may do again later; false if what it reads is wrong or right.
-    pub fn is_unreadable(&self, chunk: ChunkId, block: u64) -> Result<bool> {
-        self.store.is_unreadable(chunk, block)
-    }
-
-    /// Says that the contents of some blocks, each with its CRC32C, are not to be had: whatever was
-    /// there before is not, and reading them is an error until they are written. A block that has
-    /// that checksum already stays as it is.
-    pub fn lose(&self, chunk: ChunkId, blocks: &[(u32, u32)]) -> Result<()> {
-        self.store.lose(chunk, blocks)
-    }
-
-    /// Verifies the checksums of the chunks after a cursor, until about `budget_bytes` are read.
-    pub fn scrub(&self, after: Option<ChunkId>, budget_bytes: u64) -> Result<ScrubReport> {
-        self.store.scrub(after, budget_bytes)
+    fn deref(&self) -> &Store {
+        &self.store
     }
 }
 
@@ -382,17 +208,17 @@ impl Drop for ChunkStore {
     /// Ends with a checkpoint, so that nothing is left to the next open.
     fn drop(&mut self) {
         {
-            let mut asked = self.store.signal.state.lock();
+            let mut asked = self.signal.state.lock();
             asked.stop = true;
-            self.store.signal.changed.notify_all();
+            self.signal.changed.notify_all();
         }
         if let Some(worker) = self.worker.take()
             && worker.join().is_err()
         {
-            tracing::error!(target_dir = %self.store.target, "the checkpoint thread has panicked");
+            tracing::error!(target_dir = %self.target, "the checkpoint thread has panicked");
         }
-        match self.store.checkpoint().and_then(|()| self.store.check_poison()) {
-            Ok(()) => self.store.boot.close(&self.store.target),
+        match self.checkpoint().and_then(|()| self.check_poison()) {
+            Ok(()) => self.boot.close(&self.target),
             Err(error) => tracing::error!(%error, "closing a target"),
         }
     }

@@ -126,7 +126,8 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
         store.commit.lock().log.forget_other().map_err(io)?;
         store.boot.begin_anew().map_err(io)?;
     }
-    store.stat();
+    // They are told for as long as a lock is not to be had.
+    store.amounts();
     Ok(Arc::new(store))
 }
 

@@ -7,8 +7,7 @@
 use super::data::{Data, is_unreadable};
 use super::leaf::Block;
 use super::map::Chunk;
-use super::store::Store;
-use super::{BLOCK_BYTES, ChunkError, ChunkStat, Result, SEGMENT_BLOCKS, crc};
+use super::{BLOCK_BYTES, ChunkError, ChunkStat, ChunkStore, Result, SEGMENT_BLOCKS, crc};
 use bytes::Bytes;
 use std::io;
 use std::ops::RangeInclusive;
@@ -36,26 +35,19 @@ enum Attempt {
     Mismatch(usize),
 }
 
-impl Store {
-    /// See [`super::ChunkStore::read`]. `None`: the disk would have to be waited for.
-    pub(super) fn read(
-        &self,
-        id: ChunkId,
-        offset: u64,
-        len: u64,
-        wait: Wait,
-    ) -> Result<Option<(Bytes, u32)>> {
-        let chunk = match wait {
-            Wait::Yes => self.chunk(id, false)?,
-            Wait::No => match self.resident.get(id) {
-                None => return Ok(None),
-                chunk => chunk,
-            },
-        };
-        match chunk {
-            Some(chunk) => self.read_chunk(&chunk, offset, len, wait),
-            None => Ok(Some((Bytes::new(), 0))),
-        }
+impl ChunkStore {
+    /// Bytes of a chunk and their CRC32C: fewer than asked where the chunk ends before, zeros where
+    /// nothing was written.
+    pub fn read(&self, id: ChunkId, offset: u64, len: u64) -> Result<(Bytes, u32)> {
+        let Some(chunk) = self.chunk(id, false)? else { return Ok((Bytes::new(), 0)) };
+        let read = self.read_chunk(&chunk, offset, len, Wait::Yes)?;
+        Ok(read.unwrap_or_default())
+    }
+
+    /// As [`ChunkStore::read`], but only if it need not wait for the disk; else `None`.
+    pub fn read_cached(&self, id: ChunkId, offset: u64, len: u64) -> Result<Option<(Bytes, u32)>> {
+        let Some(chunk) = self.resident.get(id) else { return Ok(None) };
+        self.read_chunk(&chunk, offset, len, Wait::No)
     }
 
     pub(super) fn read_chunk(
@@ -66,10 +58,10 @@ impl Store {
         wait: Wait,
     ) -> Result<Read> {
         let read = self.read_or_find(chunk, offset, len, wait)?;
-        read.map_err(|block| self.damaged(chunk.id, block))
+        read.map_err(|block| self.mismatch(chunk.id, block))
     }
 
-    /// As [`Store::read_chunk`], but the first damaged block is no error.
+    /// As [`ChunkStore::read_chunk`], but the first damaged block is no error.
     pub(super) fn read_or_find(
         &self,
         chunk: &Arc<Chunk>,
@@ -109,7 +101,7 @@ impl Store {
         }
     }
 
-    fn damaged(&self, chunk: ChunkId, block: u64) -> ChunkError {
+    fn mismatch(&self, chunk: ChunkId, block: u64) -> ChunkError {
         self.corrupt.fetch_add(1, Ordering::Relaxed);
         let (target, offset) = (self.target.clone(), block * BLOCK_BYTES);
         tracing::error!(target_dir = %target, %chunk, offset, "checksum mismatch");
@@ -188,8 +180,8 @@ impl Store {
         Ok(blocks)
     }
 
-    /// See [`super::ChunkStore::is_unreadable`].
-    pub(super) fn is_unreadable(&self, id: ChunkId, block: u64) -> Result<bool> {
+    /// True if the disk does not read a block, which it may do again later; false if what it reads is wrong or right.
+    pub fn is_unreadable(&self, id: ChunkId, block: u64) -> Result<bool> {
         let Some(chunk) = self.chunk(id, false)? else { return Ok(false) };
         let place = chunk.map.read().get(block);
         let Block::Data(at, _) = place else { return Ok(false) };
@@ -209,14 +201,14 @@ impl Store {
             match self.data.read(&mut *bytes, at) {
                 Ok(()) if crc::of(&*bytes) == expected => {}
                 Err(error) if !is_damage(&error) => return Err(self.read_failed(&error)),
-                _ => return Err(self.damaged(chunk, nth)),
+                _ => return Err(self.mismatch(chunk, nth)),
             }
         }
         Ok(bytes)
     }
 
-    /// See [`super::ChunkStore::extents`].
-    pub(super) fn extents(&self, id: ChunkId) -> Result<Vec<(u64, u64)>> {
+    /// Ranges `(start, len)` that hold data, ascending; what is only reserved is a hole.
+    pub fn extents(&self, id: ChunkId) -> Result<Vec<(u64, u64)>> {
         let Some(chunk) = self.chunk(id, false)? else { return Ok(Vec::new()) };
         let map = chunk.map.read();
         let mut extents: Vec<(u64, u64)> = Vec::new();
@@ -232,14 +224,15 @@ impl Store {
         Ok(extents)
     }
 
-    /// See [`super::ChunkStore::reserved`].
-    pub(super) fn reserved(&self, id: ChunkId) -> Result<Vec<(u64, u64)>> {
+    /// Ranges `(start, len)` that are reserved and hold nothing, ascending: whole blocks, also behind the end.
+    pub fn reserved(&self, id: ChunkId) -> Result<Vec<(u64, u64)>> {
         let chunk = self.chunk(id, false)?;
         Ok(chunk.map_or_else(Vec::new, |chunk| chunk.map.read().reserved()))
     }
 
-    /// See [`super::ChunkStore::chunks_of`].
-    pub(super) fn chunks_of(
+    /// The chunks of a file with these indices, ascending; at most `limit`, which is at least 1. Then the index
+    /// after which others may come, if there are any.
+    pub fn chunks_of(
         &self,
         volume: VolumeId,
         ino: Ino,

@@ -3,8 +3,7 @@
 use super::cut::after;
 use super::map::Chunk;
 use super::read::Wait;
-use super::store::Store;
-use super::{BLOCK_BYTES, ChunkError, Result, ScrubReport};
+use super::{BLOCK_BYTES, ChunkError, ChunkStore, Result, ScrubReport};
 use std::sync::Arc;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
@@ -13,9 +12,9 @@ const CHUNKS: usize = 64;
 /// Bytes read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-impl Store {
-    /// See [`super::ChunkStore::scrub`].
-    pub(super) fn scrub(&self, cursor: Option<ChunkId>, budget_bytes: u64) -> Result<ScrubReport> {
+impl ChunkStore {
+    /// Verifies the checksums of the chunks after a cursor, until about `budget_bytes` are read.
+    pub fn scrub(&self, cursor: Option<ChunkId>, budget_bytes: u64) -> Result<ScrubReport> {
         let zero = ChunkId { volume: VolumeId(0), ino: Ino(0), index: ChunkIndex(0) };
         let last =
             ChunkId { volume: VolumeId(u32::MAX), ino: Ino(u64::MAX), index: ChunkIndex(u64::MAX) };

@@ -5,16 +5,18 @@ use super::map::Chunk;
 use super::read::Wait;
 use super::record::Edit;
 use super::room::{FOR_GROWTH, FOR_PROMISED};
-use super::store::Store;
 use super::write::check_range;
-use super::{BLOCK_BYTES, Result};
+use super::{BLOCK_BYTES, ChunkStore, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use strake_types::ChunkId;
 
-impl Store {
-    /// See [`super::ChunkStore::clone_range`].
-    pub(super) fn clone_range(
+impl ChunkStore {
+    /// Makes a range of one chunk the same as a range of another. Where both begin at the same place
+    /// within a block the whole blocks between are shared, else the bytes are copied. Past the end
+    /// of the source there are zeros. After a crash, the bytes of the two partial blocks at the ends
+    /// may be old where those between are new.
+    pub fn clone_range(
         &self,
         from: ChunkId,
         from_offset: u64,

@@ -10,7 +10,7 @@ use super::resident::Resident;
 use super::room;
 use super::space::{Amounts, Places, Space, push_places};
 use super::table::Table;
-use super::{ChunkError, ChunkOptions, Identity, Result, StoreStat};
+use super::{ChunkError, ChunkOptions, Identity, Result};
 use crate::reserve::is_full;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, VecDeque};
@@ -30,8 +30,8 @@ pub(super) const QUEUED_BYTES_MAX: u64 = 256 << 20;
 /// How long the state of a target is waited for: who asks tells others that this server lives.
 const STAT_WAIT: Duration = Duration::from_millis(2);
 
-/// An open target. Locks are taken in the order of the fields.
-pub(super) struct Store {
+/// The parts of an open target, with what a checkpoint of them needs. Locks are taken in the order of the fields.
+pub struct Store {
     pub(super) target: String,
     pub(super) identity: Identity,
     pub(super) options: ChunkOptions,
@@ -54,7 +54,7 @@ pub(super) struct Store {
     pub(super) corrupt: AtomicU64,
     /// Wakes the thread that makes checkpoints.
     pub(super) signal: Arc<Signal>,
-    /// See [`Store::stat`].
+    /// What [`Store::amounts()`] gave last.
     pub(super) amounts: Mutex<(u64, Amounts)>,
     /// Held as long as the target is open.
     pub(super) _lock: Box<dyn Send + Sync>,
@@ -328,27 +328,8 @@ impl Store {
         ChunkError::Io { target: self.target.clone(), cause: error.to_string() }
     }
 
-    /// State of the target.
-    pub(super) fn stat(&self) -> StoreStat {
-        let (unsynced_bytes, bytes) = self.amounts();
-        let on_disk = self.disk.space().map_or(0, |(_, free)| free);
-        let free_bytes = match self.table.room.has_left(room::OFFERED) {
-            true => bytes.free + bytes.growable.min(on_disk),
-            // Soon nothing new is taken, wherever there may be free places.
-            false => 0,
-        };
-        StoreStat {
-            total_bytes: bytes.total.min(bytes.used + free_bytes),
-            free_bytes,
-            chunks: self.chunks.load(Ordering::Relaxed),
-            corrupt: self.corrupt.load(Ordering::Relaxed),
-            poisoned: self.poison.get().cloned(),
-            unsynced_bytes,
-        }
-    }
-
     /// What is not synced, and the space: as of a moment ago where a disk that does not answer is waited for.
-    fn amounts(&self) -> (u64, Amounts) {
+    pub(super) fn amounts(&self) -> (u64, Amounts) {
         let mut last = self.amounts.lock();
         if let Some(commit) = self.commit.try_lock_for(STAT_WAIT) {
             last.0 = commit.unsynced_bytes;

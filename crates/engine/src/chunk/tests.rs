@@ -12,7 +12,9 @@ mod store;
 use super::record::encode_key;
 use super::*;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use strake_base::disk::sim::SimDisk;
+use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
 
 pub(super) fn identity() -> Identity {
     Identity { cluster: "ab".repeat(16), uuid: "cd".repeat(16), target: 1 }
@@ -44,9 +46,9 @@ fn with_a_damaged_map(seed: u64) -> ChunkStore {
     (0..3).for_each(|index| put(&store, chunk(1, index), 0, vec![7; 5000]).unwrap());
     drop(store);
     let store = open(&disk);
-    let durable = store.store.flushes.lock().durable;
+    let durable = store.flushes.lock().durable;
     let damaged = vec![(encode_key(chunk(1, 1), 0), Some(vec![0]))];
-    store.store.table.commit(&damaged, durable).unwrap();
+    store.table.commit(&damaged, durable).unwrap();
     store
 }
 

@@ -8,8 +8,7 @@ use super::map::Chunk;
 use super::record::Edit;
 use super::room::{FOR_GROWTH, FOR_LITTLE, FOR_PROMISED, Purpose};
 use super::space::{Places, each_place, push_places};
-use super::store::Store;
-use super::{BLOCK_BYTES, ChunkError, Result, crc};
+use super::{BLOCK_BYTES, ChunkError, ChunkStore, Result, crc};
 use bytes::Bytes;
 use std::sync::Arc;
 use strake_types::ChunkId;
@@ -59,9 +58,18 @@ impl<'a> Cut<'a> {
     }
 }
 
-impl Store {
-    /// See [`super::ChunkStore::write`] and [`super::ChunkStore::write_copy`].
-    pub(super) fn write(
+impl ChunkStore {
+    /// Stores bytes. `sum` is the CRC32C of `data`; a mismatch is refused.
+    pub fn write(&self, id: ChunkId, offset: u64, data: &Bytes, sum: u32) -> Result<()> {
+        self.write_for(id, offset, data, sum, Purpose::New)
+    }
+
+    /// As [`ChunkStore::write`], of what other copies have already: it is made also where little is left for the extent map.
+    pub fn write_copy(&self, id: ChunkId, offset: u64, data: &Bytes, sum: u32) -> Result<()> {
+        self.write_for(id, offset, data, sum, Purpose::Copy)
+    }
+
+    fn write_for(
         &self,
         id: ChunkId,
         offset: u64,
@@ -195,25 +203,18 @@ impl Store {
         Ok(())
     }
 
-    /// True if any block of a range is such a one.
-    pub(super) fn any_block(
-        &self,
-        id: ChunkId,
-        offset: u64,
-        len: u64,
-        is_such: impl Fn(Block) -> bool,
-    ) -> Result<bool> {
+    /// True if [`ChunkStore::write`] there needs free room: not all of it is reserved. What was written
+    /// once is no longer reserved, for a change goes to new places.
+    pub fn write_takes_room(&self, id: ChunkId, offset: u64, len: u64) -> Result<bool> {
         check_range(id, offset, len)?;
         let mut blocks = offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES);
-        let Some(chunk) = self.chunk(id, false)? else {
-            return Ok(!blocks.is_empty() && is_such(Block::Hole));
-        };
+        let Some(chunk) = self.chunk(id, false)? else { return Ok(!blocks.is_empty()) };
         let map = chunk.map.read();
-        Ok(blocks.any(|nth| is_such(map.get(nth))))
+        Ok(blocks.any(|nth| !matches!(map.get(nth), Block::Reserved(_))))
     }
 
-    /// See [`super::ChunkStore::allocate_takes`].
-    pub(super) fn allocate_takes(&self, id: ChunkId, offset: u64, len: u64) -> Result<u64> {
+    /// Bytes of free room that [`ChunkStore::allocate`] there needs: of whole blocks.
+    pub fn allocate_takes(&self, id: ChunkId, offset: u64, len: u64) -> Result<u64> {
         check_range(id, offset, len)?;
         let blocks = offset / BLOCK_BYTES..(offset + len).div_ceil(BLOCK_BYTES);
         let holes = match self.chunk(id, false)? {
@@ -226,8 +227,8 @@ impl Store {
         Ok(holes as u64 * BLOCK_BYTES)
     }
 
-    /// See [`super::ChunkStore::touch`].
-    pub(super) fn touch(&self, id: ChunkId) -> Result<()> {
+    /// Makes a chunk that is not there, with nothing in it; another stays as it is.
+    pub fn touch(&self, id: ChunkId) -> Result<()> {
         self.check_poison()?;
         let chunk = self.chunk_or_new(id)?;
         let _writer = chunk.writer.lock();
@@ -238,8 +239,9 @@ impl Store {
         self.commit(&chunk, &Edit::new(id, 0), &[])
     }
 
-    /// See [`super::ChunkStore::allocate`].
-    pub(super) fn allocate(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
+    /// Reserves space for a range, so that writing there once cannot fail for lack of room. Does not
+    /// change the chunk's length.
+    pub fn allocate(&self, id: ChunkId, offset: u64, len: u64) -> Result<()> {
         check_range(id, offset, len)?;
         self.check_poison()?;
         if len == 0 {

@@ -122,12 +122,12 @@ fn after_a_disk_has_failed_only_what_it_has_counts() {
         }
         if point % 4 == 0 {
             // A checkpoint under way, and edits in the next log.
-            let mut commit = store.store.commit.lock();
-            let snapshot = store.store.snapshot(&mut commit);
+            let mut commit = store.commit.lock();
+            let snapshot = store.snapshot(&mut commit);
             commit.log.begin().unwrap();
             drop(commit);
             put(&store, chunk(1, 0), 0, vec![2; 100_000]).unwrap();
-            store.store.flush(&snapshot).unwrap_err();
+            store.flush(&snapshot).unwrap_err();
             failed += 1;
         } else {
             failed += usize::from(store.sync().is_err());

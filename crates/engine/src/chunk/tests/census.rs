@@ -272,7 +272,7 @@ fn a_walk_over_all_chunks_leaves_memory_to_what_is_in_use() {
     drop(store);
     let store = open(&disk);
     assert_eq!(census(&store, 7).len(), 100);
-    let loaded = store.store.resident.between(chunk(0, 0), chunk(9, 0), usize::MAX);
+    let loaded = store.resident.between(chunk(0, 0), chunk(9, 0), usize::MAX);
     assert_eq!(loaded, []);
 }
 
@@ -355,9 +355,9 @@ fn sums_are_of_one_moment_and_miss_nothing_acknowledged() {
                 put(&store, id, 0, block(round).repeat(8)).unwrap();
                 acknowledged.store(round, Ordering::SeqCst);
                 if round % 10 == 0 {
-                    store.store.checkpoint().unwrap();
+                    store.checkpoint().unwrap();
                     (0..others).for_each(|index| drop(contents(&store, chunk(2, index))));
-                    let ids = store.store.resident.between(id, id, 1);
+                    let ids = store.resident.between(id, id, 1);
                     pushed_out.fetch_add(u64::from(ids.is_empty()), Ordering::SeqCst);
                 }
             }

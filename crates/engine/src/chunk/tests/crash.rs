@@ -169,14 +169,14 @@ fn long_runs_with_kills_and_power_losses_agree_with_the_model() {
 fn a_small_sync_is_a_mark_in_the_log_and_survives_a_power_loss() {
     let disk = formatted(1, 64 << 20);
     let store = open(&disk);
-    let durable = store.store.flushes.lock().durable;
+    let durable = store.flushes.lock().durable;
     for nth in 1..=3 {
         put(&store, chunk(1, 0), nth * 1000, vec![nth as u8; 6000]).unwrap();
         store.sync().unwrap();
     }
     let first = contents(&store, chunk(1, 0));
-    assert!(store.store.flushes.lock().marked > (durable, 0));
-    assert_eq!(store.store.flushes.lock().durable, durable, "it was a checkpoint");
+    assert!(store.flushes.lock().marked > (durable, 0));
+    assert_eq!(store.flushes.lock().durable, durable, "it was a checkpoint");
     put(&store, chunk(1, 0), 0, vec![9; 50]).unwrap();
     disk.power_loss();
     drop(store);
@@ -189,7 +189,7 @@ fn a_small_sync_is_a_mark_in_the_log_and_survives_a_power_loss() {
 #[test]
 fn what_a_mark_holds_comes_back_although_its_place_was_used_again() {
     let place = |store: &ChunkStore, id| {
-        let chunk = store.store.chunk(id, false).unwrap().unwrap();
+        let chunk = store.chunk(id, false).unwrap().unwrap();
         let map = chunk.map.read();
         map.get(0).place().unwrap()
     };
@@ -199,15 +199,14 @@ fn what_a_mark_holds_comes_back_although_its_place_was_used_again() {
         let store = open(&disk);
         put(&store, chunk(1, 0), 0, vec![1; 4096]).unwrap();
         store.sync().unwrap();
-        let (old, generation) =
-            (place(&store, chunk(1, 0)), store.store.commit.lock().log.generation);
+        let (old, generation) = (place(&store, chunk(1, 0)), store.commit.lock().log.generation);
         store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
         let mut uses = (0..900).map(|_| {
             put(&store, chunk(2, 0), 0, vec![2; 16 << 10]).unwrap();
             place(&store, chunk(2, 0))
         });
         assert!(uses.any(|place| place <= old && old < place + 4), "never used again");
-        assert_eq!(store.store.commit.lock().log.generation, generation, "there was a checkpoint");
+        assert_eq!(store.commit.lock().log.generation, generation, "there was a checkpoint");
         disk.power_loss();
         drop(store);
         assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 4096], "seed {seed}");
@@ -289,7 +288,7 @@ fn room_that_a_checkpoint_made_durable_is_there_after_a_power_loss() {
         let disk = formatted(seed, 64 << 20);
         let store = open(&disk);
         store.allocate(chunk(1, 0), 0, 1 << 20).unwrap();
-        store.store.checkpoint().unwrap();
+        store.checkpoint().unwrap();
         disk.power_loss();
         drop(store);
         let store = open(&disk);
@@ -307,7 +306,7 @@ fn room_that_went_back_to_the_disk_before_a_kill_is_there_when_it_is_reserved_ag
     store.allocate(chunk(1, 0), 0, 1 << 20).unwrap();
     store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
     disk.fill();
-    store.store.give_space_back();
+    store.give_space_back();
     assert_eq!(disk.occupied("data-00000"), 0);
     disk.kill();
     drop(store);
@@ -365,12 +364,12 @@ fn a_note_vouches_for_no_more_than_was_synced_before_it() {
         put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
         store.sync().unwrap();
         let (file, synced) = {
-            let commit = store.store.commit.lock();
+            let commit = store.commit.lock();
             (commit.log.file().clone(), commit.log.position())
         };
         file.sync().unwrap();
         put(&store, chunk(1, 1), 0, vec![2; 5000]).unwrap();
-        assert_eq!(store.store.note(synced), synced);
+        assert_eq!(store.note(synced), synced);
         disk.power_loss();
         drop(store);
         assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 5000], "seed {seed}");
@@ -391,7 +390,7 @@ fn a_write_across_two_data_files_is_durable_in_both() {
         store.allocate(chunk(8, 16), 4096, (64 << 20) - 4096).unwrap();
         store.sync().unwrap();
         let across = |index: u64| {
-            let found = store.store.chunk(chunk(8, index), false).unwrap().unwrap();
+            let found = store.chunk(chunk(8, index), false).unwrap().unwrap();
             let map = found.map.read();
             let at = |block| map.get(block).place();
             let last = |block: &u64| at(*block) == Some(SEGMENT_BLOCKS - 1);
@@ -401,7 +400,7 @@ fn a_write_across_two_data_files_is_durable_in_both() {
         };
         let (id, offset) = (0..17).find_map(across).expect("blocks across two files");
         put(&store, id, offset, vec![7; 8192]).unwrap();
-        store.store.checkpoint().unwrap();
+        store.checkpoint().unwrap();
         disk.power_loss();
         drop(store);
         let (bytes, _) = open(&disk).read(id, offset, 8192).unwrap();

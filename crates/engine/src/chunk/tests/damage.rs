@@ -27,17 +27,17 @@ impl Synced {
         let store = open(&disk);
         for nth in 0..=logs {
             if nth > 0 {
-                store.store.checkpoint().unwrap();
+                store.checkpoint().unwrap();
             }
-            let durable = store.store.flushes.lock().durable;
+            let durable = store.flushes.lock().durable;
             for _ in 0..4 {
                 let (offset, len) = (random.below(40_000), 1 + random.below(6_000));
                 put(&store, chunk(1, random.below(2)), offset, random.bytes(len)).unwrap();
                 store.sync().unwrap();
             }
-            assert_eq!(store.store.flushes.lock().durable, durable, "it was a checkpoint");
+            assert_eq!(store.flushes.lock().durable, durable, "it was a checkpoint");
         }
-        let (generation, end) = store.store.commit.lock().log.position();
+        let (generation, end) = store.commit.lock().log.position();
         let files = [generation, generation + 1].map(|log| FILES[(log % 2) as usize]);
         let state = state_of(&store);
         disk.kill();

@@ -81,7 +81,7 @@ fn the_map_of_a_full_disk_takes_only_what_it_needs() {
             store.set_len(chunk(2, index), 1).unwrap();
             index += 1;
         }
-        store.store.checkpoint().unwrap();
+        store.checkpoint().unwrap();
         assert!(index < 100_000, "it does not grow by more than the reserve at once");
     }
     assert!(disk.occupied("map.redb") < len(), "all of it is set aside");
@@ -90,9 +90,9 @@ fn the_map_of_a_full_disk_takes_only_what_it_needs() {
     drop(store);
     let store = open();
     assert_eq!(contents(&store, chunk(1, 0)), vec![1; MIB as usize]);
-    store.store.checkpoint().unwrap();
-    store.store.give_space_back();
-    store.store.table.refill_reserve();
+    store.checkpoint().unwrap();
+    store.give_space_back();
+    store.table.refill_reserve();
     assert_eq!(disk.occupied("reserve"), reserve_bytes, "room is kept back again");
 }
 
@@ -118,9 +118,9 @@ fn clones_on_a_full_disk_are_refused_before_the_map_has_no_room() {
     store.delete_range(VolumeId(1), Ino(2), from(0)).unwrap();
     store.delete_range(VolumeId(1), Ino(3), from(0)).unwrap();
     store.delete_range(VolumeId(1), Ino(1), from(10)).unwrap();
-    store.store.checkpoint().unwrap();
-    store.store.give_space_back();
-    store.store.table.refill_reserve();
+    store.checkpoint().unwrap();
+    store.give_space_back();
+    store.table.refill_reserve();
     assert_eq!(disk.occupied("reserve"), MIB);
     put(&store, chunk(1, 1), 0, vec![9; 4096]).unwrap();
     assert!(store.stat().free_bytes > 10 * MIB);
@@ -132,14 +132,14 @@ fn clones_on_a_full_disk_are_refused_before_the_map_has_no_room() {
 fn on_a_full_disk_a_checkpoint_comes_before_more_has_changed_than_is_kept_back() {
     let disk = formatted(1, 64 << 20);
     let store = open(&disk);
-    let generation = || store.store.commit.lock().log.generation;
+    let generation = || store.commit.lock().log.generation;
     let before = generation();
     for index in 0..200 {
         store.set_len(chunk(1, index), 1).unwrap();
     }
     assert_eq!(generation(), before, "there is room for all of it");
     assert!(disk.occupied("reserve") > 3 * MIB, "and it is kept back");
-    store.store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
     assert_eq!(disk.occupied("reserve"), MIB, "until the checkpoint");
     let total = disk.fill();
     let before = generation();
@@ -172,9 +172,9 @@ fn a_write_into_reserved_room_is_made_where_others_are_refused_for_the_map() {
 
 /// Uses up what is kept back for the map, but for less than so many eighths, and fills the disk.
 fn use_up_map_room(store: &ChunkStore, disk: &SimDisk, eighths: u64) {
-    store.store.checkpoint().unwrap();
-    while store.store.table.room.has_left(eighths) {
-        assert!(store.store.table.room.release());
+    store.checkpoint().unwrap();
+    while store.table.room.has_left(eighths) {
+        assert!(store.table.room.release());
     }
     disk.fill();
 }
@@ -242,7 +242,7 @@ fn a_punch_that_other_copies_have_made_is_refused_when_nothing_is_left_for_the_m
     };
     let refused = (0..clones * 128).find_map(|nth| punch(nth).err());
     assert!(matches!(refused, Some(ChunkError::Full { .. })), "{refused:?}");
-    store.store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
     drop(store);
     let store = open(&disk);
     assert_eq!(contents(&store, chunk(1, 0)), vec![1; MIB as usize]);
@@ -313,7 +313,7 @@ fn the_disk_is_asked_for_room_for_the_map_once_between_two_checkpoints() {
     assert!(is_refused(&store));
     assert_eq!(disk.operations(), before);
     disk.set_capacity(40 << 20);
-    store.store.table.refill_reserve();
+    store.table.refill_reserve();
     assert!(!is_refused(&store));
 }
 
@@ -323,7 +323,7 @@ fn what_is_left_for_the_map_falls_by_an_eighth_at_most_with_each_checkpoint() {
     let disk = formatted(1, 40 << 20);
     let store = open(&disk);
     use_up_map_room(&store, &disk, 8);
-    let room = &store.store.table.room;
+    let room = &store.table.room;
     assert!(!room.has_left(8));
     assert!(room.keep(MIB / 8));
     assert!(!room.keep(MIB / 8 + 1));
@@ -334,8 +334,8 @@ fn what_is_left_for_the_map_falls_by_an_eighth_at_most_with_each_checkpoint() {
 fn a_checkpoint_takes_a_quarter_at_most_of_all_that_is_kept_back() {
     let disk = formatted(1, 40 << 20);
     let store = open(&disk);
-    store.store.checkpoint().unwrap();
-    let room = &store.store.table.room;
+    store.checkpoint().unwrap();
+    let room = &store.table.room;
     let total = disk.fill();
     assert!(room.has_left(8) && !room.keeps_more());
     assert!(room.keep(MIB / 4));
@@ -393,8 +393,8 @@ fn deleted_space_comes_back_to_the_target_and_to_the_disk() {
     store.sync().unwrap();
     assert!(disk.occupied("data-00000") >= 200 * MIB);
     store.delete_range(VolumeId(1), Ino(1), from(0)).unwrap();
-    store.store.checkpoint().unwrap();
-    store.store.give_space_back();
+    store.checkpoint().unwrap();
+    store.give_space_back();
     assert!(disk.occupied("data-00000") <= 64 * MIB, "{}", disk.occupied("data-00000"));
     put(&store, chunk(1, 0), 0, vec![1; MIB as usize]).unwrap();
     drop(store);
@@ -408,8 +408,8 @@ fn a_full_disk_gets_all_free_room_back_for_whoever_shares_it() {
     let store = open(&disk);
     assert!(fill(&store) > 20);
     store.delete_range(VolumeId(1), Ino(1), from(1)).unwrap();
-    store.store.checkpoint().unwrap();
-    store.store.give_space_back();
+    store.checkpoint().unwrap();
+    store.give_space_back();
     assert!(disk.occupied("data-00000") <= 2 * MIB, "{}", disk.occupied("data-00000"));
 }
 

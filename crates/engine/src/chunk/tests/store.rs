@@ -2,6 +2,7 @@
 
 use super::super::store::QUEUED_BYTES_MAX;
 use super::*;
+use bytes::Bytes;
 use strake_types::limits::CHUNK_BYTES_MAX;
 
 #[test]
@@ -232,11 +233,11 @@ fn what_a_poisoned_target_could_not_write_is_read_as_it_is() {
         put(&store, chunk(2, index), 0, vec![7; 5000]).unwrap();
     }
     put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
-    store.store.checkpoint().unwrap();
+    store.checkpoint().unwrap();
     put(&store, chunk(1, 0), 0, vec![2; 5000]).unwrap();
     put(&store, chunk(1, 1), 0, vec![3; 5000]).unwrap();
     disk.set_syncs_fail(true);
-    store.store.checkpoint().unwrap_err();
+    store.checkpoint().unwrap_err();
     for index in 0..3000 {
         contents(&store, chunk(2, index));
     }
@@ -251,7 +252,7 @@ fn how_a_target_is_can_be_said_while_its_disk_does_not_answer() {
     let store = open(&disk);
     put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
     let before = store.stat();
-    let (commit, space) = (store.store.commit.lock(), store.store.space.lock());
+    let (commit, space) = (store.commit.lock(), store.space.lock());
     assert_eq!(store.stat().free_bytes, before.free_bytes);
     drop((commit, space));
     assert!(store.stat().unsynced_bytes > 0);
@@ -275,7 +276,7 @@ fn a_map_that_is_missing_empty_or_of_an_earlier_time_is_refused() {
     let store = open(&disk);
     for index in 0..5 {
         put(&store, chunk(1, index), 0, vec![1; 5000]).unwrap();
-        store.store.checkpoint().unwrap();
+        store.checkpoint().unwrap();
     }
     drop(store);
     let last = read(&disk);
@@ -302,7 +303,7 @@ fn data_that_nobody_syncs_survives_power_loss_moments_later() {
     let store = ChunkStore::open(disk.process(), options).unwrap();
     put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
     let mut waited = 0;
-    while store.stat().unsynced_bytes > 0 || store.store.flushes.lock().running {
+    while store.stat().unsynced_bytes > 0 || store.flushes.lock().running {
         assert!(waited < 3_000, "nothing is synced in the background");
         std::thread::sleep(std::time::Duration::from_millis(10));
         waited += 1;
@@ -401,7 +402,7 @@ fn maps_that_do_not_fit_in_memory_are_read_again() {
     for ino in 0..5000 {
         assert_eq!(contents(&store, chunk(ino, 0)), ino.to_le_bytes());
     }
-    let loaded = store.store.resident.between(chunk(0, 0), chunk(u64::MAX, 0), usize::MAX).len();
+    let loaded = store.resident.between(chunk(0, 0), chunk(u64::MAX, 0), usize::MAX).len();
     assert!(loaded < 4000, "{loaded} maps in memory");
 }
 
@@ -445,7 +446,7 @@ fn the_maps_of_a_large_file_use_the_whole_cache() {
         contents(&store, chunk(1, index));
     }
     let (first, last) = (chunk(1, 0), chunk(1, u64::MAX));
-    let loaded = store.store.resident.between(first, last, usize::MAX).len();
+    let loaded = store.resident.between(first, last, usize::MAX).len();
     assert_eq!(loaded, 1000, "of 1000 maps that fit into 1 MiB");
 }
 
@@ -453,15 +454,15 @@ fn the_maps_of_a_large_file_use_the_whole_cache() {
 #[test]
 fn edits_wait_for_a_checkpoint_when_the_maps_that_it_is_to_write_take_much_memory() {
     let store = open(&formatted(1, 64 << 20));
-    let weight = || store.store.commit.lock().queued_weight;
+    let weight = || store.commit.lock().queued_weight;
     put(&store, chunk(1, 0), 0, vec![1; 100]).unwrap();
     let before = weight();
     assert!(before > 0);
     put(&store, chunk(1, 0), CHUNK_BYTES_MAX - 1, vec![1]).unwrap();
     assert!(weight() > before + 5_000, "it has 64 leaves now, one of them full: {}", weight());
-    store.store.commit.lock().queued_weight = QUEUED_BYTES_MAX;
-    let durable = store.store.flushes.lock().durable;
+    store.commit.lock().queued_weight = QUEUED_BYTES_MAX;
+    let durable = store.flushes.lock().durable;
     put(&store, chunk(1, 1), 0, vec![1; 100]).unwrap();
-    assert!(store.store.flushes.lock().durable > durable);
+    assert!(store.flushes.lock().durable > durable);
     assert!(weight() < 5_000, "{}", weight());
 }

@@ -9,7 +9,7 @@ pub(crate) mod text;
 use crate::cluster::Settings;
 use crate::records::Inode;
 use strake_types::layout::LayoutTemplate;
-use strake_types::{Error, GroupId, Ino, Layout, Result};
+use strake_types::{GroupId, Ino, Layout, Result};
 use strake_wire::map::MapView;
 use strake_wire::message::common::Template;
 
@@ -88,8 +88,9 @@ pub(crate) fn check_inherited(
     };
     match template_of(dir).is_ok_and(stays) {
         true => Ok(()),
-        false => template.or(&settings.template, on_all(map)).map(drop).map_err(|error| {
-            Error::with(error.kind, format!("of the volume's --groups: {}", error.detail))
-        }),
+        false => {
+            let inherited = template.or(&settings.template, on_all(map)).map(drop);
+            inherited.map_err(|error| error.about("of the volume's --groups"))
+        }
     }
 }

@@ -364,10 +364,6 @@ impl Connection {
         options: &PeerOptions,
         bulk: bool,
     ) -> Result<(FrameReader, Arc<Outbox>, impl Future<Output = ()> + Send + use<>)> {
-        let named = |e: Error| {
-            let detail = format!("{address}: {}", e.detail);
-            Error::with(e.kind, detail)
-        };
         let tls = options.options.tls.as_deref();
         let stream = transport::connect(address, tls).await?.stream;
         let cluster = options.cluster.read().clone();
@@ -382,8 +378,7 @@ impl Connection {
             }
             (theirs, _) => theirs,
         };
-        let theirs = theirs.map_err(named)?;
-        mine.accept(&theirs).map_err(named)?;
+        theirs.and_then(|theirs| mine.accept(&theirs)).map_err(|e| e.about(address))?;
         let (outbox, writer) = Outbox::new(stream);
         Ok((reader, outbox, writer))
     }

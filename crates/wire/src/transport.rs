@@ -83,8 +83,8 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
     let Some(tls) = tls else {
         return Ok(Connected::plain(socket));
     };
-    let named = |e: Error| Error::with(e.kind, format!("{address}: {}", e.detail));
-    let (stream, certificate) = tls.connect(socket, host_of(address)).await.map_err(named)?;
+    let connected = tls.connect(socket, host_of(address)).await;
+    let (stream, certificate) = connected.map_err(|e| e.about(address))?;
     Ok(Connected { stream: Arc::new(stream), certificate: Some(certificate) })
 }
 

@@ -50,8 +50,7 @@ impl Job {
                 Some(name) => name.about(error),
                 None => {
                     let volume = remote.volume.name();
-                    let detail = format!("inode {ino} in volume {volume}: {}", error.detail);
-                    Error::with(error.kind, detail)
+                    error.about(format_args!("inode {ino} in volume {volume}"))
                 }
             };
             self.failures.lock().push(error);

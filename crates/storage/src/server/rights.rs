@@ -18,7 +18,7 @@ impl StorageServer {
         rights: Rights,
     ) -> Result<Option<Whose>> {
         let held = self.common.key.verify(capability, self.common.wall_ms());
-        let held = held.map_err(|error| self.named(&error))?;
+        let held = held.map_err(|error| self.named(error))?;
         if held.covers(VolumeId(volume), Ino(ino), rights) {
             return Ok(Some((held.volume, held.session)).filter(|_| held.session != SessionId(0)));
         }
@@ -27,16 +27,16 @@ impl StorageServer {
     }
 
     /// An error with the name of this server before it: by the clock of which a capability is over.
-    fn named(&self, error: &Error) -> Error {
+    fn named(&self, error: Error) -> Error {
         let map = self.common.map.current();
         let targets = self.targets.read();
         let own = map.targets.iter().find(|target| targets.contains_key(&TargetId(target.id)));
         let server = own.and_then(|own| map.servers.iter().find(|s| s.id == own.server));
         match server {
             Some(Server { name, address, .. }) => {
-                Error::with(error.kind, format!("server {name} ({address}): {}", error.detail))
+                error.about(format_args!("server {name} ({address})"))
             }
-            None => error.clone(),
+            None => error,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The contract on every engine, and the embedded ones under crashes, faults and damage.
 
 #[macro_use]
-mod suite;
+pub mod suite;
 
 mod conformance;
 mod crash;

@@ -1,6 +1,7 @@
 //! What only this engine does.
 
 use super::{MemoryKv, Rates};
+use crate::kv::tests::suite::run;
 use crate::kv::{Kv, Outcome, Transaction};
 use std::collections::HashSet;
 
@@ -18,10 +19,6 @@ async fn outcomes(seed: u64) -> (Vec<Outcome>, usize) {
         .await
         .unwrap();
     (outcomes, all.len())
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 #[test]

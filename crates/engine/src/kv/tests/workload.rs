@@ -4,6 +4,7 @@
 //! to `n`, sets two slots, sets a third and deletes a fourth; and it adds one to a total that all
 //! writers share.
 
+pub use super::suite::run;
 use crate::kv::{Kv, Outcome, Result, Transaction};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -87,10 +88,6 @@ fn value(writer: u64, n: u64) -> Bytes {
 fn number(bytes: Option<&Bytes>) -> u64 {
     let text = bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     text.map_or(0, |text| text.parse().unwrap())
-}
-
-pub fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 /// A source of chance for tests; `STRAKE_SEED` makes it another.

@@ -12,4 +12,5 @@ mod format;
 pub mod postgres;
 pub mod power;
 mod proxy;
+mod reached;
 mod workload;

@@ -148,12 +148,12 @@ mod tests {
     use super::super::address::Address;
     use super::super::primary;
     use super::*;
-    use crate::kv::tests::postgres::{Database, run};
+    use crate::kv::tests::postgres::{postgres, run};
 
     /// Programs were told of an I/O error where there was no memory for a moment.
     #[test]
     fn what_a_database_lacks_for_a_while_is_waited_for() {
-        let address = Address::parse(Database::new().url()).unwrap();
+        let address = Address::parse(&postgres().options.url).unwrap();
         run(async {
             let (client, _) = primary::connect(&address).await.unwrap();
             let of = async |code: &str| {

@@ -259,12 +259,12 @@ impl Snapshot for PostgresSnapshot {
 mod tests {
     use super::*;
     use crate::kv::Part;
-    use crate::kv::tests::postgres::{Database, Shared as _, run};
+    use crate::kv::tests::postgres::{Shared as _, postgres, run};
 
     /// Each snapshot read the rows of all that had opened a part since.
     #[test]
     fn who_has_shut_out_a_writer_is_looked_for_only_where_one_has() {
-        let database = Database::new();
+        let database = postgres();
         let store = database.store().unwrap();
         run(async {
             let _parts = [

@@ -289,16 +289,16 @@ fn check_version(store: &str, found: &str) -> Result<()> {
 mod tests {
     use super::super::primary;
     use super::*;
-    use crate::kv::tests::postgres::{Database, Shared as _, run};
+    use crate::kv::tests::postgres::{Shared as _, postgres, run};
 
     /// Of two who began at once the second made the store its own, although the first had it already.
     #[test]
     fn a_store_that_another_has_made_its_own_meanwhile_is_left_to_it() {
-        let database = Database::new();
+        let database = postgres();
         drop(database.open().unwrap());
-        let address = Address::parse(database.url()).unwrap();
+        let address = Address::parse(&database.options.url).unwrap();
         let options = DatabaseOptions {
-            url: database.url().into(),
+            url: database.options.url.clone(),
             store: "slower".into(),
             create: true,
             host: "here".into(),

@@ -87,7 +87,7 @@ impl Looks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::tests::postgres::{Database, Shared as _, delete, put, run};
+    use crate::kv::tests::postgres::{Shared as _, delete, postgres, put, run};
     use crate::kv::{Outcome, Transaction};
     use std::time::UNIX_EPOCH;
 
@@ -135,9 +135,9 @@ mod tests {
     /// The rows look an hour old, as if the clock had been put forward since.
     #[test]
     fn a_commit_meets_a_deletion_although_the_clock_of_the_database_was_put_forward() {
-        let database = Database::new();
+        let database = postgres();
         let kv = database.open().unwrap();
-        let address = Address::parse(database.url()).unwrap();
+        let address = Address::parse(&database.options.url).unwrap();
         run(async {
             assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
             let mut late = Transaction::begin(&*kv).await.unwrap();

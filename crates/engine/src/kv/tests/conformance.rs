@@ -1,7 +1,8 @@
 //! One suite for every engine: the contract, as tests.
 
-use super::etcd::EtcdDatabase;
-use super::postgres::Database;
+use super::etcd::etcd;
+use super::postgres::postgres;
+use super::reached::Reached;
 use super::suite::shared::Shared as _;
 use super::suite::{self, LARGE, Subject, seed};
 use crate::kv::memory::{MemoryKv, Rates};
@@ -20,13 +21,9 @@ fn embedded(kind: EngineKind) -> Option<Subject> {
     Some(Subject::kept(true, move || open(kind, directory.path()).unwrap()))
 }
 
-fn postgres(database: Database, exact: bool) -> Option<Subject> {
-    Some(Subject::kept(exact, move || database.open().unwrap()))
-}
-
-fn etcd(database: EtcdDatabase, exact: bool) -> Option<Subject> {
+fn database(database: Reached, value_bytes_max: u32, exact: bool) -> Option<Subject> {
     let subject = Subject::kept(exact, move || database.open().unwrap());
-    Some(Subject { value_bytes_max: ETCD_LARGE, ..subject })
+    Some(Subject { value_bytes_max, ..subject })
 }
 
 fn adversarial() -> MemoryKv {
@@ -38,20 +35,20 @@ conformance! {
     adversary: super::memory(super::adversarial(), false);
     fjall: super::embedded(super::EngineKind::Fjall);
     redb: super::embedded(super::EngineKind::Redb);
-    postgres: super::postgres(super::Database::new(), true);
-    postgres_cut: super::postgres(super::Database::cut(super::seed()), false);
-    etcd: super::etcd(super::EtcdDatabase::new(), true);
-    etcd_cut: super::etcd(super::EtcdDatabase::cut(super::seed()), false);
+    postgres: super::database(super::postgres(), super::LARGE, true);
+    postgres_cut: super::database(super::postgres().cut(super::seed()), super::LARGE, false);
+    etcd: super::database(super::etcd(), super::ETCD_LARGE, true);
+    etcd_cut: super::database(super::etcd().cut(super::seed()), super::ETCD_LARGE, false);
 }
 
 shared_store! {
-    postgres_shared: Some(super::Database::new());
-    etcd_shared: Some(super::EtcdDatabase::new());
+    postgres_shared: Some(super::postgres());
+    etcd_shared: Some(super::etcd());
 }
 
 cut_store! {
-    postgres_shared_cut: Some(super::Database::cut(11));
-    etcd_shared_cut: Some(super::EtcdDatabase::cut(11));
+    postgres_shared_cut: Some(super::postgres().cut(11));
+    etcd_shared_cut: Some(super::etcd().cut(11));
 }
 
 #[test]

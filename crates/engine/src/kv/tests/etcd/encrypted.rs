@@ -59,7 +59,7 @@ fn connections_are_encrypted_where_the_url_says_so() {
         "--client-cert-auth",
     ];
     let server = EtcdServer::start(1, &encrypt);
-    let mut database = EtcdDatabase::on(&server);
+    let mut database = etcd_on(&server);
     database.options.wait_ms_max = 4_000;
     let plain = database.options.url.clone();
     let by = |parameters: String| plain.replace("etcd://", "etcds://") + &parameters;

@@ -40,7 +40,7 @@ fn number(kv: &dyn Kv) -> u32 {
 #[test]
 fn work_goes_on_while_one_member_of_three_is_dead_or_stands_still() {
     let server = EtcdServer::start(3, &[]);
-    let database = EtcdDatabase::on(&server);
+    let database = etcd_on(&server);
     let kv = database.open().unwrap();
     let mut last = 0;
     let mut go_on = || {
@@ -73,7 +73,7 @@ fn work_goes_on_while_one_member_of_three_is_dead_or_stands_still() {
 #[test]
 fn without_most_members_requests_fail_and_go_on_afterwards() {
     let server = EtcdServer::start(3, &[]);
-    let mut database = EtcdDatabase::on(&server);
+    let mut database = etcd_on(&server);
     database.options.wait_ms_max = 3_000;
     let kv = database.open().unwrap();
     write(&*kv, 1);
@@ -100,7 +100,7 @@ fn without_most_members_requests_fail_and_go_on_afterwards() {
 #[test]
 fn a_member_that_crashes_and_comes_back_is_waited_for() {
     let server = EtcdServer::start(1, &[]);
-    let kv = EtcdDatabase::on(&server).open().unwrap();
+    let kv = etcd_on(&server).open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
         let old = kv.snapshot().await.unwrap();
@@ -119,10 +119,10 @@ fn a_member_that_crashes_and_comes_back_is_waited_for() {
 #[test]
 fn a_restore_from_a_backup_is_noticed_also_with_a_commit_in_doubt() {
     let server = EtcdServer::start(1, &[]);
-    let mut database = EtcdDatabase::on(&server).through(&server, None);
+    let mut database = etcd_on(&server).through();
     database.options.wait_ms_max = 2_000;
     let kv = database.open().unwrap();
-    let state = &database.proxy.as_ref().unwrap().state;
+    let state = database.state();
     run(async {
         assert_eq!(put(&*kv, "a", "saved").await.unwrap(), Outcome::Committed);
         server.crash(0);
@@ -142,7 +142,7 @@ fn a_restore_from_a_backup_is_noticed_also_with_a_commit_in_doubt() {
             assert!(error.contains("restored from a backup"), "{error}");
         }
     });
-    let again = EtcdDatabase { options: database.options.clone(), proxy: None }.open().unwrap();
+    let again = database.open().unwrap();
     assert_eq!(run(get(&*again, "a")).unwrap(), b"saved");
 }
 
@@ -150,7 +150,7 @@ fn a_restore_from_a_backup_is_noticed_also_with_a_commit_in_doubt() {
 #[test]
 fn who_opened_a_part_before_a_restore_is_not_taken_for_who_did_after_it() {
     let server = EtcdServer::start(1, &[]);
-    let database = EtcdDatabase::on(&server);
+    let database = etcd_on(&server);
     let first = database.open().unwrap();
     assert_eq!(run(put(&*first, "a", "saved")).unwrap(), Outcome::Committed);
     server.crash(0);
@@ -171,7 +171,7 @@ fn who_opened_a_part_before_a_restore_is_not_taken_for_who_did_after_it() {
 #[test]
 fn a_restore_is_noticed_by_who_only_reads() {
     let server = EtcdServer::start(1, &[]);
-    let kv = EtcdDatabase::on(&server).open().unwrap();
+    let kv = etcd_on(&server).open().unwrap();
     assert_eq!(run(put(&*kv, "a", "saved")).unwrap(), Outcome::Committed);
     server.crash(0);
     server.save(0);

@@ -7,130 +7,45 @@ mod refusals;
 #[path = "../../../../../../tests/src/etcd.rs"]
 mod server;
 
-use super::proxy::{Protocol, Proxy};
-use super::suite::shared::Shared;
+use super::proxy::Protocol;
+use super::reached::{self, Reached};
+use super::suite::shared::Shared as _;
 use super::suite::{get, put, run};
-use crate::kv::memory::Random;
-use crate::kv::{
-    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, open_database,
-};
+use crate::kv::{DatabaseOptions, Kv, KvError, Outcome, Part, Store, Transaction, open_database};
 use server::EtcdServer;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A store of its own on the test program's etcd, and the way to it.
-pub struct EtcdDatabase {
-    options: DatabaseOptions,
-    proxy: Option<Proxy>,
+/// On the test program's etcd.
+pub fn etcd() -> Reached {
+    etcd_on(EtcdServer::shared())
 }
 
-impl EtcdDatabase {
-    pub fn new() -> Self {
-        Self::on(EtcdServer::shared())
-    }
-
-    /// Reached through a network that cuts commits at random.
-    pub fn cut(seed: u64) -> Self {
-        Self::new().through(EtcdServer::shared(), Some(Random::new(seed)))
-    }
-
-    /// A new store.
-    fn on(server: &EtcdServer) -> Self {
-        let options = DatabaseOptions {
-            url: server.url(&server.name()),
-            store: "own".into(),
-            create: true,
-            host: "here".into(),
-            wait_ms_max: 20_000,
-        };
-        Self { options, proxy: None }
-    }
-
-    fn through(mut self, server: &EtcdServer, random: Option<Random>) -> Self {
-        let port = server.port(0);
-        let proxy = Proxy::new(Protocol::Etcd, port, random);
-        self.options.url = self.options.url.replace(&port.to_string(), &proxy.port.to_string());
-        self.proxy = Some(proxy);
-        self
-    }
-
-    /// The name of the store, with which all its keys begin.
-    fn name(&self) -> &str {
-        self.options.url.rsplit('/').next().unwrap()
-    }
+fn etcd_on(server: &EtcdServer) -> Reached {
+    Reached::new(Protocol::Etcd, server.port(0), server.url(&server.name()))
 }
 
-impl Shared for EtcdDatabase {
-    fn options(&mut self) -> &mut DatabaseOptions {
-        &mut self.options
-    }
-
-    fn store(&self) -> Result<Arc<dyn Store>> {
-        open_database(&self.options)
-    }
-
-    fn cuts(&self) -> u32 {
-        self.proxy.as_ref().map_or(0, |proxy| proxy.state.cuts.load(Ordering::SeqCst))
-    }
-}
-
-/// The commit was carried out, its answer lost, and etcd away for longer than one waits.
 #[test]
 fn a_commit_is_unknown_while_etcd_is_away_and_settled_by_the_next_read() {
-    let mut database = EtcdDatabase::new().through(EtcdServer::shared(), None);
-    database.options.wait_ms_max = 2_000;
-    let kv = database.open().unwrap();
-    let state = &database.proxy.as_ref().unwrap().state;
-    run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = Transaction::begin(&*kv).await.unwrap();
-        transaction.put(b"a".to_vec(), "2");
-        state.down_at_commit.store(true, Ordering::SeqCst);
-        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
-        let error = kv.snapshot().await.err().unwrap();
-        assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
-        assert!(matches!(put(&*kv, "b", "1").await, Err(KvError::Unreachable { .. })));
-        state.down.store(false, Ordering::SeqCst);
-        assert_eq!(get(&*kv, "a").await.unwrap(), b"2");
-        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
-    });
+    reached::a_commit_is_unknown_while_it_is_away(etcd(), 2_000);
 }
 
-/// The network holds a commit back until long after it has been given up.
 #[test]
 fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
-    let mut database = EtcdDatabase::new().through(EtcdServer::shared(), None);
-    database.options.wait_ms_max = 2_000;
-    let kv = database.open().unwrap();
-    let state = &database.proxy.as_ref().unwrap().state;
-    run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = Transaction::begin(&*kv).await.unwrap();
-        transaction.put(b"a".to_vec(), "late");
-        state.hold_commit.store(true, Ordering::SeqCst);
-        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
-        state.down.store(false, Ordering::SeqCst);
-        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
-        state.hold_commit.store(false, Ordering::SeqCst);
-        while !state.arrived.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
-        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
-    });
+    reached::a_late_commit_does_not_happen(etcd(), 2_000);
 }
 
-/// As above, and meanwhile another has opened the part.
+/// It was given up as well, and meanwhile another has opened the part.
 #[test]
 fn a_commit_that_arrives_after_a_takeover_does_not_happen() {
-    let mut database = EtcdDatabase::new();
+    let mut database = etcd();
     let direct = database.options.clone();
-    database = database.through(EtcdServer::shared(), None);
+    database = database.through();
     database.options.wait_ms_max = 2_000;
     let kv = database.open().unwrap();
-    let state = &database.proxy.as_ref().unwrap().state;
+    let state = database.state();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
         let mut transaction = Transaction::begin(&*kv).await.unwrap();
@@ -154,7 +69,7 @@ fn a_commit_that_arrives_after_a_takeover_does_not_happen() {
 /// Many open the same part at the same time: each is told who follows, and the last one writes.
 #[test]
 fn of_many_who_open_at_once_one_is_left() {
-    let database = EtcdDatabase::new();
+    let database = etcd();
     let store = database.store().unwrap();
     let opened: Vec<_> = std::thread::scope(|scope| {
         let open = |part| {
@@ -176,7 +91,7 @@ fn of_many_who_open_at_once_one_is_left() {
 /// A writer whose receipts were cleaned up long ago is told that he is followed, and nothing else.
 #[test]
 fn receipts_of_old_writers_are_cleaned_up() {
-    let database = EtcdDatabase::new();
+    let database = etcd();
     let store = database.store().unwrap();
     run(async {
         let first = store.open(Part::Volume(1)).await.unwrap();
@@ -196,7 +111,7 @@ fn receipts_of_old_writers_are_cleaned_up() {
 
 #[test]
 fn commits_of_many_keys_are_taken() {
-    let database = EtcdDatabase::new();
+    let database = etcd();
     let kv = database.open().unwrap();
     run(async {
         for count in [1, 100, 5_000_u32] {
@@ -219,7 +134,7 @@ fn commits_of_many_keys_are_taken() {
 
 #[test]
 fn two_stores_share_an_etcd() {
-    let (one, other) = (EtcdDatabase::new(), EtcdDatabase::new());
+    let (one, other) = (etcd(), etcd());
     let kvs = [one.open().unwrap(), other.open().unwrap()];
     run(async {
         assert_eq!(put(&*kvs[0], "a", "one").await.unwrap(), Outcome::Committed);
@@ -236,7 +151,7 @@ fn two_stores_share_an_etcd() {
 #[test]
 fn a_snapshot_that_was_compacted_says_so_and_the_next_one_is_good() {
     let server = EtcdServer::start(1, &[]);
-    let kv = EtcdDatabase::on(&server).open().unwrap();
+    let kv = etcd_on(&server).open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
         let old = Transaction::begin(&*kv).await.unwrap();

@@ -11,7 +11,7 @@ async fn open(store: &dyn Store, part: u32) -> Arc<dyn Kv> {
 
 #[test]
 fn of_writers_of_two_parts_that_write_a_contended_key_the_second_conflicts() {
-    let store = EtcdDatabase::new().store().unwrap();
+    let store = etcd().store().unwrap();
     run(async {
         let (one, two) = (open(&*store, 1).await, open(&*store, 2).await);
         let mut first = Transaction::begin(&*one).await.unwrap();
@@ -54,7 +54,7 @@ async fn add(kv: &dyn Kv, number: u32) {
 #[test]
 fn no_update_of_a_contended_key_is_lost_although_commits_are_cut() {
     const EACH: u32 = 60;
-    let database = EtcdDatabase::cut(31);
+    let database = etcd().cut(31);
     let store = database.store().unwrap();
     run(async {
         let parts = [open(&*store, 1).await, open(&*store, 2).await, open(&*store, 3).await];
@@ -77,19 +77,19 @@ fn no_update_of_a_contended_key_is_lost_although_commits_are_cut() {
             assert!(snapshot.get(&number.to_be_bytes()).await.unwrap().is_some(), "{number}");
         }
     });
-    let cuts = database.proxy.as_ref().unwrap().state.cuts.load(Ordering::SeqCst);
+    let cuts = database.cuts();
     assert!(cuts > 10, "{cuts} cuts");
 }
 
 /// Its caller has gone away, and the network holds it back until the writer of another part has written the same key.
 #[test]
 fn who_drains_a_part_has_no_commit_come_late() {
-    let mut database = EtcdDatabase::new();
+    let mut database = etcd();
     let direct = database.store().unwrap();
-    database = database.through(EtcdServer::shared(), None);
+    database = database.through();
     database.options.wait_ms_max = 2_000;
     let store = database.store().unwrap();
-    let state = &database.proxy.as_ref().unwrap().state;
+    let state = database.state();
     run(async {
         let (lender, borrower) = (open(&*store, 1).await, open(&*direct, 2).await);
         assert_eq!(put(&*lender, "lent", "1").await.unwrap(), Outcome::Committed);

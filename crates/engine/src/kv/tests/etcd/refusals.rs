@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_newer_or_damaged_store_is_refused() {
-    let database = EtcdDatabase::new();
+    let database = etcd();
     drop(database.open().unwrap());
     let (server, key) = (EtcdServer::shared(), format!("{}/store", database.name()));
     server.ctl(&["put", &key, "\x08\x02"]);
@@ -18,7 +18,7 @@ fn a_newer_or_damaged_store_is_refused() {
 
 #[test]
 fn an_empty_etcd_is_refused_to_a_server_that_had_a_store() {
-    let mut database = EtcdDatabase::new();
+    let mut database = etcd();
     database.options.create = false;
     assert!(database.refusal().contains("restore etcd from a backup"));
     let prefix = format!("{}/", database.name());
@@ -27,7 +27,7 @@ fn an_empty_etcd_is_refused_to_a_server_that_had_a_store() {
 
 #[test]
 fn an_etcd_that_is_away_is_waited_for_and_then_named() {
-    let mut database = EtcdDatabase::new();
+    let mut database = etcd();
     database.options.url = "etcd://u:p@127.0.0.1:1/d".into();
     database.options.wait_ms_max = 400;
     let error = database.refusal();
@@ -40,7 +40,7 @@ fn what_is_no_etcd_is_not_taken_for_one() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || listener.incoming().for_each(drop));
-    let mut database = EtcdDatabase::new();
+    let mut database = etcd();
     database.options.url = format!("etcd://127.0.0.1:{port}/d");
     database.options.wait_ms_max = 400;
     let error = database.refusal();
@@ -65,8 +65,8 @@ fn guarded() -> EtcdServer {
     server
 }
 
-fn as_user(server: &EtcdServer, user: &str) -> EtcdDatabase {
-    let mut database = EtcdDatabase::on(server);
+fn as_user(server: &EtcdServer, user: &str) -> Reached {
+    let mut database = etcd_on(server);
     database.options.url = server.url("n0").replace("://", &format!("://{user}@"));
     database.options.wait_ms_max = 10_000;
     database
@@ -87,7 +87,7 @@ fn who_has_no_rights_is_told_what_is_missing() {
     let mut nobody = as_user(&server, "x");
     nobody.options.url = server.url("n0");
     assert!(nobody.refusal().contains("give --meta with a user: etcd://USER:PASSWORD@"));
-    let needless = EtcdDatabase::new();
+    let needless = etcd();
     let url = needless.options.url.replace("://", "://strake:s3cret@");
     let options = DatabaseOptions { url, ..needless.options.clone() };
     let error = open_database(&options).err().unwrap().to_string();
@@ -143,7 +143,7 @@ async fn make_room(server: &EtcdServer, kv: &dyn Kv) {
 #[test]
 fn a_full_etcd_says_so_and_goes_on_when_it_has_room() {
     let server = EtcdServer::start(1, &["--quota-backend-bytes", "8000000"]);
-    let database = EtcdDatabase::on(&server);
+    let database = etcd_on(&server);
     let kv = database.open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
@@ -170,9 +170,9 @@ fn a_full_etcd_says_so_and_goes_on_when_it_has_room() {
 #[test]
 fn a_commit_whose_answer_is_lost_while_etcd_is_full_is_settled() {
     let server = EtcdServer::start(1, &["--quota-backend-bytes", "8000000"]);
-    let database = EtcdDatabase::on(&server).through(&server, None);
+    let database = etcd_on(&server).through();
     let kv = database.open().unwrap();
-    let state = database.proxy.as_ref().unwrap().state.clone();
+    let state = database.state().clone();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
         let (_, error) = fill(&*kv).await;
@@ -201,7 +201,7 @@ fn a_commit_whose_answer_is_lost_while_etcd_is_full_is_settled() {
 #[test]
 fn a_change_that_is_too_large_is_refused_and_smaller_ones_are_not() {
     let server = EtcdServer::start(1, &["--max-request-bytes", "50000"]);
-    let kv = EtcdDatabase::on(&server).open().unwrap();
+    let kv = etcd_on(&server).open().unwrap();
     let large = async |bytes: usize| {
         let mut transaction = Transaction::begin(&*kv).await.unwrap();
         transaction.put(bytes.to_be_bytes().to_vec(), vec![1; bytes]);
@@ -221,7 +221,7 @@ fn a_change_that_is_too_large_is_refused_and_smaller_ones_are_not() {
 
 #[test]
 fn what_was_changed_by_hand_is_noticed() {
-    let database = EtcdDatabase::new();
+    let database = etcd();
     let kv = database.open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);

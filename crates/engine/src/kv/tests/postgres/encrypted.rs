@@ -57,10 +57,11 @@ impl Encrypted {
         path
     }
 
-    fn database(&self, parameters: &str) -> Database {
-        let url = format!("{}{parameters}", self.server.url(&self.name));
-        let own = Database::new();
-        Database { options: DatabaseOptions { url, wait_ms_max: 5_000, ..own.options }, ..own }
+    fn database(&self, parameters: &str) -> Reached {
+        let mut database = postgres();
+        database.options.url = format!("{}{parameters}", self.server.url(&self.name));
+        database.options.wait_ms_max = 5_000;
+        database
     }
 
     /// Why it is not opened, or that it is.

@@ -54,7 +54,7 @@ fn a_full_postgresql_lets_files_be_deleted_and_goes_on_when_room_comes_from_else
     disk.take(BALLAST_BYTES);
     let server = PostgresServer::start();
     let name = server.database_on(&disk);
-    let options = DatabaseOptions { url: server.url(&name), ..Database::new().options };
+    let options = DatabaseOptions { url: server.url(&name), ..postgres().options };
     let store = open_database(&options).unwrap();
     // It would make room for new keys of what was deleted.
     let by_itself =

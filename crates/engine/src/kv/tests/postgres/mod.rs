@@ -5,75 +5,27 @@ mod full;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
 
-use super::proxy::{Protocol, Proxy};
+use super::proxy::Protocol;
+use super::reached::{self, Reached};
 use super::suite::get;
 pub use super::suite::shared::Shared;
 pub use super::suite::{put, run};
-use crate::kv::memory::Random;
-use crate::kv::{
-    DatabaseOptions, Kv, KvError, Outcome, Part, Result, Store, Transaction, open_database,
-};
+use crate::kv::{DatabaseOptions, Kv, KvError, Outcome, Part, Result, Transaction, open_database};
 use server::PostgresServer;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A database of its own on the test program's server, and the way to it.
-pub struct Database {
-    name: String,
-    options: DatabaseOptions,
-    proxy: Option<Proxy>,
+/// On the test program's server.
+pub fn postgres() -> Reached {
+    let server = PostgresServer::shared();
+    Reached::new(Protocol::Postgres, server.port(), server.url(&server.database()))
 }
 
-impl Database {
-    pub fn new() -> Self {
-        let server = PostgresServer::shared();
-        let name = server.database();
-        let options = DatabaseOptions {
-            url: server.url(&name),
-            store: "own".into(),
-            create: true,
-            host: "here".into(),
-            wait_ms_max: 20_000,
-        };
-        Self { name, options, proxy: None }
-    }
-
-    /// Reached through a network that cuts commits at random.
-    pub fn cut(seed: u64) -> Self {
-        Self::new().through(Some(Random::new(seed)))
-    }
-
-    fn through(mut self, random: Option<Random>) -> Self {
-        let port = PostgresServer::shared().port();
-        let proxy = Proxy::new(Protocol::Postgres, port, random);
-        self.options.url = self.options.url.replace(&port.to_string(), &proxy.port.to_string());
-        self.proxy = Some(proxy);
-        self
-    }
-
-    /// Where it is.
-    pub fn url(&self) -> &str {
-        &self.options.url
-    }
-
+impl Reached {
     /// Carries out SQL in it; what it prints.
     pub fn sql(&self, sql: &str) -> String {
-        PostgresServer::shared().sql(&self.name, sql)
-    }
-}
-
-impl Shared for Database {
-    fn options(&mut self) -> &mut DatabaseOptions {
-        &mut self.options
-    }
-
-    fn store(&self) -> Result<Arc<dyn Store>> {
-        open_database(&self.options)
-    }
-
-    fn cuts(&self) -> u32 {
-        self.proxy.as_ref().map_or(0, |proxy| proxy.state.cuts.load(Ordering::SeqCst))
+        PostgresServer::shared().sql(self.name(), sql)
     }
 }
 
@@ -83,32 +35,15 @@ pub async fn delete(kv: &dyn Kv, key: &str) -> Result<Outcome> {
     transaction.commit(kv).await
 }
 
-/// The commit was carried out, its answer lost, and the database away for longer than one waits.
 #[test]
 fn a_commit_is_unknown_while_the_database_is_away_and_settled_by_the_next_read() {
-    let mut database = Database::new().through(None);
-    database.options.wait_ms_max = 300;
-    let kv = database.open().unwrap();
-    let state = &database.proxy.as_ref().unwrap().state;
-    run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = Transaction::begin(&*kv).await.unwrap();
-        transaction.put(b"a".to_vec(), "2");
-        state.down_at_commit.store(true, Ordering::SeqCst);
-        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
-        let error = kv.snapshot().await.err().unwrap();
-        assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
-        assert!(matches!(put(&*kv, "b", "1").await, Err(KvError::Unreachable { .. })));
-        state.down.store(false, Ordering::SeqCst);
-        assert_eq!(get(&*kv, "a").await.unwrap(), b"2");
-        assert_eq!(put(&*kv, "a", "3").await.unwrap(), Outcome::Committed);
-    });
+    reached::a_commit_is_unknown_while_it_is_away(postgres(), 300);
 }
 
 /// Nothing stood against the commit but that its predecessor was gone, and it was tried for ever.
 #[test]
 fn a_commit_meets_that_the_database_has_gone_back() {
-    let database = Database::new();
+    let database = postgres();
     let store = database.store().unwrap();
     run(async {
         let kv = store.open(Part::Volume(1)).await.unwrap();
@@ -133,7 +68,7 @@ fn a_commit_meets_that_the_database_has_gone_back() {
 fn who_looks_for_a_lost_answer_meets_that_the_database_has_gone_back() {
     let (database, kv) = in_doubt();
     database.sql("UPDATE strake_writer SET seq = 1");
-    database.proxy.as_ref().unwrap().state.down.store(false, Ordering::SeqCst);
+    database.state().down.store(false, Ordering::SeqCst);
     let error = run(kv.snapshot()).err().unwrap().to_string();
     assert!(error.contains("has gone back to an earlier state"), "{error}");
     assert!(kv.is_taken_over());
@@ -144,7 +79,7 @@ fn who_looks_for_a_lost_answer_meets_that_the_database_has_gone_back() {
 fn who_looks_for_a_lost_answer_and_finds_what_another_opening_wrote_meets_it_too() {
     let (database, kv) = in_doubt();
     database.sql("UPDATE strake_writer SET seq = seq + 1000");
-    database.proxy.as_ref().unwrap().state.down.store(false, Ordering::SeqCst);
+    database.state().down.store(false, Ordering::SeqCst);
     let error = run(kv.snapshot()).err().unwrap().to_string();
     assert!(error.contains("has gone back to an earlier state"), "{error}");
     assert!(kv.is_taken_over());
@@ -153,7 +88,7 @@ fn who_looks_for_a_lost_answer_and_finds_what_another_opening_wrote_meets_it_too
 /// Both had the same number and had written as often, so that each took the other's row for its own.
 #[test]
 fn who_has_opened_before_a_restore_writes_nothing_beside_the_one_who_got_its_number() {
-    let database = Database::new();
+    let database = postgres();
     let (store, elsewhere) = (database.store().unwrap(), database.store().unwrap());
     run(async {
         let before = store.open(Part::Volume(1)).await.unwrap();
@@ -178,15 +113,15 @@ fn who_has_opened_before_a_restore_writes_nothing_beside_the_one_who_got_its_num
 fn who_looks_for_a_lost_answer_and_was_forgotten_is_taken_over() {
     let (database, kv) = in_doubt();
     database.sql("DELETE FROM strake_writer");
-    database.proxy.as_ref().unwrap().state.down.store(false, Ordering::SeqCst);
+    database.state().down.store(false, Ordering::SeqCst);
     let error = run(kv.snapshot()).err().unwrap();
     assert!(matches!(error, KvError::TakenOver { .. }), "{error}");
     assert!(kv.is_taken_over());
 }
 
 /// The third commit of a writer was carried out, its answer lost, and the database is away.
-fn in_doubt() -> (Database, Arc<dyn Kv>) {
-    let mut database = Database::new().through(None);
+fn in_doubt() -> (Reached, Arc<dyn Kv>) {
+    let mut database = postgres().through();
     database.options.wait_ms_max = 300;
     let kv = database.open().unwrap();
     run(async {
@@ -194,42 +129,23 @@ fn in_doubt() -> (Database, Arc<dyn Kv>) {
         assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
         let mut transaction = Transaction::begin(&*kv).await.unwrap();
         transaction.put(b"a".to_vec(), "3");
-        let state = &database.proxy.as_ref().unwrap().state;
+        let state = database.state();
         state.down_at_commit.store(true, Ordering::SeqCst);
         assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
     });
     (database, kv)
 }
 
-/// The network holds a commit back until long after it has been given up.
 #[test]
 fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
-    let mut database = Database::new().through(None);
-    database.options.wait_ms_max = 300;
-    let kv = database.open().unwrap();
-    let state = &database.proxy.as_ref().unwrap().state;
-    run(async {
-        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let mut transaction = Transaction::begin(&*kv).await.unwrap();
-        transaction.put(b"a".to_vec(), "late");
-        state.hold_commit.store(true, Ordering::SeqCst);
-        assert_eq!(transaction.commit(&*kv).await.unwrap(), Outcome::Unknown);
-        state.down.store(false, Ordering::SeqCst);
-        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
-        state.hold_commit.store(false, Ordering::SeqCst);
-        while !state.arrived.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
-        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
-    });
+    reached::a_late_commit_does_not_happen(postgres(), 300);
 }
 
 #[test]
 fn a_server_that_crashes_and_comes_back_is_waited_for() {
     let server = PostgresServer::start();
     let name = server.database();
-    let options = DatabaseOptions { url: server.url(&name), ..Database::new().options };
+    let options = DatabaseOptions { url: server.url(&name), ..postgres().options };
     let store = open_database(&options).unwrap();
     run(async {
         let kv = store.open(Part::Whole).await.unwrap();
@@ -251,7 +167,7 @@ fn a_standby_that_is_promoted_takes_the_place_of_the_primary() {
     let primary = PostgresServer::start();
     let (name, standby) = (primary.database(), primary.standby());
     let url = primary.url_with(&standby, &name);
-    let options = DatabaseOptions { url, wait_ms_max: 5_000, ..Database::new().options };
+    let options = DatabaseOptions { url, wait_ms_max: 5_000, ..postgres().options };
     let kv = run(open_database(&options).unwrap().open(Part::Whole)).unwrap();
     assert_eq!(run(put(&*kv, "a", "1")).unwrap(), Outcome::Committed);
     primary.crash();
@@ -283,7 +199,7 @@ fn who_has_slept_through_a_promotion_refuses_the_old_primary() {
     let primary = PostgresServer::start();
     let (name, standby) = (primary.database(), primary.standby());
     let url = primary.url_with(&standby, &name);
-    let options = DatabaseOptions { url, wait_ms_max: 5_000, ..Database::new().options };
+    let options = DatabaseOptions { url, wait_ms_max: 5_000, ..postgres().options };
     let kv = run(open_database(&options).unwrap().open(Part::Whole)).unwrap();
     assert_eq!(run(put(&*kv, "a", "1")).unwrap(), Outcome::Committed);
     primary.crash();
@@ -299,7 +215,7 @@ fn who_has_slept_through_a_promotion_refuses_the_old_primary() {
 #[test]
 fn many_parts_share_few_connections() {
     const PARTS: u32 = 40;
-    let database = Database::new();
+    let database = postgres();
     let store = database.store().unwrap();
     let mut open = Vec::new();
     run(async {
@@ -320,7 +236,7 @@ fn many_parts_share_few_connections() {
 /// Changes of one volume that waited for a client that hangs had all places, and all others stood still.
 #[test]
 fn a_part_whose_snapshots_all_wait_leaves_some_to_others() {
-    let mut database = Database::new();
+    let mut database = postgres();
     database.options.wait_ms_max = 1_000;
     let store = database.store().unwrap();
     run(async {
@@ -340,7 +256,7 @@ fn a_part_whose_snapshots_all_wait_leaves_some_to_others() {
 
 #[test]
 fn a_store_of_one_writer_becomes_one_of_parts() {
-    let database = Database::new();
+    let database = postgres();
     let old = database.open().unwrap();
     run(async { assert_eq!(put(&*old, "a", "1").await.unwrap(), Outcome::Committed) });
     database.sql("ALTER TABLE strake_writer DROP COLUMN part; UPDATE strake_store SET format = 1");
@@ -356,7 +272,7 @@ fn a_store_of_one_writer_becomes_one_of_parts() {
 /// A part was opened without a look at whose the store is by then.
 #[test]
 fn a_part_of_a_store_that_another_cluster_has_made_anew_is_not_opened() {
-    let mut database = Database::new();
+    let mut database = postgres();
     let store = database.store().unwrap();
     database.sql("DROP TABLE strake_kv, strake_writer, strake_store");
     let error = run(store.open(Part::Volume(1))).err().unwrap().to_string();
@@ -373,7 +289,7 @@ fn a_part_of_a_store_that_another_cluster_has_made_anew_is_not_opened() {
 
 #[test]
 fn a_newer_or_damaged_database_is_refused() {
-    let database = Database::new();
+    let database = postgres();
     drop(database.open().unwrap());
     database.sql("UPDATE strake_store SET format = 3");
     assert!(matches!(database.open(), Err(KvError::Newer { found: 3, known: 2, .. })));
@@ -386,7 +302,7 @@ fn a_newer_or_damaged_database_is_refused() {
 /// It was reported as a wrong password.
 #[test]
 fn a_row_that_is_damaged_or_missing_is_named() {
-    let database = Database::new();
+    let database = postgres();
     let store = database.store().unwrap();
     run(async {
         let kv = store.open(Part::Whole).await.unwrap();
@@ -404,7 +320,7 @@ fn a_row_that_is_damaged_or_missing_is_named() {
 
 #[test]
 fn an_empty_database_is_refused_to_a_server_that_had_a_store() {
-    let mut database = Database::new();
+    let mut database = postgres();
     database.options.create = false;
     assert!(database.refusal().contains("restore the database from a backup"));
     assert_eq!(database.sql("SELECT count(*) FROM pg_tables WHERE tablename LIKE 'strake%'"), "0");
@@ -412,12 +328,12 @@ fn an_empty_database_is_refused_to_a_server_that_had_a_store() {
 
 #[test]
 fn a_wrong_password_user_or_database_is_named() {
-    let mut database = Database::new();
+    let mut database = postgres();
     let good = database.options.url.clone();
     for (right, wrong, said) in [
         ("strake-tests@", "nonsense@", "PGPASSWORD"),
         ("/postgres:", "/nobody:", "PGPASSWORD"),
-        (&*format!("/{}", database.name), "/missing", "createdb"),
+        (&*format!("/{}", database.name()), "/missing", "createdb"),
     ] {
         database.options.url = good.replace(right, wrong);
         let error = database.refusal();
@@ -428,7 +344,7 @@ fn a_wrong_password_user_or_database_is_named() {
 
 #[test]
 fn a_user_without_rights_is_told_what_is_missing() {
-    let mut database = Database::new();
+    let mut database = postgres();
     database.sql("CREATE USER weak PASSWORD 'weak'");
     let own = database.options.url.clone();
     database.options.url = own.replace("postgres:strake-tests", "weak:weak");
@@ -439,7 +355,7 @@ fn a_user_without_rights_is_told_what_is_missing() {
 /// Who has no rights on a table does not see it in the catalog: the store looked as if it were not there.
 #[test]
 fn a_user_to_whom_the_tables_do_not_belong_is_told_what_to_do() {
-    let mut database = Database::new();
+    let mut database = postgres();
     drop(database.open().unwrap());
     database.sql("CREATE USER stranger PASSWORD 'stranger'");
     database.options.url =
@@ -454,11 +370,11 @@ fn a_user_to_whom_the_tables_do_not_belong_is_told_what_to_do() {
 
 #[test]
 fn a_read_only_database_is_refused_and_becomes_so_under_way() {
-    let database = Database::new();
+    let database = postgres();
     let kv = database.open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
-        let name = &database.name;
+        let name = database.name();
         let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
              WHERE datname = current_database() AND pid <> pg_backend_pid()";
         database.sql(&format!("ALTER DATABASE {name} SET default_transaction_read_only = on"));
@@ -476,7 +392,7 @@ fn a_read_only_database_is_refused_and_becomes_so_under_way() {
 
 #[test]
 fn a_database_that_is_away_is_waited_for_and_then_named() {
-    let mut database = Database::new();
+    let mut database = postgres();
     database.options.url = "postgres://u:p@127.0.0.1:1/d".into();
     database.options.wait_ms_max = 200;
     let error = database.refusal();

@@ -4,13 +4,12 @@
 //! A shell stands between each member and this program: it ends the member when this program is gone, however it
 //! went. (The tests of `engine` use this file too.)
 
-use std::io::Write;
-use std::net::TcpListener;
+use super::guard::{Guard, LOOK, LOOKS_MAX, free_port};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
 
 /// What stands between: it starts a member, kills it when told, starts it again, has it stand still and go on, and kills it when
 /// its own standard input ends. Signals to all of this program's children are none to it.
@@ -45,16 +44,13 @@ rm -rf "$dir"
 /// What the log says of a member that is up, and of one that finds its port taken.
 const READY: &str = "ready to serve client requests";
 const TAKEN: &str = "address already in use";
-/// How often, and how long apart, a log is looked at. Only a hang reaches the end.
-const LOOKS_MAX: u32 = 3000;
-const LOOK: Duration = Duration::from_millis(20);
+/// Where its members may listen.
+const PORTS: Range<u16> = 6_000..10_000;
 
 /// One member.
 struct Member {
-    dir: PathBuf,
     port: u16,
-    peer_port: u16,
-    guard: Mutex<Option<Child>>,
+    guard: Guard,
 }
 
 /// A cluster of members.
@@ -76,55 +72,15 @@ impl EtcdServer {
         let program = program();
         // Another test program may take the same ports before the members do.
         for _ in 0..10 {
-            let member = |_| Member {
-                dir: tempfile::Builder::new().prefix("strake-etcd-").tempdir().unwrap().keep(),
-                port: free_port(),
-                peer_port: free_port(),
-                guard: Mutex::default(),
-            };
-            let members: Vec<_> = (0..members).map(member).collect();
-            let server = EtcdServer { members, names: AtomicU32::new(0) };
-            for nth in 0..server.members.len() {
-                server.begin(&program, nth, further);
-            }
-            if (0..server.members.len()).all(|nth| server.members[nth].says(READY, 1)) {
-                return server;
+            let ports: Vec<_> =
+                (0..members).map(|_| [free_port(PORTS), free_port(PORTS)]).collect();
+            let members = (0..members).map(|nth| Member::begin(&program, nth, &ports, further));
+            let members: Vec<_> = members.collect();
+            if members.iter().all(|member| member.guard.says(READY, 1)) {
+                return EtcdServer { members, names: AtomicU32::new(0) };
             }
         }
         panic!("etcd finds no port");
-    }
-
-    fn begin(&self, program: &Path, nth: usize, further: &[&str]) {
-        let member = &self.members[nth];
-        let peer = |(nth, member): (usize, &Member)| {
-            format!("m{nth}=http://127.0.0.1:{}", member.peer_port)
-        };
-        let all: Vec<_> = self.members.iter().enumerate().map(peer).collect();
-        let client = format!("http://127.0.0.1:{}", member.port);
-        let peer = format!("http://127.0.0.1:{}", member.peer_port);
-        let name = format!("m{nth}");
-        let token = format!("{}-{}", std::process::id(), self.members[0].port);
-        let arguments = [
-            ["--name", &name],
-            ["--listen-client-urls", &client],
-            ["--advertise-client-urls", &client],
-            ["--listen-peer-urls", &peer],
-            ["--initial-advertise-peer-urls", &peer],
-            ["--initial-cluster", &all.join(",")],
-            ["--initial-cluster-token", &token],
-        ];
-        let mut guard = Command::new("sh");
-        guard.args(["-c", GUARD, "sh"]).arg(program).arg(&member.dir);
-        // What they say twice counts as it was said last.
-        guard.args(arguments.as_flattened());
-        guard.args(further.iter().map(|word| word.replace("{port}", &member.port.to_string())));
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_string_lossy().starts_with("ETCD") {
-                guard.env_remove(variable);
-            }
-        }
-        guard.stdin(Stdio::piped()).current_dir(&member.dir);
-        *member.guard.lock().unwrap() = Some(guard.spawn().unwrap());
     }
 
     /// A name for a new store.
@@ -145,41 +101,42 @@ impl EtcdServer {
 
     /// Kills a member; what it has on its disk stays.
     pub fn crash(&self, nth: usize) {
-        self.members[nth].tell_and_wait("crash", "told-crash");
+        self.members[nth].guard.tell_and_wait("crash", "told-crash");
     }
 
     /// Keeps a copy of what a member that was killed has on its disk.
     pub fn save(&self, nth: usize) {
-        self.members[nth].tell_and_wait("save", "told-save");
+        self.members[nth].guard.tell_and_wait("save", "told-save");
     }
 
     /// Puts that copy in place of what a member that was killed has now.
     pub fn restore(&self, nth: usize) {
-        self.members[nth].tell_and_wait("restore", "told-restore");
+        self.members[nth].guard.tell_and_wait("restore", "told-restore");
     }
 
     /// Starts it again. It is up when most of the members are.
     pub fn resume(&self, nth: usize) {
-        self.members[nth].tell_and_wait("resume", READY);
+        self.members[nth].guard.tell_and_wait("resume", READY);
     }
 
     /// Starts several again.
     pub fn resume_all(&self, which: &[usize]) {
-        let before: Vec<_> = which.iter().map(|&nth| self.members[nth].count(READY)).collect();
-        which.iter().for_each(|&nth| self.members[nth].tell("resume"));
-        for (&nth, before) in which.iter().zip(before) {
-            assert!(self.members[nth].says(READY, before + 1), "its port was taken");
+        let guards: Vec<_> = which.iter().map(|&nth| &self.members[nth].guard).collect();
+        let before: Vec<_> = guards.iter().map(|guard| guard.count(READY)).collect();
+        guards.iter().for_each(|guard| guard.tell("resume"));
+        for (guard, before) in guards.iter().zip(before) {
+            assert!(guard.says(READY, before + 1), "its port was taken");
         }
     }
 
     /// Has a member stand still.
     pub fn stop(&self, nth: usize) {
-        self.members[nth].tell_and_wait("stop", "told-stop");
+        self.members[nth].guard.tell_and_wait("stop", "told-stop");
     }
 
     /// Has it go on.
     pub fn go(&self, nth: usize) {
-        self.members[nth].tell_and_wait("go", "told-go");
+        self.members[nth].guard.tell_and_wait("go", "told-go");
     }
 
     /// Which member leads. Waits until one does; all have to be there.
@@ -227,62 +184,36 @@ fn number(said: &str, name: &str) -> Option<u64> {
 }
 
 impl Member {
-    fn tell(&self, word: &str) {
-        let mut guard = self.guard.lock().unwrap();
-        let input = guard.as_mut().and_then(|guard| guard.stdin.as_mut()).unwrap();
-        writeln!(input, "{word}").unwrap();
-    }
-
-    fn tell_and_wait(&self, word: &str, sign: &str) {
-        let before = self.count(sign);
-        self.tell(word);
-        assert!(self.says(sign, before + 1), "its port was taken:\n{}", self.log());
-    }
-
-    /// Waits until its log says something so many times; false if its port is taken.
-    fn says(&self, what: &str, times: usize) -> bool {
-        for _ in 0..LOOKS_MAX {
-            if self.count(what) >= times {
-                return true;
+    /// Begins one of those that have these ports: one for clients and one for each other.
+    fn begin(program: &Path, nth: usize, ports: &[[u16; 2]], further: &[&str]) -> Self {
+        let [port, peer_port] = ports[nth];
+        let dir = tempfile::Builder::new().prefix("strake-etcd-").tempdir().unwrap().keep();
+        let peer = |(nth, [_, port]): (usize, &[u16; 2])| format!("m{nth}=http://127.0.0.1:{port}");
+        let all: Vec<_> = ports.iter().enumerate().map(peer).collect();
+        let client = format!("http://127.0.0.1:{port}");
+        let peer = format!("http://127.0.0.1:{peer_port}");
+        let name = format!("m{nth}");
+        let token = format!("{}-{}", std::process::id(), ports[0][0]);
+        let arguments = [
+            ["--name", &name],
+            ["--listen-client-urls", &client],
+            ["--advertise-client-urls", &client],
+            ["--listen-peer-urls", &peer],
+            ["--initial-advertise-peer-urls", &peer],
+            ["--initial-cluster", &all.join(",")],
+            ["--initial-cluster-token", &token],
+        ];
+        let mut shell = Command::new("sh");
+        shell.args(["-c", GUARD, "sh"]).arg(program).arg(&dir);
+        // What they say twice counts as it was said last.
+        shell.args(arguments.as_flattened());
+        shell.args(further.iter().map(|word| word.replace("{port}", &port.to_string())));
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_string_lossy().starts_with("ETCD") {
+                shell.env_remove(variable);
             }
-            if self.log().contains(TAKEN) {
-                return false;
-            }
-            std::thread::sleep(LOOK);
         }
-        panic!("etcd does not say {what:?}:\n{}", self.log());
-    }
-
-    fn count(&self, what: &str) -> usize {
-        self.log().matches(what).count()
-    }
-
-    fn log(&self) -> String {
-        let log = std::fs::read(self.dir.join("log")).unwrap_or_default();
-        String::from_utf8_lossy(&log).into_owned()
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        if let Some(mut guard) = self.guard.lock().unwrap().take() {
-            drop(guard.stdin.take());
-            let _gone = guard.wait();
-        }
-    }
-}
-
-/// A port that nobody listens on, below those of other tests and those that the kernel gives to callers.
-fn free_port() -> u16 {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id()
-            .wrapping_mul(131)
-            .wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let port = 6_000 + (next % 4_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
+        Self { port, guard: Guard::start(shell.current_dir(&dir), &dir, "etcd", TAKEN) }
     }
 }
 

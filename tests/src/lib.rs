@@ -17,6 +17,7 @@
 //! * [`system`] — what applications ask of the kernel and no safe library offers.
 //! * [`postgres`] — a PostgreSQL server of the distribution's package.
 //! * [`etcd`] — an etcd cluster of the distribution's package.
+//! * `guard` — the shell between this program and a server of a package.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
 //! The tests themselves are in `tests/tests`, one file per subject. What this crate never does: keep
@@ -26,6 +27,7 @@ pub mod applications;
 pub mod cluster;
 pub mod decoders;
 pub mod etcd;
+mod guard;
 pub mod helpers;
 pub mod local;
 pub mod made;

@@ -5,18 +5,17 @@
 //! between: it ends the server when this program is gone, however it went. (The tests of `engine` use this
 //! file too.)
 
+use super::guard::{Guard, LOOK, LOOKS_MAX, free_port};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::ffi::CString;
 use std::fs::Permissions;
-use std::io::Write;
-use std::net::TcpListener;
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
-use std::time::Duration;
 
 /// The superuser's password.
 pub const PASSWORD: &str = "strake-tests";
@@ -47,9 +46,10 @@ const STANDBY: &str = "ready to accept read-only connections";
 const CRASHED: &str = "crashed\n";
 /// What it says when it begins to read its settings again.
 const RELOADED: &str = "reloading configuration files";
-/// How often, and how long apart, a log is looked at. Only a hang reaches the end.
-const LOOKS_MAX: u32 = 3000;
-const LOOK: Duration = Duration::from_millis(20);
+/// What it says when its port is taken.
+const TAKEN: &str = "could not create any TCP/IP sockets";
+/// Where it may listen.
+const PORTS: Range<u16> = 10_000..12_000;
 
 /// A server.
 pub struct PostgresServer {
@@ -57,7 +57,7 @@ pub struct PostgresServer {
     dir: PathBuf,
     port: u16,
     owner: (u32, u32),
-    guard: Mutex<Option<Child>>,
+    guard: Guard,
     databases: AtomicU32,
 }
 
@@ -85,17 +85,19 @@ impl PostgresServer {
 
     /// One that runs on a directory with a database.
     fn begun(programs: PathBuf, dir: PathBuf, owner: (u32, u32), ready: &str) -> PostgresServer {
-        let (guard, databases) = (Mutex::new(None), AtomicU32::new(0));
-        let mut server = PostgresServer { programs, dir, port: 0, owner, guard, databases };
         // Another test program may take the same port before the server does.
         for _ in 0..10 {
-            server.port = free_port();
-            server.begin();
-            if server.says(ready, 1) {
-                return server;
+            let port = free_port(PORTS);
+            let mut shell = Command::new("sh");
+            shell.args(["-c", GUARD, "sh"]).arg(&programs).arg(&dir).arg(port.to_string());
+            let shell = as_owner(&mut shell, owner, &dir);
+            let guard = Guard::start(shell, &dir, "PostgreSQL", TAKEN);
+            if guard.says(ready, 1) {
+                let databases = AtomicU32::new(0);
+                return PostgresServer { programs, dir, port, owner, guard, databases };
             }
-            server.end();
-            std::fs::remove_file(server.dir.join("log")).unwrap();
+            drop(guard);
+            std::fs::remove_file(dir.join("log")).unwrap();
         }
         panic!("PostgreSQL finds no port");
     }
@@ -118,13 +120,12 @@ impl PostgresServer {
             }
             std::thread::sleep(LOOK);
         }
-        panic!("the standby does not follow:\n{}{}", self.log(), standby.log());
+        panic!("the standby does not follow:\n{}{}", self.guard.log(), standby.guard.log());
     }
 
     /// Makes a standby the primary.
     pub fn promote(&self) {
-        self.tell("promote");
-        assert!(self.says(READY, 1), "PostgreSQL stays a standby:\n{}", self.log());
+        self.guard.tell_and_wait("promote", READY);
     }
 
     /// Encrypts connections by TCP from now on that ask for it, with a certificate and its key in PEM. The CA is the one
@@ -150,70 +151,19 @@ impl PostgresServer {
     }
 
     fn reload(&self) {
-        let before = self.count(RELOADED);
+        let before = self.guard.count(RELOADED);
         self.sql("postgres", "SELECT pg_reload_conf()");
-        assert!(self.says(RELOADED, before + 1), "PostgreSQL reads nothing:\n{}", self.log());
-    }
-
-    fn begin(&mut self) {
-        let mut guard = Command::new("sh");
-        guard
-            .args(["-c", GUARD, "sh"])
-            .arg(&self.programs)
-            .arg(&self.dir)
-            .arg(self.port.to_string());
-        guard.stdin(Stdio::piped());
-        *self.guard.lock().unwrap() =
-            Some(as_owner(&mut guard, self.owner, &self.dir).spawn().unwrap());
-    }
-
-    fn end(&self) {
-        if let Some(mut guard) = self.guard.lock().unwrap().take() {
-            drop(guard.stdin.take());
-            let _gone = guard.wait();
-        }
+        assert!(self.guard.says(RELOADED, before + 1), "its port was taken");
     }
 
     /// Ends it at once; what was not written is to be recovered.
     pub fn crash(&self) {
-        let before = self.count(CRASHED);
-        self.tell("crash");
-        assert!(self.says(CRASHED, before + 1), "PostgreSQL does not end:\n{}", self.log());
+        self.guard.tell_and_wait("crash", CRASHED);
     }
 
     /// Starts it again.
     pub fn resume(&self) {
-        let before = self.count(READY);
-        self.tell("resume");
-        assert!(self.says(READY, before + 1), "PostgreSQL does not start:\n{}", self.log());
-    }
-
-    fn tell(&self, word: &str) {
-        let mut guard = self.guard.lock().unwrap();
-        let input = guard.as_mut().and_then(|guard| guard.stdin.as_mut()).unwrap();
-        writeln!(input, "{word}").unwrap();
-    }
-
-    /// Waits until its log says something so many times; false if its port is taken.
-    fn says(&self, what: &str, times: usize) -> bool {
-        for _ in 0..LOOKS_MAX {
-            if self.count(what) >= times {
-                return true;
-            }
-            if self.log().contains("could not create any TCP/IP sockets") {
-                return false;
-            }
-            std::thread::sleep(LOOK);
-        }
-        panic!("PostgreSQL does not say {what:?}:\n{}", self.log());
-    }
-
-    fn count(&self, what: &str) -> usize {
-        self.log().matches(what).count()
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+        self.guard.tell_and_wait("resume", READY);
     }
 
     /// A new, empty database: its name.
@@ -266,12 +216,6 @@ impl PostgresServer {
     }
 }
 
-impl Drop for PostgresServer {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 /// A disk of its own, in memory, for a database. It has to outlive the server.
 pub struct SmallDisk(PathBuf);
 
@@ -315,20 +259,6 @@ fn directory(owner: (u32, u32)) -> PathBuf {
     let dir = tempfile::Builder::new().prefix("strake-pg-").tempdir().unwrap().keep();
     chown(&dir, Some(owner.0), Some(owner.1)).unwrap();
     dir
-}
-
-/// A port that nobody listens on, below those of other tests and those that the kernel gives to callers.
-fn free_port() -> u16 {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id()
-            .wrapping_mul(131)
-            .wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let port = 10_000 + (next % 2_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 /// Where the newest package has its programs.

@@ -9,6 +9,8 @@ mod damage;
 mod etcd;
 mod faults;
 mod format;
+#[path = "../../../../tests/src/guard.rs"]
+mod guard;
 pub mod postgres;
 pub mod power;
 mod proxy;

@@ -7,6 +7,8 @@ mod refusals;
 #[path = "../../../../../../tests/src/etcd.rs"]
 mod server;
 
+// Where `server` looks for it, as in its own crate.
+use super::guard;
 use super::proxy::Protocol;
 use super::reached::{self, Reached};
 use super::suite::shared::Shared as _;

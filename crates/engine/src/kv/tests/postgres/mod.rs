@@ -5,6 +5,8 @@ mod full;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
 
+// Where `server` looks for it, as in its own crate.
+use super::guard;
 use super::proxy::Protocol;
 use super::reached::{self, Reached};
 use super::suite::get;

@@ -1,4 +1,4 @@
-//! What the examples make through the native client, as root.
+//! What tests put into files, and what the examples make through the native client, as root.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -18,4 +18,9 @@ pub async fn make_file(volume: &Arc<Volume>, dir: Ino, name: impl Into<Bytes>) {
 pub async fn make_directory(volume: &Arc<Volume>, parent: Ino, name: impl Into<Bytes>) -> Ino {
     let (cred, new) = (Credentials::root(), NewFile::directory(0o755, 0));
     volume.make(&cred, parent, name.into(), new).await.expect("a fresh name").ino
+}
+
+/// Contents of a file: no byte is 0, so that a hole shows, and no chunk is as the next.
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n * 7 + n / 251) as u8 | 1).collect()
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use strake_tests::cluster::{Process, is_mounted, program, take_away};
+use strake_tests::made::pattern;
 use strake_tests::network::Network;
 use tempfile::TempDir;
 
@@ -107,10 +108,6 @@ impl Drop for Cluster {
         take_away(&self.directory.path().join("mnt"));
         self.servers.iter_mut().for_each(Process::stop);
     }
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 13 + i / 4099) as u8).collect()
 }
 
 #[test]

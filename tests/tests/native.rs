@@ -14,6 +14,7 @@ use strake_native::tree::{
 };
 use strake_native::{Clients, CopyOptions, Location, Summary, copy};
 use strake_tests::local::{LocalCluster, Names};
+use strake_tests::made::pattern;
 use strake_types::{Credentials, ErrorKind, FileKind, Ino};
 use tempfile::TempDir;
 
@@ -89,10 +90,6 @@ impl Setup {
 
 fn remote(path: &str) -> Location {
     Location::parse(&format!("here:1:/main{path}")).unwrap()
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect()
 }
 
 fn recursive() -> CopyOptions {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use strake_tests::cluster::{
     command_lines, eventually, is_mounted, program, run, strake, take_away,
 };
+use strake_tests::made::pattern;
 use tempfile::TempDir;
 
 /// A testbed with a name that no other test of this machine has. Goes with its value.
@@ -106,10 +107,6 @@ fn is_possible() -> bool {
         return false;
     }
     true
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 13 + i / 4099) as u8).collect()
 }
 
 /// `kill -9`, and waits until it is gone.

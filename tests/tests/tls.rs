@@ -4,6 +4,7 @@
 use std::io::{Seek, Write};
 use std::time::{Duration, Instant};
 use strake_tests::cluster::{Process, Servers, Up, contents, free_port, run, strake, succeed};
+use strake_tests::made::pattern;
 use tempfile::TempDir;
 
 /// How long a server may take to show in the cluster. Only a hang reaches it.
@@ -84,10 +85,6 @@ fn second(servers: &Servers, authority: &Authority) -> Process {
         assert!(Instant::now() < end, "{}", process.log());
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 13 + i / 4099) as u8).collect()
 }
 
 #[test]

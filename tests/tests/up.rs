@@ -11,6 +11,7 @@ use strake_base::process::began_ticks;
 use strake_tests::cluster::{
     contents, eventually, is_mounted, mount_volume, run, signal, strake, succeed, take_away,
 };
+use strake_tests::made::pattern;
 use strake_tests::servers::Cluster;
 use tempfile::TempDir;
 
@@ -65,10 +66,6 @@ impl Drop for Home {
         let _stopped = run(["down", "--data", &self.data()]);
         take_away(&self.mount());
     }
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 7 + i / 1000) as u8).collect()
 }
 
 fn ended(pid: u32) -> bool {

@@ -10,14 +10,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{contents, eventually};
+use strake_tests::made::pattern;
 use strake_tests::system::Mapping;
 
 /// Most that the kernel takes to write back what is stored into a map.
 const MAPS_WAIT: Duration = Duration::from_secs(10);
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|n| (n * 7 + n / 251) as u8 | 1).collect()
-}
 
 fn read_write(place: &Place, name: &str) -> File {
     let mut options = File::options();

@@ -134,12 +134,11 @@ impl Process {
         input.write_all(b"\n").expect("it reads the line");
     }
 
-    /// As [`Process::start`], in a network namespace, given by its file under `/run/netns`.
-    pub fn start_in(namespace: &Path, arguments: &[String], log: &Path) -> Self {
+    /// As [`Process::start`], on the host that this command enters.
+    pub fn start_on(mut host: Command, arguments: &[String], log: &Path) -> Self {
         let file = File::options().create(true).append(true).open(log).expect("a log can be made");
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", namespace.display())).arg("setpriv");
-        Self::begin(command, arguments, log, file)
+        host.arg("setpriv");
+        Self::begin(host, arguments, log, file)
     }
 
     fn begin(command: Command, arguments: &[String], log: &Path, file: File) -> Self {

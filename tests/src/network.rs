@@ -1,7 +1,7 @@
 //! Hosts on this machine: network namespaces joined by a switch, which can be cut off.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::cluster::program;
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Network namespaces joined by a switch (a bridge in a namespace of its own). Named after this
@@ -41,9 +41,18 @@ impl Network {
         name.to_owned()
     }
 
-    /// The file that stands for the network of a host.
-    pub fn host(&self, nth: usize) -> PathBuf {
-        Path::new("/run/netns").join(&self.names[nth])
+    /// What a command begins with that is carried out on a host.
+    pub fn enter(&self, nth: usize) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.names[nth]));
+        command
+    }
+
+    /// Runs the program on a host, and waits for it.
+    pub fn run(&self, nth: usize, arguments: &[&str]) -> Output {
+        let mut command = self.enter(nth);
+        command.arg(program()).args(arguments).stdin(Stdio::null());
+        command.output().expect("nsenter is there (util-linux)")
     }
 
     /// The address of a host.

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::time::{Duration, Instant};
-use strake_tests::cluster::{Process, is_mounted, program, take_away};
+use strake_tests::cluster::{Process, is_mounted, take_away};
 use strake_tests::made::pattern;
 use strake_tests::network::Network;
 use tempfile::TempDir;
@@ -55,18 +55,12 @@ impl Cluster {
     fn process(&self, host: usize, arguments: &[&str]) -> Process {
         let arguments: Vec<String> = arguments.iter().map(|a| a.to_string()).collect();
         let log = self.directory.path().join(format!("host{host}.log"));
-        Process::start_in(&self.network.host(host), &arguments, &log)
+        Process::start_on(self.network.enter(host), &arguments, &log)
     }
 
     /// A command on the client's host.
     fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.network.host(4).display())).arg(program());
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .expect("nsenter is there (util-linux)")
+        self.network.run(4, arguments)
     }
 
     fn succeed(&self, arguments: &[&str]) -> String {

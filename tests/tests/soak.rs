@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use strake_base::random::SplitMix64;
-use strake_tests::cluster::{Process, is_mounted, mount_memory, program, take_away};
+use strake_tests::cluster::{Process, is_mounted, mount_memory, take_away};
 use strake_tests::network::Network;
 use strake_tests::records;
 use tempfile::TempDir;
@@ -78,7 +78,7 @@ impl Soak {
     fn process(&self, host: usize, arguments: &[&str]) -> Process {
         let arguments: Vec<String> = arguments.iter().map(|a| a.to_string()).collect();
         let log = self.path(&format!("host{host}.log"));
-        Process::start_in(&self.network.host(host), &arguments, &log)
+        Process::start_on(self.network.enter(host), &arguments, &log)
     }
 
     fn start_server(&mut self, host: usize) {
@@ -136,10 +136,7 @@ impl Soak {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let net = format!("--net={}", self.network.host(CLIENT).display());
-        let mut command = Command::new("nsenter");
-        command.arg(net).arg(program()).args(arguments).stdin(Stdio::null());
-        command.output().expect("nsenter is there (util-linux)")
+        self.network.run(CLIENT, arguments)
     }
 
     fn status(&self) -> serde_json::Value {
@@ -162,8 +159,7 @@ impl Soak {
         let fsck = self.run(&["fsck", "main", "--cluster", "10.77.0.1"]);
         let said = String::from_utf8_lossy(&fsck.stdout).into_owned();
         let ask = "exec 3<>/dev/tcp/10.77.0.1/7499; printf 'GET /metrics HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3";
-        let net = format!("--net={}", self.network.host(CLIENT).display());
-        let page = Command::new("nsenter").args([&net, "bash", "-c", ask]).output();
+        let page = self.network.enter(CLIENT).args(["bash", "-c", ask]).output();
         let page = String::from_utf8_lossy(&page.expect("nsenter is there").stdout).into_owned();
         let lines = page.lines().filter(|line| line.starts_with("strake_meta_"));
         lines.fold(said, |all, line| all + "\n" + line)

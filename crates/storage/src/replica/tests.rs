@@ -482,8 +482,7 @@ impl Bench {
 
     /// Gives a member another disk, a simulated one.
     async fn simulate(&self, id: u32) -> SimDisk {
-        self.kill(id);
-        self.manager.take_out(id);
+        self.lose(id);
         let disk = SimDisk::new(1, 1 << 30);
         self.simulated.lock().insert(id, disk.clone());
         self.format(id);
@@ -536,6 +535,12 @@ impl Bench {
     fn kill(&self, id: u32) {
         let life = self.servers.lock()[id as usize].take();
         life.unwrap().runtime.shutdown_background();
+    }
+
+    /// A member dies, and no longer counts.
+    fn lose(&self, id: u32) {
+        self.kill(id);
+        self.manager.take_out(id);
     }
 
     fn cut(&self, a: u32, b: u32) {
@@ -651,6 +656,13 @@ impl Bench {
     /// Reads from one member, as soon as it may answer.
     async fn read(&self, target: u32, block: u64) -> u8 {
         self.until(async || self.read_from(target, block).await.ok()).await
+    }
+
+    /// Finds this in a block at each of these members.
+    async fn reads_at(&self, members: impl IntoIterator<Item = u32>, block: u64, fill: u8) {
+        for member in members {
+            assert_eq!(self.read(member, block).await, fill, "block {block} at {member}");
+        }
     }
 
     /// Half a minute: what hangs is given up only after seconds, and machines are slow.
@@ -789,13 +801,10 @@ async fn a_member_that_is_not_in_sync_answers_nobody() {
 async fn a_half_made_change_is_seen_by_nobody_and_is_settled_by_the_next_primary() {
     let bench = Arc::new(Bench::start().await);
     bench.write(0, 1).await;
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 1);
-    }
+    bench.reads_at(1..=MEMBERS, 0, 1).await;
     let (attempt, half) = bench.half_made().await;
     assert_eq!(bench.read(3, 0).await, 1, "there the change never came");
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
     let settled = bench.read(2, 0).await;
     assert_eq!(bench.read(3, 0).await, settled, "whatever it is, it is the same everywhere");
@@ -987,8 +996,7 @@ async fn a_cut_and_a_deleted_chunk_reach_the_member_that_was_away() {
         let (request, data) = wide(index, 5);
         bench.send(request, data).await.unwrap();
     }
-    bench.kill(3);
-    bench.manager.take_out(3);
+    bench.lose(3);
     let cut = cut_from(2, Some(100));
     bench
         .until(async || {
@@ -1099,9 +1107,7 @@ async fn parts_that_no_chunk_can_have_are_refused_and_the_group_goes_on() {
     let answer = bench.change(StorageOp::Truncate(cut), Bytes::new()).await;
     assert_eq!(answer.unwrap_err().kind, ErrorKind::Invalid);
     bench.write(0, 2).await;
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 2);
-    }
+    bench.reads_at(1..=MEMBERS, 0, 2).await;
 }
 
 /// A member and the manager were lost together: each change stayed with its payload after its client had been told to
@@ -1163,8 +1169,7 @@ async fn copy_twice(group: GroupId) {
             bench.send(request, Bytes::new()).await.map(drop)
         };
         copy(primary).await.unwrap();
-        bench.kill(primary);
-        bench.manager.take_out(primary);
+        bench.lose(primary);
         let next = bench.manager.in_sync()[0];
         let later = Bytes::from(vec![9; BLOCK]);
         let crc = crc32c(&later);

@@ -92,8 +92,7 @@ async fn a_new_epoch_comes_between_the_parts_of_a_cut() {
 async fn a_cut_goes_on_where_it_was_when_its_primary_is_lost() {
     let bench = Bench::with_many_chunks().await;
     let (attempt, cut) = bench.begin_to_cut(2, 3).await;
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     cut.abort();
     for member in [2, 3] {
         assert_eq!(bench.some(member).await, [1, 1, 0], "at {member}");
@@ -107,8 +106,7 @@ async fn of_a_cut_whose_primary_is_lost_one_part_at_most_is_undone() {
     let bench = Bench::with_many_chunks().await;
     let (attempt, cut) = bench.begin_to_cut(3, 2).await;
     bench.net.sums.store(0, Ordering::Relaxed);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     cut.abort();
     for member in [2, 3] {
         assert_eq!(bench.some(member).await, [1, 1, 1], "at {member}");

@@ -128,9 +128,7 @@ async fn different_blocks_damaged_at_different_members_are_all_repaired() {
     }
     assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 6, lost: Vec::new() });
     for block in 0..6 {
-        for member in 1..=MEMBERS {
-            assert_eq!(bench.read(member, block).await, block as u8 + 1);
-        }
+        bench.reads_at(1..=MEMBERS, block, block as u8 + 1).await;
     }
 }
 
@@ -362,8 +360,7 @@ async fn a_cut_behind_the_end_of_a_damaged_copy_makes_it_no_longer() {
 async fn a_member_is_made_equal_although_the_primary_is_damaged() {
     let bench = Bench::start().await;
     bench.write(0, 1).await;
-    bench.kill(3);
-    bench.manager.take_out(3);
+    bench.lose(3);
     for (block, fill) in [(1, 2), (2, 3), (3, 4)] {
         bench.write(block, fill).await;
     }
@@ -399,8 +396,7 @@ async fn a_new_primary_that_cannot_read_what_nobody_else_has_leads_without_it() 
     let (attempt, half) = bench.half_made().await;
     let place = bench.until(async || place_of(&disk, 2)).await;
     disk.spoil("data-00000", place);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
     for member in [2, 3] {
         assert_eq!(bench.read(member, 1).await, 1, "at {member}");
@@ -410,9 +406,7 @@ async fn a_new_primary_that_cannot_read_what_nobody_else_has_leads_without_it() 
     assert_eq!(told, msg::Repaired { blocks: 0, lost: vec![0] });
     // Its client was not answered: what it sends again is not taken for made.
     bench.until(async || bench.write_to(2, attempt, 0, 2).await.ok()).await;
-    for member in [2, 3] {
-        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
-    }
+    bench.reads_at([2, 3], 0, 2).await;
 }
 
 /// A disk that did not read a block for a moment, as the new primary was about to send it, cost all members the block.
@@ -425,12 +419,9 @@ async fn a_new_primary_reads_some_more_times_before_it_calls_anything_lost() {
     let place = bench.until(async || place_of(&disk, 2)).await;
     // More often than who sends it and who looks for damage read it, and less often than that some times.
     disk.spoil_for("data-00000", place, 12);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
-    for member in [2, 3] {
-        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
-    }
+    bench.reads_at([2, 3], 0, 2).await;
     assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired::default());
 }
 
@@ -480,13 +471,10 @@ async fn a_hole_that_a_member_has_made_is_one_at_a_new_primary_that_cannot_read_
         let half = bench.half_change(hole, 3).await;
         let place = bench.until(async || place_of(&disk, 2)).await;
         disk.spoil("data-00000", place);
-        bench.kill(1);
-        bench.manager.take_out(1);
+        bench.lose(1);
         half.abort();
-        for member in [2, 3] {
-            assert_eq!(bench.read(member, 0).await, 0, "at {member}");
-            assert_eq!(bench.read(member, 1).await, 1, "at {member}");
-        }
+        bench.reads_at([2, 3], 0, 0).await;
+        bench.reads_at([2, 3], 1, 1).await;
         assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired::default());
     }
 }
@@ -503,8 +491,7 @@ async fn a_hole_that_is_older_than_what_a_new_primary_cannot_read_is_not_taken_f
     let (_, half) = bench.half_made().await;
     let place = bench.until(async || place_of(&disk, 2)).await;
     disk.spoil("data-00000", place);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
     for member in [2, 3] {
         assert_eq!(bench.read(member, 1).await, 1, "at {member}");
@@ -520,8 +507,7 @@ async fn a_member_that_is_behind_a_cut_and_fails_once_to_read_its_block_keeps_it
     let half = bench.half_cut().await;
     let place = bench.until(async || place_of(&disk, 2)).await;
     disk.spoil_for("data-00000", place, 1);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
     for member in [3, 2] {
         assert_eq!(bench.read(member, 1).await, 2, "at {member}");
@@ -551,9 +537,7 @@ async fn who_is_silent_while_the_new_primary_takes_other_bytes_gets_them_too() {
     disk.spoil("data-00000", place);
     bench.manager.decide(|group| group.in_sync = vec![2, 3, 1]);
     bench.until(async || (bench.net.failed.load(Ordering::Relaxed) > 0).then_some(())).await;
-    for member in [2, 3] {
-        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
-    }
+    bench.reads_at([2, 3], 0, 2).await;
     half.abort();
 }
 
@@ -563,8 +547,7 @@ async fn a_new_primary_leads_although_the_block_of_a_half_made_cut_is_damaged_ev
     let bench = Arc::new(Bench::start().await);
     let half = bench.half_cut().await;
     bench.damage_filled(3, 2);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
     for member in [2, 3] {
         assert_eq!(bench.read(member, 0).await, 1, "at {member}");
@@ -573,9 +556,7 @@ async fn a_new_primary_leads_although_the_block_of_a_half_made_cut_is_damaged_ev
     let told = bench.until(async || bench.repair(0).await.ok()).await;
     assert_eq!(told, msg::Repaired { blocks: 0, lost: vec![1] });
     bench.write(1, 7).await;
-    for member in [2, 3] {
-        assert_eq!(bench.read(member, 1).await, 7, "at {member}");
-    }
+    bench.reads_at([2, 3], 1, 7).await;
 }
 
 /// What only a disk has that does not read it now is not given up: the copy that joins may be there to take its place.
@@ -624,8 +605,7 @@ async fn what_only_a_joining_member_still_has_is_taken_from_it_if_it_is_the_same
     bench.write(0, 1).await;
     bench.write(1, 2).await;
     for away in [2, 3] {
-        bench.kill(away);
-        bench.manager.take_out(away);
+        bench.lose(away);
     }
     bench.write(1, 3).await;
     bench.damage_filled(1, 1);
@@ -716,9 +696,7 @@ async fn a_joining_copy_gets_what_the_primary_has_taken_since_it_was_made_equal_
         }
         *bench.net.syncs_wait.lock() = None;
         bench.until_in_sync(&[1, 2, 3]).await;
-        for member in 1..=MEMBERS {
-            assert_eq!(bench.read(member, 0).await, 9, "at {member}");
-        }
+        bench.reads_at(1..=MEMBERS, 0, 9).await;
     }
 }
 
@@ -1037,9 +1015,7 @@ async fn a_member_that_meets_damage_is_not_taken_out_by_the_word_of_its_primary(
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
     *bench.net.fails.lock() = None;
     write.await.unwrap();
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 2, "at {member}");
-    }
+    bench.reads_at(1..=MEMBERS, 0, 2).await;
 }
 
 /// The same, of one whose damage is not mended for long: nothing would end the change.

@@ -253,9 +253,7 @@ async fn members_that_all_hang_stay_in_sync_and_serve_when_their_disks_answer() 
         bench.let_go_on(*member, disk).await;
     }
     bench.write(0, 2).await;
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 2, "{member}");
-    }
+    bench.reads_at(1..=MEMBERS, 0, 2).await;
 }
 
 /// It answered nobody any more, and the manager left it where it was: nobody served the group, also when the disk did again.

@@ -57,11 +57,9 @@ async fn a_change_that_fails_takes_away_nothing_of_what_is_written_elsewhere_in_
     bench.write_to(1, bench.attempt(), 5, 3).await.unwrap();
     bench.let_sums_go();
     failing.await.unwrap().unwrap_err();
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 5).await, 3, "at {member}");
-        assert_eq!(bench.read(member, 1).await, 2, "at {member}");
-        assert_eq!(bench.read(member, 0).await, 1, "at {member}");
-    }
+    bench.reads_at(1..=MEMBERS, 5, 3).await;
+    bench.reads_at(1..=MEMBERS, 1, 2).await;
+    bench.reads_at(1..=MEMBERS, 0, 1).await;
     assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
 }
 
@@ -106,9 +104,7 @@ async fn what_a_failed_change_leaves_also_a_member_gets_that_is_joining() {
     bench.fail_behind(1, 2).await.unwrap_err();
     bench.let_sums_go();
     bench.until_in_sync(&[1, 2, 3]).await;
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 1).await, 2, "at {member}");
-    }
+    bench.reads_at(1..=MEMBERS, 1, 2).await;
     assert_eq!(bench.compare(false).await.unwrap(), (vec![], vec![]));
 }
 
@@ -153,9 +149,7 @@ async fn a_member_that_fails_for_a_moment_while_it_is_made_equal_stays() {
     *bench.net.fails.lock() = None;
     failing.await.unwrap().unwrap_err();
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 1).await, 2, "at {member}");
-    }
+    bench.reads_at(1..=MEMBERS, 1, 2).await;
 }
 
 /// It counted as being applied there for ever: nobody who asked the former primary could read there any more.

@@ -175,8 +175,7 @@ async fn a_copy_that_is_sent_again_before_the_next_primary_is_ready_is_not_made_
     };
     bench.until(async || has_all().then_some(())).await;
     promise(&next, 1);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     first.await.unwrap().expect_err("3 did not have it");
     *bench.net.fails.lock() = None;
     let is_read: Which = |op| matches!(op, StorageOp::Read(_));

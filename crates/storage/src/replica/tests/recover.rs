@@ -73,8 +73,7 @@ async fn the_chunks_of_a_file_in_doubt_are_compared_by_pages() {
     });
     bench.until(async || bench.read_chunk(2, last).await.err()).await;
     bench.net.sums.store(0, Ordering::Relaxed);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
     for member in [2, 3] {
         let first = bench.until(async || bench.read_chunk(member, 0).await.ok()).await;
@@ -93,8 +92,7 @@ async fn a_new_primary_asks_a_member_no_longer_that_is_taken_out_meanwhile() {
     bench.write(0, 1).await;
     bench.wait_long(2).await;
     bench.net.silent.lock().insert(3);
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     let is_asked = || {
         let unheard = bench.net.unheard.lock();
         unheard.iter().any(|(to, op)| *to == 3 && matches!(op, StorageOp::Adopt(_)))

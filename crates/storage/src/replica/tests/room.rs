@@ -109,9 +109,7 @@ async fn a_change_for_which_a_member_has_no_room_is_refused_and_the_member_stays
     bench.change(StorageOp::Truncate(cut), Bytes::new()).await.unwrap();
     bench.until(async || bench.fill(4, 5).await.ok()).await;
     assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 1);
-    }
+    bench.reads_at(1..=MEMBERS, 0, 1).await;
 }
 
 /// Of what is kept back for a member's extent map so many bytes are left, and others have the rest of the disk: but for the first granule
@@ -137,8 +135,7 @@ async fn a_member_that_comes_back_has_reserved_what_the_others_have() {
         let bench = Bench::start_with_small_member(32 * MIB as u64).await;
         let before = StorageOp::Allocate(blocks(101, 0, 8));
         bench.change(before, Bytes::new()).await.unwrap();
-        bench.kill(3);
-        bench.manager.take_out(3);
+        bench.lose(3);
         bench.change_in_time(StorageOp::Allocate(blocks(100, 0, BLOCKS))).await;
         bench.change_in_time(StorageOp::Punch(blocks(101, 2, 3))).await;
         if swapped {
@@ -172,8 +169,7 @@ async fn a_member_without_room_for_what_is_reserved_comes_back_and_writes_into_t
     bench.change_in_time(StorageOp::Punch(blocks(138, 0, 1))).await;
     bench.fill_until_full().await;
     // It is full now, and has less reserved than the others.
-    bench.kill(3);
-    bench.manager.take_out(3);
+    bench.lose(3);
     bench.start_member(3).await;
     bench.manager.let_join(3);
     bench.until_in_sync(&[1, 2, 3]).await;
@@ -223,8 +219,7 @@ async fn what_one_member_has_reserved_is_reserved_by_all_or_by_none_when_there_i
     });
     bench.until(async || (bench.reserved_at(2, 5) == [0, 1]).then_some(())).await;
     assert!(bench.reserved_at(3, 5).is_empty());
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     half.abort();
     assert_eq!(bench.read(2, 0).await, 1, "it leads");
     assert_eq!(bench.reserved_at(3, 5), bench.reserved_at(2, 5));
@@ -299,8 +294,7 @@ async fn a_punch_for_which_a_member_has_no_room_in_its_map_is_refused_and_the_me
     let bench = Bench::start().await;
     let disk = bench.simulate(3).await;
     bench.fill(0, 1).await.unwrap();
-    bench.kill(3);
-    bench.manager.take_out(3);
+    bench.lose(3);
     disk.kill();
     use_up(&disk, 0);
     bench.start_member(3).await;
@@ -328,8 +322,7 @@ async fn a_member_with_hardly_any_room_in_its_map_is_made_equal_all_the_same() {
         bench.fill(0, 1).await.unwrap();
         // Free room in a part of the disk that is in use.
         bench.change_in_time(StorageOp::Punch(blocks(0, 128, 128))).await;
-        bench.kill(3);
-        bench.manager.take_out(3);
+        bench.lose(3);
         disk.kill();
         use_up(&disk, left);
         match change {

@@ -56,9 +56,7 @@ async fn a_primary_that_may_acknowledges_alone_and_a_sync_waits_for_the_others()
         StorageAnswer::Done(done) => assert_eq!(done.early, vouches),
         other => panic!("{other:?}"),
     }
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 2);
-    }
+    bench.reads_at(1..=MEMBERS, 0, 2).await;
 }
 
 #[tokio::test]
@@ -87,9 +85,7 @@ async fn a_write_is_durable_everywhere_by_one_message_to_each_member() {
     bench.net.older.store(true, Ordering::Relaxed);
     write(4, false).await;
     assert_eq!(syncs(), 2, "members of an older release have to be asked");
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 4);
-    }
+    bench.reads_at(1..=MEMBERS, 0, 4).await;
 }
 
 /// The new primary does not have the change; who made it learns that from who vouches for the sync.
@@ -100,8 +96,7 @@ async fn a_primary_that_dies_with_what_it_acknowledged_alone_is_noticed() {
     bench.cut(1, 2);
     bench.cut(1, 3);
     let vouched = bench.write_early(1, 2).await;
-    bench.kill(1);
-    bench.manager.take_out(1);
+    bench.lose(1);
     assert_eq!(bench.read(2, 0).await, 1, "nobody else had it");
     let vouches = bench.until(async || bench.sync_early(2).await.ok()).await;
     assert_ne!(vouches, vouched);
@@ -161,9 +156,7 @@ async fn a_primary_that_misses_an_epoch_vouches_for_what_it_acknowledged_alone_b
     bench.net.cut.lock().clear();
     let vouches = bench.until(async || bench.sync_early(1).await.ok()).await;
     assert_eq!(vouches, vouched);
-    for member in 1..=MEMBERS {
-        assert_eq!(bench.read(member, 0).await, 2);
-    }
+    bench.reads_at(1..=MEMBERS, 0, 2).await;
 }
 
 #[tokio::test]
@@ -376,8 +369,7 @@ async fn early_acknowledgements_are_bounded() {
 async fn with_fewer_copies_than_asked_for_nothing_is_acknowledged_until_they_are_back() {
     let bench = Bench::start().await;
     bench.write(0, 1).await;
-    bench.kill(3);
-    bench.manager.take_out(3);
+    bench.lose(3);
     let (request, data) = bench.write_request(1, 2);
     let asks = |least| StorageRequest { min_copies: least, ..request.clone() };
     let refused = bench.until(async || bench.send(asks(3), data.clone()).await.err()).await;

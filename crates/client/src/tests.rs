@@ -159,7 +159,7 @@ async fn overlapping_writes_are_sent_one_after_the_other() {
     volume.flush(&file).await.unwrap();
     let log = fake.take_log();
     assert_eq!(starting(&log, "write").len(), 1);
-    let other = volume.open(&Credentials::root(), file.ino(), OpenFlags::READ).await.unwrap();
+    let other = open(&volume, file.ino(), OpenFlags::READ).await;
     assert_eq!(read(&volume, &other, 0, CHUNK as u32).await, new);
 }
 
@@ -676,7 +676,7 @@ async fn no_attributes_are_asked_for_where_there_are_none() {
 async fn a_failed_write_is_reported_once_per_handle() {
     let (fake, volume) = cluster().await;
     let one = create(&volume, "fails").await;
-    let two = volume.open(&Credentials::root(), one.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    let two = open(&volume, one.ino(), OpenFlags::READ_WRITE).await;
     fake.fail("write 0:", ErrorKind::NoSpace);
     write(&volume, &one, 0, pattern(1, CHUNK as usize)).await;
     assert_eq!(volume.fsync(&one, false).await.unwrap_err().kind, ErrorKind::NoSpace);
@@ -686,7 +686,7 @@ async fn a_failed_write_is_reported_once_per_handle() {
     assert!(error.detail.starts_with("target 3 is full"), "{error}");
     volume.write(&two, 0, pattern(2, 10)).await.unwrap();
     assert_eq!(volume.flush(&two).await.unwrap_err().kind, ErrorKind::NoSpace);
-    let later = volume.open(&Credentials::root(), one.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    let later = open(&volume, one.ino(), OpenFlags::READ_WRITE).await;
     volume.fsync(&later, false).await.unwrap();
     for file in [one, two, later] {
         volume.release(&file).await.unwrap();
@@ -875,7 +875,7 @@ async fn a_lost_session_is_replaced() {
     let old = volume.session(Ino::ROOT).id();
     fake.take_log();
     fake.forget_session();
-    volume.open(&Credentials::root(), file.ino(), OpenFlags::READ).await.unwrap();
+    open(&volume, file.ino(), OpenFlags::READ).await;
     let log = fake.take_log();
     let reopened = format!("session resume={old} open=[{}]", file.ino());
     assert_eq!(starting(&log, "session"), [reopened]);

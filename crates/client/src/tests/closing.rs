@@ -31,7 +31,7 @@ async fn a_report_of_before_a_restart_takes_back_no_open_of_after_it() {
     let file = create(&volume, "a").await;
     let ino = file.ino();
     volume.release(&file).await.unwrap();
-    let file = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
+    let file = open(&volume, ino, OpenFlags::READ_WRITE).await;
     fake.restart();
     volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
     volume.tick_session(volume.share_of(Ino::ROOT), 2).await;
@@ -50,7 +50,7 @@ async fn who_opens_a_file_again_has_closed_it_before() {
     let ino = file.ino();
     volume.release(&file).await.unwrap();
     for _ in 0..3 {
-        let again = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
+        let again = open(&volume, ino, OpenFlags::READ_WRITE).await;
         assert_eq!(fake.opens(ino), 1);
         volume.release(&again).await.unwrap();
     }
@@ -275,7 +275,7 @@ async fn a_server_that_restarts_again_and_again_is_waited_for() {
     for _ in 0..6 {
         fake.fail("open", ErrorKind::NoSession);
     }
-    volume.open(&Credentials::root(), file.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
 }
 
 /// A write that closes its file, too, goes to another incarnation of the session than it was made for.
@@ -287,7 +287,7 @@ async fn a_write_of_before_a_restart_closes_nothing_after_it() {
     write(&volume, &file, 0, pattern(1, 10)).await;
     fake.restart();
     volume.release(&file).await.unwrap();
-    let again = volume.open(&Credentials::root(), ino, OpenFlags::READ_WRITE).await.unwrap();
+    let again = open(&volume, ino, OpenFlags::READ_WRITE).await;
     volume.tick_session(volume.share_of(Ino::ROOT), 1).await;
     assert!(fake.opens(ino) >= 1);
     volume.release(&again).await.unwrap();
@@ -497,8 +497,7 @@ async fn who_opens_a_file_learns_where_it_lies_now() {
     let width = || file.state.core().placement().unwrap().layout().width;
     assert!(width() > 1);
     fake.lay_elsewhere(file.ino());
-    let flags = OpenFlags::READ_WRITE;
-    volume.open(&Credentials::root(), file.ino(), flags).await.unwrap();
+    open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
     assert_eq!(width(), 1);
 }
 

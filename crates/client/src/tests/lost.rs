@@ -73,7 +73,7 @@ async fn a_small_file_s_unwritten_data_is_given_up() {
 async fn unwritten_data_for_targets_is_given_up() {
     let (fake, volume) = cluster().await;
     let file = synced(&volume).await;
-    let other = volume.open(&Credentials::root(), file.ino(), OpenFlags::READ_WRITE).await.unwrap();
+    let other = open(&volume, file.ino(), OpenFlags::READ_WRITE).await;
     write(&volume, &file, 10_000, pattern(2, 20_000)).await;
     lose(&fake, &volume).await;
     assert_eq!(volume.getattr(file.ino()).await.unwrap().length, 20_000);

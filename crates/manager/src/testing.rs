@@ -10,7 +10,7 @@ use crate::state::State;
 use parking_lot::Mutex;
 use std::time::Duration;
 use strake_base::clock::Clock;
-use strake_wire::message::jobs::JobState;
+use strake_wire::message::jobs::{JobState, SteerJob};
 
 /// A clock that only moves when told to.
 #[derive(Default)]
@@ -61,6 +61,13 @@ pub(crate) fn add_target(state: &mut State, server: u32) -> u32 {
     let path = format!("/t{id}");
     state.targets.insert(id, Target { server, path, ..Target::default() });
     id
+}
+
+/// Steers a job in this way.
+pub(crate) fn steer(state: &mut State, facts: &Facts, id: u32, change: impl FnOnce(&mut SteerJob)) {
+    let mut request = SteerJob { id: id.into(), ..SteerJob::default() };
+    change(&mut request);
+    crate::steer::steer(state, facts, &request).unwrap();
 }
 
 /// So much time passes, by the clock that people set and by the one that nobody does.

@@ -1,9 +1,8 @@
 use super::*;
 use crate::jobs;
-use crate::testing::{all_serve, cluster, is_given_up_by_no_clock_that_is_set, pass};
+use crate::testing::{all_serve, cluster, is_given_up_by_no_clock_that_is_set, pass, steer};
 use std::sync::Arc;
 use strake_types::GroupId;
-use strake_wire::message::jobs::SteerJob;
 use strake_wire::message::manager::VolumeSpec;
 use strake_wire::message::recopies::{RecopyLeft, RecopyTally};
 
@@ -47,12 +46,6 @@ fn said_of(facts: &mut Facts, job: u32, volume: u32, change: impl FnOnce(&mut Re
 /// As long as no share is ready.
 fn orders_of(state: &State, server: u32) -> Vec<RecopyOrder> {
     orders(state, server, |_, _| false)
-}
-
-fn steer(state: &mut State, facts: &Facts, id: u32, change: impl FnOnce(&mut SteerJob)) {
-    let mut request = SteerJob { id: id.into(), ..SteerJob::default() };
-    change(&mut request);
-    crate::steer::steer(state, facts, &request).unwrap();
 }
 
 fn reason(state: &State, id: u32) -> &str {

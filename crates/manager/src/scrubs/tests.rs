@@ -1,9 +1,9 @@
 use super::*;
 use crate::groups::{Life, prepare};
 use crate::jobs;
-use crate::testing::{all_serve, cluster, is_given_up_by_no_clock_that_is_set, pass};
+use crate::testing::{all_serve, cluster, is_given_up_by_no_clock_that_is_set, pass, steer};
 use std::sync::Arc;
-use strake_wire::message::jobs::{Plan, SteerJob};
+use strake_wire::message::jobs::Plan;
 use strake_wire::message::scrubs::{ScrubFate, ScrubFinding, ScrubTally};
 
 fn request(targets: &[u32]) -> Plan {
@@ -28,12 +28,6 @@ fn said(facts: &mut Facts, job: u32, target: u32, change: impl FnOnce(&mut Scrub
     let mut progress = ScrubProgress { job: job.into(), target, ..ScrubProgress::default() };
     change(&mut progress);
     facts.scrubs.insert((job.into(), target), Arc::new(progress));
-}
-
-fn steer(state: &mut State, facts: &Facts, id: u32, change: impl FnOnce(&mut SteerJob)) {
-    let mut request = SteerJob { id: id.into(), ..SteerJob::default() };
-    change(&mut request);
-    crate::steer::steer(state, facts, &request).unwrap();
 }
 
 #[test]

@@ -13,8 +13,8 @@ use strake_engine::kv::{self, Kv, Outcome, Snapshot, Writes};
 use strake_types::acl::Acl;
 use strake_types::{ErrorKind, FileKind, Ino, Result, VolumeId};
 use strake_wire::message::meta::{
-    ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Recalled,
-    Recalls, Rename, Unlink,
+    ClientRef, Create, Created, Link, MetaAnswer, MetaOp, Nothing, OpenMode, Publish, Rename,
+    Unlink,
 };
 
 /// Counts commits, and refuses the next ones.
@@ -100,21 +100,6 @@ async fn at_once(world: &World, user: &User<'_>, ops: &[Create]) -> Vec<Result<M
 fn created(answer: &Result<MetaAnswer>) -> Created {
     match answer {
         Ok(MetaAnswer::Created(created)) => created.clone(),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A user of a session that keeps leases, which begin at once.
-async fn leasing(world: &World) -> User<'_> {
-    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
-    assert_eq!(recalls(&user, 0).await, Recalled::default());
-    user
-}
-
-/// What is recalled from a user who has followed so far.
-async fn recalls(user: &User<'_>, followed: u64) -> Recalled {
-    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await {
-        Ok(MetaAnswer::Recalled(recalled)) => recalled,
         other => panic!("{other:?}"),
     }
 }
@@ -237,10 +222,10 @@ async fn clients_that_make_something_together_believe_nothing_of_the_directory()
         [&a, &b].into_iter().zip(files(2)).map(|(user, op)| (user, 1, 0, op)).collect();
     let follow = async {
         for user in [&a, &b] {
-            let recalled = recalls(user, 0).await;
+            let recalled = user.recalls(0).await;
             assert_eq!(recalled.inodes, [1], "also of who makes something there");
             assert!(world.root().names(1).await.is_empty(), "somebody believes that still");
-            assert!(recalls(user, recalled.number).now_or_never().is_none());
+            assert!(user.recalls(recalled.number).now_or_never().is_none());
         }
     };
     let (made, ()) = futures::join!(together(&world, &asks, async {}), follow);
@@ -510,8 +495,8 @@ async fn a_session_that_ends_while_it_waits_for_others_leaves_no_reply() {
     futures::pin_mut!(create);
     assert!(futures::poll!(create.as_mut()).is_pending());
     other.call(MetaOp::CloseSession(Nothing {})).await.unwrap();
-    let recalled = recalls(&reader, 0).await;
-    assert!(recalls(&reader, recalled.number).now_or_never().is_none());
+    let recalled = reader.recalls(0).await;
+    assert!(reader.recalls(recalled.number).now_or_never().is_none());
     created(&create.await);
     assert_eq!(world.keys(b'R').await, 0);
 }
@@ -526,10 +511,10 @@ async fn who_believes_something_of_a_file_hears_of_its_merged_rename_before_it_i
     assert!(reader.getattr(file).await.unwrap().leased);
     let calls = [(&writer, rename("old", "new")), (&reader, unlink("other"))];
     let follow = async {
-        let recalled = recalls(&reader, 0).await;
+        let recalled = reader.recalls(0).await;
         assert_eq!(recalled.inodes, [file]);
         assert_eq!(world.root().names(1).await, ["old", "other"], "somebody believes that still");
-        assert!(recalls(&reader, recalled.number).now_or_never().is_none());
+        assert!(reader.recalls(recalled.number).now_or_never().is_none());
     };
     let asked = calls.into_iter().map(|(user, op)| user.call_seq(1, 0, op));
     let (answers, ()) = futures::join!(all_wait(&world, asked, async {}), follow);

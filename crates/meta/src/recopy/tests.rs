@@ -26,8 +26,7 @@ use strake_types::{ChunkIndex, ErrorKind, FileKind, GroupId, Ino, Layout, Result
 use strake_wire::member::MetaRole;
 use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{
-    Look, MetaAnswer, MetaOp, MetaRequest, Open, OpenMode, OpenSession, Publish, Recalled, Recalls,
-    Told,
+    Look, MetaAnswer, MetaOp, MetaRequest, Open, OpenMode, OpenSession, Publish, Told,
 };
 use strake_wire::message::recopies::{RecopyOrder, RecopyProgress};
 use strake_wire::message::storage::StorageOp;
@@ -261,22 +260,14 @@ async fn who_has_a_file_open_keeps_it_where_it_is() {
 async fn who_only_defers_to_close_a_file_is_asked_for_it() {
     let world = World::new().await;
     let ino = file(&world, "f").await;
-    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
-    let follow = async |followed| match user
-        .call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() }))
-        .await
-    {
-        Ok(MetaAnswer::Recalled(recalled)) => recalled,
-        other => panic!("{other:?}"),
-    };
-    follow(0).await;
+    let user = leasing(&world).await;
     user.open(ino, READ).await.unwrap();
     assert!(user.getattr(ino).await.unwrap().leased);
     assert_eq!(recopy(&world, ino, 2).await.0, State::Waits);
-    let recalled = follow(0).await;
+    let recalled = user.recalls(0).await;
     assert_eq!(recalled.inodes, [ino]);
     user.close(ino).await.unwrap();
-    follow(recalled.number).await;
+    user.recalls(recalled.number).await;
     assert_eq!(recopy(&world, ino, 2).await.0, State::Done);
     settled(&world).await;
 }
@@ -293,18 +284,11 @@ async fn moving(world: &World) -> User<'_> {
     }
 }
 
-async fn recalls(user: &User<'_>, followed: u64) -> Recalled {
-    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await {
-        Ok(MetaAnswer::Recalled(recalled)) => recalled,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// Follows what is recalled, and says of each file that it rests.
 async fn obey_recalls(user: &User<'_>) -> Infallible {
     let mut followed = 0;
     loop {
-        let recalled = recalls(user, followed).await;
+        let recalled = user.recalls(followed).await;
         for ask in recalled.rest {
             let told = Told { ino: ask.ino, number: ask.number, rests: true, ..Told::default() };
             user.call(MetaOp::Told(told)).await.unwrap();
@@ -343,27 +327,27 @@ async fn a_file_that_is_open_to_read_is_switched_when_all_have_followed_the_reca
     let world = World::on(Arc::new(kv.clone())).await;
     let ino = file(&world, "f").await;
     let user = moving(&world).await;
-    recalls(&user, 0).await;
+    user.recalls(0).await;
     user.open(ino, READ).await.unwrap();
     assert!(user.getattr(ino).await.unwrap().leased);
     let reads = async {
         // Before it is copied, for those who only defer to close it.
-        let first = recalls(&user, 0).await;
+        let first = user.recalls(0).await;
         assert_eq!(first.inodes, [ino]);
-        recalls(&user, first.number).await.number
+        user.recalls(first.number).await.number
     };
     let gate = world.storage.gate.lock().await;
     let follows = async {
         let followed = reads.await;
         assert!(user.getattr(ino).await.unwrap().leased);
         drop(gate);
-        let recalled = recalls(&user, followed).await;
+        let recalled = user.recalls(followed).await;
         assert_eq!(recalled.inodes, [ino]);
         assert_eq!(layout(&world, ino).await.copies(), 1, "somebody reads by it");
         let left = World::on(Arc::new(kv.after_power_loss().await.unwrap())).await;
         let kept = spare(&left, ino).await.unwrap();
         assert!(kept.again_ms > 0, "he may read by the new one, and the power be lost then");
-        recalls(&user, recalled.number).await;
+        user.recalls(recalled.number).await;
     };
     let ((state, detail), ()) = tokio::join!(recopy(&world, ino, 2), follows);
     assert_eq!(state, State::Done, "{detail}");
@@ -912,7 +896,7 @@ async fn who_sends_an_open_to_write_again_is_awake() {
     let volume = core.volume(VolumeId(1)).await.unwrap();
     let stay = || volume.sessions.staying(Ino(ino), false).len();
     let user = moving(&world).await;
-    recalls(&user, 0).await;
+    user.recalls(0).await;
     let open = || user.call_seq(1, 0, MetaOp::Open(Open { ino, mode: BOTH }));
     open().await.unwrap();
     assert_eq!(stay(), 1);

@@ -769,6 +769,14 @@ impl User<'_> {
         self
     }
 
+    /// What is recalled from one who has followed so far.
+    pub async fn recalls(&self, followed: u64) -> Recalled {
+        match self.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await {
+            Ok(MetaAnswer::Recalled(recalled)) => recalled,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub async fn call(&self, op: MetaOp) -> Result<MetaAnswer> {
         let next = || self.world.numbers.fetch_add(1, Ordering::SeqCst) + 1;
         self.call_seq(if self.numbered { next() } else { 0 }, 0, op).await
@@ -972,6 +980,13 @@ impl User<'_> {
     pub async fn set_lock(&self, lock: Lock) -> Result<()> {
         self.done(MetaOp::SetLock(lock)).await
     }
+}
+
+/// A user of a session that keeps leases, and follows what is recalled from now on.
+pub async fn leasing(world: &World) -> User<'_> {
+    let user = world.root().at(world.open_session_of(0, &[], true).await.session).leasing();
+    assert_eq!(user.recalls(0).await, Recalled::default(), "the leases begin at once");
+    user
 }
 
 pub fn at(parent: u64, name: &str) -> Name {

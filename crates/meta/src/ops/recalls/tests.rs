@@ -4,28 +4,13 @@ use strake_types::FileKind;
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{Create, MetaAnswer, MetaOp, Nothing, Recalled, Recalls, Rename};
 
-/// A user of a session that keeps leases and has asked for recalls.
-async fn leasing(world: &World) -> User<'_> {
-    let session = world.open_session_of(0, &[], true).await.session;
-    let user = world.root().at(session).leasing();
-    assert_eq!(follow(&user, 0).await, Recalled::default(), "the leases begin at once");
-    user
-}
-
-async fn follow(user: &User<'_>, followed: u64) -> Recalled {
-    match user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() })).await.unwrap() {
-        MetaAnswer::Recalled(recalled) => recalled,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// Lets a change be waited for and followed; the inodes recalled.
 async fn recalled_by<T>(user: &User<'_>, change: impl Future<Output = T>) -> (Vec<u64>, T) {
     futures::pin_mut!(change);
     assert!(futures::poll!(change.as_mut()).is_pending(), "it waits");
-    let recalled = follow(user, 0).await;
+    let recalled = user.recalls(0).await;
     assert!(futures::poll!(change.as_mut()).is_pending(), "it still waits");
-    assert!(follow(user, recalled.number).now_or_never().is_none());
+    assert!(user.recalls(recalled.number).now_or_never().is_none());
     (recalled.inodes, change.await)
 }
 
@@ -84,8 +69,8 @@ async fn while_it_is_waited_the_old_state_is_seen_and_not_leased() {
     assert!(futures::poll!(change.as_mut()).is_pending());
     let seen = a.getattr(file).await.unwrap();
     assert_eq!((seen.mode, seen.leased), (0o644, false));
-    let number = follow(&a, 0).await.number;
-    assert!(follow(&a, number).now_or_never().is_none());
+    let number = a.recalls(0).await.number;
+    assert!(a.recalls(number).now_or_never().is_none());
     assert!(change.await.unwrap().leased);
     let seen = a.getattr(file).await.unwrap();
     assert_eq!((seen.mode, seen.leased), (0o600, true));
@@ -180,8 +165,8 @@ async fn after_a_restart_nothing_counts_as_followed_that_was_not_told() {
         let change = other.chmod(file, 0o600 + turn);
         futures::pin_mut!(change);
         assert!(futures::poll!(change.as_mut()).is_pending());
-        followed = follow(&a, followed).await.number;
-        assert!(follow(&a, followed).now_or_never().is_none());
+        followed = a.recalls(followed).await.number;
+        assert!(a.recalls(followed).now_or_never().is_none());
         change.await.unwrap();
     }
     let (session, own) = (a.session, world.session);
@@ -189,7 +174,7 @@ async fn after_a_restart_nothing_counts_as_followed_that_was_not_told() {
     assert!(world.open_session_of(session, &[], true).await.resumed);
     world.open_session(own, &[]).await;
     let (a, other) = (world.root().at(session).leasing(), world.root());
-    let begin = follow(&a, followed).await;
+    let begin = a.recalls(followed).await;
     assert!(begin.everything && begin.number > followed);
     assert!(!a.getattr(file).await.unwrap().leased, "it has not forgotten what it had");
     let (followed, forgotten) = (begin.number, begin.number);
@@ -203,6 +188,6 @@ async fn after_a_restart_nothing_counts_as_followed_that_was_not_told() {
     let change = other.chmod(file, 0o640);
     futures::pin_mut!(change);
     assert!(futures::poll!(change.as_mut()).is_pending());
-    assert_eq!(follow(&a, followed).await.inodes, [file]);
+    assert_eq!(a.recalls(followed).await.inodes, [file]);
     assert!(futures::poll!(change.as_mut()).is_pending(), "it says what it said before");
 }

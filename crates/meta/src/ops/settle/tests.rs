@@ -5,7 +5,7 @@ use strake_types::{ErrorKind, FileKind, SetTime, Timestamp};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{
     Ask, Create, Inode, MetaAnswer, MetaOp, MetaRequest, Nothing, Open, OpenMode, OpenSession,
-    Opened, Publish, Recalls, RenewSession, Session, SetAttr, Told,
+    Opened, Publish, RenewSession, Session, SetAttr, Told,
 };
 use strake_wire::service::MetaService;
 
@@ -24,10 +24,7 @@ async fn flags(user: &User<'_>, ino: u64, mode: OpenMode) -> (bool, bool) {
 }
 
 async fn asked(user: &User<'_>) -> Vec<Ask> {
-    match user.call(MetaOp::Recalls(Recalls::default())).await.unwrap() {
-        MetaAnswer::Recalled(recalled) => recalled.shared,
-        other => panic!("{other:?}"),
-    }
+    user.recalls(0).await.shared
 }
 
 async fn settle(user: &User<'_>, ino: u64) -> Opened {
@@ -50,9 +47,8 @@ async fn close(user: &User<'_>, ino: u64) {
 
 /// Follows what is recalled.
 async fn follow(user: &User<'_>) -> Vec<u64> {
-    let recalls = |followed| user.call(MetaOp::Recalls(Recalls { followed, ..Recalls::default() }));
-    let MetaAnswer::Recalled(recalled) = recalls(0).await.unwrap() else { panic!() };
-    let _pending = recalls(recalled.number).now_or_never();
+    let recalled = user.recalls(0).await;
+    let _pending = user.recalls(recalled.number).now_or_never();
     recalled.inodes
 }
 

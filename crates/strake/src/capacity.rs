@@ -76,8 +76,8 @@ const MOUNT_CONTENTS_BYTES: u64 = 256 * MIB;
 const IDLE_META_MESSAGES: f64 = 1.2;
 /// Messages a second of each client and server to the manager: the map is asked for once (`strake_wire::map`).
 const IDLE_MANAGER_MESSAGES: f64 = 1.0;
-/// Part of a link that contents have; Ethernet, TCP and messages take the rest. Measured: 11.92 to 11.95 of 12.5 MB/s
-/// (docs/results/testbed.md).
+/// Part of a link that contents have; Ethernet, TCP and messages take the rest. Measured: 11.90 to 11.93 of 12.5 MB/s, and
+/// 11.96 by TCP alone (docs/results/testbed.md).
 const LINK_USE: f64 = 0.955;
 /// The map of a cluster for each target: the target, and the groups that it leads. Judged.
 const MAP_BYTES_PER_TARGET: u64 = 250;

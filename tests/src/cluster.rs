@@ -26,6 +26,8 @@ const WAIT_TO_START: &str = "echo waiting to start; read -r _; exec \"$0\" \"$@\
 const FUSE_MAGIC: i64 = 0x6573_5546;
 /// Ports that tests listen at: below those that the kernel gives to connections.
 const PORTS: Range<u16> = 12_000..32_000;
+/// What a server says when it serves.
+pub const SERVES: &str = " serves at ";
 /// How long a program may take to be ready. Only a hang reaches it.
 const READY_WAIT: Duration = Duration::from_secs(60);
 /// How long a program may take to stop before it is killed.
@@ -95,6 +97,8 @@ pub(crate) fn application() -> Child {
 pub struct Process {
     child: Child,
     log: PathBuf,
+    /// Bytes of the log that processes before it have written.
+    begin: usize,
 }
 
 impl Process {
@@ -118,10 +122,8 @@ impl Process {
         command.args(["--pdeathsig", "TERM", "sh", "-c", WAIT_TO_START]);
         command.arg(program()).args(arguments).stdin(Stdio::piped());
         command.stdout(file.try_clone().expect("a log can be shared")).stderr(file);
-        let waiting = |log: &str| log.matches(WAITING).count();
-        let before = waiting(&std::fs::read_to_string(log).unwrap_or_default());
-        let mut process = Self { child: spawner(command), log: log.to_owned() };
-        while waiting(&process.log()) == before {
+        let mut process = Self::spawn(command, log);
+        while !process.said(WAITING) {
             assert!(matches!(process.child.try_wait(), Ok(None)), "a shell can wait");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -155,7 +157,12 @@ impl Process {
         // The signal comes when the *thread* that started it ends: one thread starts them all.
         command.arg("--pdeathsig").arg("TERM").arg(program()).args(arguments);
         command.stdin(Stdio::null()).stdout(out).stderr(errors);
-        Self { child: spawner(command), log: log.to_owned() }
+        Self::spawn(command, log)
+    }
+
+    fn spawn(command: Command, log: &Path) -> Self {
+        let begin = std::fs::metadata(log).map_or(0, |log| log.len() as usize);
+        Self { child: spawner(command), log: log.to_owned(), begin }
     }
 
     /// Its number.
@@ -189,10 +196,24 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// True if its log has something that was written since it was started.
+    fn said(&self, word: &str) -> bool {
+        self.log().get(self.begin..).is_some_and(|said| said.contains(word))
+    }
+
+    /// Waits until a server serves. It takes connections long before, and a command waits for a few seconds only.
+    pub fn wait_until_it_serves(&mut self, what: &str) {
+        self.wait(what, |process| process.said(SERVES));
+    }
+
     /// Waits until something is so; panics with the log if the process ends or time is over.
     pub fn wait_until(&mut self, what: &str, mut so: impl FnMut() -> bool) {
+        self.wait(what, |_| so());
+    }
+
+    fn wait(&mut self, what: &str, mut so: impl FnMut(&Self) -> bool) {
         let end = Instant::now() + READY_WAIT;
-        while !so() {
+        while !so(self) {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("{what}: the program ended ({status}):\n{}", self.log());
             }
@@ -280,7 +301,7 @@ pub fn signal(pid: u32, name: &str) {
     if signal == Signal::STOP && gone.is_ok() {
         let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
         // A thread that runs just then, on another processor, may answer yet.
-        eventually(Duration::from_secs(10), "it stands still", || stand_still(&tasks));
+        eventually(READY_WAIT, "it stands still", || stand_still(&tasks));
     }
 }
 
@@ -526,15 +547,9 @@ impl Servers {
             arguments.push(target.display().to_string());
         }
         arguments.extend_from_slice(further);
-        let server = Process::start(&arguments, &directory.path().join("server.log"));
-        let mut servers = Self { server, next: None, arguments, address, directory };
-        servers.wait();
-        servers
-    }
-
-    fn wait(&mut self) {
-        let address = self.address.clone();
-        self.server.wait_until("strake server", || std::net::TcpStream::connect(&address).is_ok());
+        let mut server = Process::start(&arguments, &directory.path().join("server.log"));
+        server.wait_until_it_serves("strake server");
+        Self { server, next: None, arguments, address, directory }
     }
 
     /// The server's process.
@@ -553,7 +568,7 @@ impl Servers {
     pub fn start_again(&mut self) {
         self.server = self.next.take().expect("start_again follows kill, which made it");
         self.server.go();
-        self.wait();
+        self.server.wait_until_it_serves("strake server");
     }
 
     /// `host:port` of the server.

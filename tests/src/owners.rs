@@ -31,7 +31,7 @@ impl Server {
         let arguments: Vec<String> = all.iter().chain(further).map(|&word| word.into()).collect();
         let log = directory.join(format!("{name}.log"));
         let mut process = Process::start(&arguments, &log);
-        process.wait_until(name, || std::net::TcpStream::connect(&listen).is_ok());
+        process.wait_until_it_serves(name);
         Self { process, arguments, log }
     }
 

@@ -1,7 +1,8 @@
 //! A cluster of real processes: a witness with manager and metadata, and storage servers that come and go.
 
 use crate::cluster::{
-    Mount, Process, counted, free_port, mount_memory, mount_of, run, signal, succeed, take_away,
+    Mount, Process, SERVES, counted, free_port, mount_memory, mount_of, run, signal, succeed,
+    take_away,
 };
 use crate::way::Way;
 use std::fs;
@@ -45,7 +46,7 @@ impl Cluster {
         let address = format!("127.0.0.1:{}", free_port());
         let mut witness = witness(&address, directory.path());
         witness.go();
-        witness.wait_until("the witness", || std::net::TcpStream::connect(&address).is_ok());
+        witness.wait_until_it_serves("the witness");
         let (storage, small_disks) = (Vec::new(), Vec::new());
         let mut cluster = Self { witness, storage, address, small_disks, directory };
         for _ in 0..servers {
@@ -147,7 +148,7 @@ impl Cluster {
     /// It starts again with the flags it had; returns when it has joined: until then its earlier life may
     /// count as alive.
     pub fn start_again(&mut self, nth: usize) {
-        self.start_again_and_hear(nth, &[], " serves at ");
+        self.start_again_and_hear(nth, &[], SERVES);
     }
 
     /// It starts again with some flags more; returns when it has said something, once more than before.
@@ -183,9 +184,7 @@ impl Cluster {
         std::thread::sleep(pause);
         next.go();
         self.witness = next;
-        let address = &self.address;
-        let serves = || std::net::TcpStream::connect(address).is_ok();
-        self.witness.wait_until("the witness", serves);
+        self.witness.wait_until_it_serves("the witness");
     }
 
     /// The log of the witness so far.

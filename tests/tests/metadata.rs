@@ -57,8 +57,7 @@ impl Server {
         arguments.extend([text(&self.home()), text(&self.at("disk"))]);
         arguments.extend(further.iter().map(|argument| (*argument).to_owned()));
         let mut process = Process::start(&arguments, &self.at("server.log"));
-        let address = &self.address;
-        process.wait_until("strake server", || std::net::TcpStream::connect(address).is_ok());
+        process.wait_until_it_serves("strake server");
         self.process = Some(process);
     }
 

@@ -18,6 +18,7 @@
 //! * [`postgres`] — a PostgreSQL server of the distribution's package.
 //! * [`etcd`] — an etcd cluster of the distribution's package.
 //! * `guard` — the shell between this program and a server of a package.
+//! * [`programs`] — programs that a test makes up.
 //! * [`suites`] — suites that nobody here wrote, fetched once into `target/tools`.
 //!
 //! The tests themselves are in `tests/tests`, one file per subject. What this crate never does: keep
@@ -35,6 +36,7 @@ pub mod mounted;
 pub mod network;
 pub mod owners;
 pub mod postgres;
+pub mod programs;
 pub mod property;
 pub mod records;
 pub mod servers;

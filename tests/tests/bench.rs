@@ -1,11 +1,11 @@
 //! `strake bench`: what it measures is shown, what it makes is removed, and nonsense is refused.
 
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strake_tests::cluster::{program, run, strake, succeed};
+use strake_tests::programs;
 
 /// How long a run may take to begin or to end. Only a hang reaches it.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -318,8 +318,7 @@ fn stand_in_for_ssh(tools: &Path) -> String {
          [ $host != dead ] || exit 255\ntee -a {at}/$host | {} \"$@\"\n",
         program().display()
     );
-    std::fs::write(&ssh, script).unwrap();
-    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    programs::make(&ssh, &script);
     format!("{at}:{}", std::env::var("PATH").unwrap())
 }
 

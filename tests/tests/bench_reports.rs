@@ -2,13 +2,13 @@
 //! this test makes up.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 use strake_bench::report::saved;
 use strake_bench::result::{Chart, Figure, Machine, Origin, Report, Rule, Side, Unit};
 use strake_tests::cluster::strake;
+use strake_tests::programs;
 use tempfile::TempDir;
 
 /// How long a run may take to begin. Only a hang reaches it.
@@ -255,8 +255,7 @@ fn dbench_that_hangs_after(runs: usize, place: &Place) {
          if [ $(wc -l < \"$0.runs\") -gt {runs} ]; then : > \"$0.waits\"; exec sleep 1000; fi\n\
          echo 'Throughput 1.00 MB/sec  1 clients  1 procs  max_latency=1.000 ms'\n"
     );
-    std::fs::write(&path, script).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    programs::make(&path, &script);
 }
 
 /// What a run of that stand-in says that is interrupted when it waits.

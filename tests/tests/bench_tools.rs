@@ -1,13 +1,13 @@
 //! `strake bench run`: other tools, where they are installed, and stand-ins for them; `strake bench
 //! tune` on a mount.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use strake_bench::report::saved;
 use strake_bench::result::Report;
 use strake_tests::cluster::{Up, strake};
+use strake_tests::programs;
 use tempfile::TempDir;
 
 /// `strake bench run` with only the tools of a directory.
@@ -21,9 +21,7 @@ fn driven(tools: &Path, on: &TempDir, arguments: &[&str]) -> Output {
 
 /// A stand-in for a tool.
 fn stand_in(directory: &TempDir, name: &str, script: &str) {
-    let path = directory.path().join(name);
-    std::fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    programs::make(&directory.path().join(name), &format!("#!/bin/sh\n{script}"));
 }
 
 fn is_empty(directory: &TempDir) -> bool {

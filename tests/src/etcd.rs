@@ -46,6 +46,8 @@ const READY: &str = "ready to serve client requests";
 const TAKEN: &str = "address already in use";
 /// Where its members may listen.
 const PORTS: Range<u16> = 6_000..10_000;
+/// How long `etcdctl` waits. Only a hang reaches it.
+const CTL_WAIT: &str = "60s";
 
 /// One member.
 struct Member {
@@ -169,6 +171,8 @@ impl EtcdServer {
     pub fn ctl_at(&self, nth: usize, arguments: &[&str]) -> String {
         let mut ctl = Command::new("etcdctl");
         ctl.env("ETCDCTL_API", "3").stdin(Stdio::null());
+        // It would wait for a member that is slow for no more than a few seconds.
+        ctl.args(["--dial-timeout", CTL_WAIT, "--command-timeout", CTL_WAIT]);
         ctl.args(["--endpoints", &format!("127.0.0.1:{}", self.port(nth))]).args(arguments);
         let output = ctl.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,7 @@
 //! Members of groups that move, over real processes: servers are drained, targets replaced, jobs steered,
 //! while files are written and servers are killed. Nothing that was acknowledged is missing or old.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
@@ -59,12 +60,16 @@ fn a_server_is_drained_while_files_are_written_and_killed_servers_cost_nothing()
         let job = cluster.json(&["server", "drain", "storage1", "--throttle", "256K"]);
         assert_eq!(job["groups"], dry["groups"]);
         let id = job["id"].as_u64().unwrap();
-        cluster.until("it copies", |c| c.job(id)["bytes_sent"].as_u64() > Some(0));
-        let to = cluster.job(id)["items"].as_array().unwrap().iter().find_map(|item| {
-            (item["state"] == "running").then(|| item["to"].as_u64().unwrap() as usize)
+        let destination = Cell::new(None);
+        cluster.until("it copies", |c| {
+            let job = c.job(id);
+            let mut items = job["items"].as_array().into_iter().flatten();
+            let running = items.find(|item| item["state"] == "running");
+            destination.set(running.and_then(|item| item["to"].as_u64()));
+            job["bytes_sent"].as_u64() > Some(0) && destination.get().is_some()
         });
         // The destination, the source, and the manager.
-        let to = to.expect("something is under way") - 1;
+        let to = destination.get().expect("something is under way") as usize - 1;
         cluster.restart(to, Duration::from_millis(300));
         std::thread::sleep(Duration::from_millis(500));
         cluster.restart(1, Duration::from_millis(300));
@@ -262,16 +267,20 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
     // What would be, and then is lost, is told by the names of files.
     let lost = serde_json::json!([":/main/single/file"]);
     assert_eq!(cluster.json(&["target", "files", "1", "--only-copy"])["files"], lost);
-    assert_eq!(cluster.json(&["status"])["stopped_files"]["files"], lost);
+    // These look for files for two seconds, each time.
+    cluster.until("status names it", |c| c.json(&["status"])["stopped_files"]["files"] == lost);
     let lossy = ["target", "replace", "1", "3", "--lose-data"];
-    let planned = cluster.run(&[&lossy[..], &["--dry-run"]].concat()).1;
-    assert!(planned.contains("would give up what files have in these groups: :/main/single/file"));
+    cluster.until("the plan names it", |c| {
+        let planned = c.run(&[&lossy[..], &["--dry-run"]].concat()).1;
+        planned.contains("would give up what files have in these groups: :/main/single/file")
+    });
     let job = cluster.json(&[&lossy[..], &["--wait"]].concat());
     assert_eq!(job["state"], "done");
     let id = job["id"].to_string();
     assert_eq!(cluster.json(&["job", "files", &id])["files"], lost);
-    let shown = cluster.run(&["job", "show", &id]).1;
-    assert!(shown.contains(":/main/single/file"), "{shown}");
+    cluster.until("the job names it", |c| {
+        c.run(&["job", "show", &id]).1.contains(":/main/single/file")
+    });
     assert_eq!(cluster.json(&["target", "files", "2", "3"])["unread"], serde_json::json!([]));
     cluster.until("what is left is whole", |c| {
         c.json(&["status"])["groups"].as_array().is_some_and(Vec::is_empty)

@@ -31,6 +31,9 @@ use tempfile::TempDir;
 
 /// Targets of the cluster.
 const TARGETS: u32 = 4;
+/// How often, and how long apart, it is looked whether targets are let go of. Only a hang reaches the end.
+const LOOKS_MAX: u32 = 12_000;
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Where names and attributes are kept.
 #[derive(Clone)]
@@ -179,13 +182,13 @@ impl LocalCluster {
 
     /// Waits for the last references to the stores: the map's, and those of operations under way.
     async fn stores_closed(&self) {
-        for _ in 0..2_000 {
+        for _ in 0..LOOKS_MAX {
             // Looking anything up makes the map forget services that are not registered any more.
             let _ = self.map.as_ref().map(|map| map.storage_of(TargetId(0)));
             if self.stores.iter().all(|store| store.strong_count() == 0) {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(LOOK).await;
         }
         panic!("operations on the targets do not end");
     }
@@ -306,10 +309,10 @@ fn open_target(path: &Path, nth: u32) -> ChunkStore {
         ChunkStore::format(&disk, &identity(nth), &options)
             .expect("an empty directory is formatted");
     }
-    for _ in 0..1_000 {
+    for _ in 0..LOOKS_MAX {
         match ChunkStore::open(Arc::clone(&disk), options.clone()) {
             // The last one to let go of it is not yet done with that.
-            Err(ChunkError::InUse { .. }) => std::thread::sleep(Duration::from_millis(5)),
+            Err(ChunkError::InUse { .. }) => std::thread::sleep(LOOK),
             opened => return opened.expect("the target opens"),
         }
     }

@@ -231,7 +231,7 @@ async fn the_kernel_drops_attributes_and_pages_of_what_has_changed_after_all() {
     let copies = Request { unique, opcode: 0, node: 99, uid: 0, gid: 0, pid, op };
     assert_eq!(Door::changes(&*door, &copies), Some(node), "not what is copied");
     let (mut kernel, device) = UnixStream::pair().unwrap();
-    kernel.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    kernel.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     Door::mounted(&*door, Device::from_session(device.as_fd()).unwrap(), false);
     Door::changed_after_all(&*door, node);
     // Node and offset of an `InvalInodeOut` with its head.
@@ -333,7 +333,7 @@ async fn a_kernel_that_is_busy_writing_a_map_out_keeps_nobody_else_waiting() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), found).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), found).await.unwrap();
     // Of an `InvalInodeOut` with its head, where the offset is.
     let mut told = [0; 4096];
     let len = kernel.read(&mut told).unwrap();

@@ -161,14 +161,17 @@ fn a_mount_waits_for_its_servers_and_goes_on() {
 fn an_operation_fails_when_the_wait_is_over() {
     let mut servers = Servers::start();
     let mount = servers.mount("m", "wait=1");
-    fs::write(mount.at("file"), "x").unwrap();
+    // On a busy machine the servers may not answer within the wait.
+    eventually(WAIT, "a write", || write_synced(&mount.at("file"), 1, b'x').is_ok());
     servers.kill();
     let error = fs::write(mount.at("new"), "y").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     servers.start_again();
     // The mount may not try to connect again within the wait.
     eventually(WAIT, "a write after the restart", || fs::write(mount.at("new"), "y").is_ok());
-    assert_eq!(contents(&mount.at("file")), b"x");
+    let mut read = Vec::new();
+    eventually(WAIT, "a read", || fs::read(mount.at("file")).map(|bytes| read = bytes).is_ok());
+    assert_eq!(read, b"x");
 }
 
 /// Beginnings that look like something, and ends that do not come.

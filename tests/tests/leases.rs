@@ -11,7 +11,7 @@ use std::time::Duration;
 use strake_tests::cluster::{Mount, Servers, counted, eventually, free_port, signal};
 
 /// Only something that never comes reaches it.
-const WAIT: Duration = Duration::from_secs(60);
+const WAIT: Duration = Duration::from_secs(120);
 
 fn names(path: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(path).unwrap();

@@ -16,7 +16,7 @@ use strake_tests::cluster::eventually;
 use strake_tests::mounted::Mounted;
 
 /// Most that something takes.
-const WAIT: Duration = Duration::from_secs(10);
+const WAIT: Duration = Duration::from_secs(60);
 
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()

@@ -15,7 +15,7 @@ use strake_tests::system::{LockOwner, Mapping, RangeLock, lock};
 const RECORD: usize = 1000;
 const PAGE: usize = 4096;
 /// What no wait reaches where somebody lets go.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 fn mounts<const N: usize>(servers: &Servers, names: [&str; N]) -> [Mount; N] {
     names.map(|name| servers.mount(name, ""))
@@ -256,7 +256,7 @@ fn locks_of_a_killed_mount_are_free_when_its_session_is_over() {
     let mut waiter = Application::start();
     ask(&mut waiter, &format!("hold file {} cached", b.at("file").display()));
     waiter.begin("lock file process exclude 0 0 wait");
-    let answer = waiter.wait_for(3 * SOON).expect("its session is over");
+    let answer = waiter.wait_for(2 * SOON).expect("its session is over");
     assert_eq!(answer.told, Ok(Vec::new()));
     flock(&file_b, exclusive).unwrap();
 }

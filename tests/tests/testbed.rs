@@ -230,7 +230,7 @@ fn what_a_kill_leaves_is_named_and_removed() {
     up.kill().unwrap();
     up.wait().unwrap();
     // A command that it had begun outlives it, and may still make a namespace.
-    eventually(Duration::from_secs(20), "its last command ends", || bed.commands() == 0);
+    eventually(Duration::from_secs(60), "its last command ends", || bed.commands() == 0);
     assert!(!bed.namespaces().is_empty());
     let again = bed.run("up", &["--data", &data]);
     let error = String::from_utf8_lossy(&again.stderr);

@@ -6,7 +6,8 @@ use rustix::io::{Errno, pwrite};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
-use strake_tests::cluster::Up;
+use std::time::Duration;
+use strake_tests::cluster::{Up, eventually};
 
 #[test]
 fn statfs_tells_the_truth_about_room() {
@@ -23,15 +24,9 @@ fn statfs_tells_the_truth_about_room() {
     // Other users of the same disk change what is free: only a lower bound of the files holds.
     assert!(file.metadata().unwrap().blocks() * 512 >= len);
     let files = |v: &rustix::fs::StatVfs| v.f_files - v.f_ffree;
-    let mut after = statvfs(up.mount()).unwrap();
-    for _ in 0..100 {
-        after = statvfs(up.mount()).unwrap();
-        if files(&after) > files(&before) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    assert!(files(&after) > files(&before), "a file more");
+    eventually(Duration::from_secs(60), "a file more", || {
+        files(&statvfs(up.mount()).unwrap()) > files(&before)
+    });
 }
 
 #[test]

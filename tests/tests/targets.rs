@@ -5,9 +5,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use strake_tests::cluster::{Mount, Up, free_port, mount_memory, run, succeed, take_away};
+use strake_tests::cluster::{
+    Mount, Up, eventually, free_port, mount_memory, run, succeed, take_away,
+};
 use strake_tests::records::{Ledger, StopAtEnd};
-use strake_tests::servers::Cluster;
+use strake_tests::servers::{Cluster, WAIT};
 
 const MIB: usize = 1 << 20;
 
@@ -56,10 +58,13 @@ fn a_disk_added_to_a_running_server_is_used_and_is_there_again_after_a_kill() {
         cluster.until("it is up", |c| row(c, 3)["state"] == "up");
         assert_eq!(row(&cluster, 3)["server"], "storage0");
         assert!(row(&cluster, 3)["groups"].as_u64() >= Some(2), "it leads one of each class");
-        write(&mount, "new", &bytes);
-        let layout = mount.at("new");
-        let layout = succeed(["layout", "get", layout.to_str().unwrap(), "--json", "--all"]);
-        assert!(layout.contains(path), "a new file lies there too: {layout}");
+        // The metadata server may not have heard of the new groups yet.
+        cluster.until("a new file lies there too", |_| {
+            let _absent = fs::remove_file(mount.at("new"));
+            write(&mount, "new", &bytes);
+            let layout = mount.at("new");
+            succeed(["layout", "get", layout.to_str().unwrap(), "--json", "--all"]).contains(path)
+        });
         cluster.until("what there is may move there", |c| {
             c.json(&["rebalance", "--dry-run"])["groups"].as_u64() > Some(0)
         });
@@ -231,11 +236,11 @@ fn a_file_system_of_one_process_gets_a_disk_too() {
     };
     assert_eq!(list(), 4);
     succeed(["target", "add", "1", disk.to_str().unwrap(), "--cluster", &address]);
-    assert_eq!(list(), 5);
+    eventually(WAIT, "it is up", || list() == 5);
     let bytes = vec![7; 16 * MIB];
     fs::write(up.mount().join("file"), &bytes).unwrap();
     up.stop();
     up.start_again();
-    assert_eq!(list(), 5);
+    eventually(WAIT, "it is up again", || list() == 5);
     assert!(fs::read(up.mount().join("file")).unwrap() == bytes);
 }

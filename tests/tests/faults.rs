@@ -160,7 +160,7 @@ fn a_mount_waits_for_its_servers_and_goes_on() {
 #[test]
 fn an_operation_fails_when_the_wait_is_over() {
     let mut servers = Servers::start();
-    let mount = servers.mount("m", "wait=1");
+    let mount = servers.mount("m", "wait=5");
     // On a busy machine the servers may not answer within the wait.
     eventually(WAIT, "a write", || write_synced(&mount.at("file"), 1, b'x').is_ok());
     servers.kill();

@@ -91,8 +91,7 @@ fn a_file_that_is_read_here_and_there_the_kernel_soon_has() {
     });
     assert!(prefetched(&metrics) > 0);
     assert_eq!((fetching(b.path()), fetching(a.path())), (1, 0));
-    // Nobody has it open any more, and so it keeps no mount busy. Who starts a process at this moment, as other tests do, still
-    // has it open in that.
+    // Nobody has it open any more, and so it keeps no mount busy; but for a process that another test starts at this moment.
     drop(file);
     eventually(WAIT, "the mount is idle", || {
         run(["umount", b.path().to_str().unwrap()]).status.success()

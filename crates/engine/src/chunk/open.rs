@@ -63,15 +63,7 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
     let target = disk.path();
     let io = |error: io::Error| ChunkError::io(&target, &error);
     let lock = lock(&*disk, &target)?;
-    let identity =
-        Identity::read(&*disk)?.ok_or_else(|| ChunkError::Missing { target: target.clone() })?;
-    if let Some(expected) = &options.cluster
-        && !identity.cluster.is_empty()
-        && identity.cluster != *expected
-    {
-        let (found, expected) = (identity.cluster, expected.clone());
-        return Err(ChunkError::Foreign { target, found, expected });
-    }
+    let identity = identity_in(&*disk, options.cluster.as_deref())?;
     let has_failed = boot::has_ended(&*disk);
     if has_failed {
         reread(&*disk).map_err(io)?;
@@ -129,6 +121,19 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
     // They are told for as long as a lock is not to be had.
     store.amounts();
     Ok(Arc::new(store))
+}
+
+/// What the target says it is: of this cluster, if one is named, or of none yet.
+fn identity_in(disk: &dyn Disk, cluster: Option<&str>) -> Result<Identity> {
+    let target = disk.path();
+    let Some(identity) = Identity::read(disk)? else { return Err(ChunkError::Missing { target }) };
+    match cluster {
+        Some(expected) if !identity.cluster.is_empty() && identity.cluster != expected => {
+            let (found, expected) = (identity.cluster, expected.to_owned());
+            Err(ChunkError::Foreign { target, found, expected })
+        }
+        _ => Ok(identity),
+    }
 }
 
 /// A disk has failed under an earlier process: only what it really has counts.

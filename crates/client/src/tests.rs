@@ -4,7 +4,7 @@ use crate::file::Tell;
 use crate::testing::{CHUNK, Fake, create, options, pattern, read, write};
 use crate::*;
 use bytes::Bytes;
-use deferred::Still;
+pub(crate) use deferred::Still;
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,14 @@ mod synced;
 async fn cluster() -> (Arc<Fake>, Arc<Volume>) {
     let fake = Arc::new(Fake::default());
     let volume = fake.volume(options()).await;
+    fake.take_log();
+    (fake, volume)
+}
+
+/// As [`cluster`], where nothing is old and nobody has waited for long, however slow the machine is.
+async fn timeless_cluster() -> (Arc<Fake>, Arc<Volume>) {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume(VolumeOptions { clock: Arc::new(Still), ..options() }).await;
     fake.take_log();
     (fake, volume)
 }
@@ -247,8 +255,7 @@ async fn unsent_data_is_bounded() {
 /// Sixteen bytes here and there counted as sixteen bytes, and took a quarter of a KiB each.
 #[tokio::test]
 async fn small_unsent_writes_count_with_what_notes_where_they_are() {
-    let fake = Arc::new(Fake::default());
-    let volume = fake.volume(VolumeOptions { clock: Arc::new(Still), ..options() }).await;
+    let (_, volume) = timeless_cluster().await;
     let file = create(&volume, "random").await;
     set_length(&volume, &file, 200 * CHUNK).await;
     for i in 0..1_000 {
@@ -268,8 +275,7 @@ async fn small_unsent_writes_count_with_what_notes_where_they_are() {
 /// It took no room at all: as many small files could be unsent as were open.
 #[tokio::test]
 async fn what_is_unsent_inside_inodes_counts_once() {
-    let fake = Arc::new(Fake::default());
-    let volume = fake.volume(VolumeOptions { clock: Arc::new(Still), ..options() }).await;
+    let (_, volume) = timeless_cluster().await;
     let file = create(&volume, "small").await;
     for _ in 0..100 {
         write(&volume, &file, 0, pattern(1, 4_096)).await;
@@ -330,8 +336,7 @@ async fn small_unsent_data_gives_way_when_memory_is_short() {
 /// is sent, and where answers are slow, parts are small.
 #[tokio::test]
 async fn small_writes_travel_together() {
-    let fake = Arc::new(Fake::default());
-    let volume = fake.volume(VolumeOptions { clock: Arc::new(Still), ..options() }).await;
+    let (fake, volume) = timeless_cluster().await;
     let file = create(&volume, "random").await;
     set_length(&volume, &file, 200 * CHUNK).await;
     let place = |i: u64| (i * 7_919 % 2_000) * 6_000;
@@ -466,6 +471,8 @@ async fn an_open_that_cuts_what_another_one_has_written_and_closed_leaves_no_zer
     let (fake, volume) = cluster().await;
     let (ino, before, cut) = cut_by_an_open(&fake, &volume).await;
     let writer = create(&volume, "a").await;
+    // Each second its length would be told, too.
+    writer.state.core().ticking = true;
     write(&volume, &writer, 0, pattern(2, 1 << 20)).await;
     volume.drain(&writer.state).await;
     let after = fake.opened_gate.write().await;
@@ -638,7 +645,7 @@ async fn a_set_mtime_outlives_earlier_writes() {
 
 #[tokio::test]
 async fn own_changes_are_seen_in_attributes_at_once() {
-    let (fake, volume) = cluster().await;
+    let (fake, volume) = timeless_cluster().await;
     let file = create(&volume, "attrs").await;
     let before = volume.getattr(file.ino()).await.unwrap();
     write(&volume, &file, 0, pattern(1, 100_000)).await;
@@ -650,7 +657,7 @@ async fn own_changes_are_seen_in_attributes_at_once() {
 
 #[tokio::test]
 async fn a_directory_is_not_asked_for_after_a_change_of_its_names() {
-    let (fake, volume) = cluster().await;
+    let (fake, volume) = timeless_cluster().await;
     create(&volume, "first").await;
     let before = volume.getattr(Ino::ROOT).await.unwrap();
     create(&volume, "second").await;
@@ -784,7 +791,7 @@ async fn a_failure_surfaces_at_close() {
 
 #[tokio::test]
 async fn an_unavailable_target_is_tried_again() {
-    let (fake, volume) = cluster().await;
+    let (fake, volume) = timeless_cluster().await;
     let file = create(&volume, "retry").await;
     for _ in 0..3 {
         fake.fail("write 0:", ErrorKind::Unavailable);

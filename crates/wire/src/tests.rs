@@ -155,5 +155,10 @@ pub fn server_at(address: &str) -> Server {
 }
 
 pub fn callers(call_timeout_ms: u64) -> Arc<Callers> {
-    Callers::new(CallerOptions { call_timeout_ms, ..CallerOptions::default() })
+    Callers::new(CallerOptions { call_timeout_ms, ..options() })
+}
+
+/// Those of a caller that connects to whom it calls, however slow the machine is.
+pub fn options() -> CallerOptions {
+    CallerOptions { connect_timeout_ms: 60_000, ..CallerOptions::default() }
 }

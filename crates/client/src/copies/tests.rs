@@ -3,6 +3,7 @@
 use super::awaited;
 use crate::testing::pairs::{Asked, Mood, PAIR};
 use crate::testing::{CHUNK, Fake, Paused, create, options, pattern, read, write};
+use crate::tests::Still;
 use crate::{FallocateMode, OpenFile, SeekTo, Volume, VolumeOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 async fn pair() -> (Arc<Fake>, Arc<Volume>, Arc<OpenFile>) {
     let fake = Arc::new(Fake::default());
-    let volume = fake.volume_in_pair(options()).await;
+    // Only the time of tokio goes on: whoever waits does so until a test is over.
+    let patient = VolumeOptions { clock: Arc::new(Still), ..options() };
+    let volume = fake.volume_in_pair(patient).await;
     let file = create(&volume, "file").await;
     // The poller has fetched its first map, and would fetch another at once.
     sleep(Duration::from_millis(500)).await;

@@ -270,7 +270,7 @@ async fn a_cut_that_waits_while_its_handle_is_released_is_not_made() {
 /// An operation once failed with ESTALE if the server restarted four times before it was answered.
 #[tokio::test]
 async fn a_server_that_restarts_again_and_again_is_waited_for() {
-    let (fake, volume) = cluster().await;
+    let (fake, volume) = timeless_cluster().await;
     let file = create(&volume, "a").await;
     for _ in 0..6 {
         fake.fail("open", ErrorKind::NoSession);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use strake_base::clock::{Clock, WakingClock};
 
 /// Time that stands still: however long a test is kept waiting, no lease is over.
-pub(super) struct Still;
+pub(crate) struct Still;
 
 impl Clock for Still {
     fn monotonic(&self) -> Duration {

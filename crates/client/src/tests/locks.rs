@@ -1,4 +1,4 @@
-//! Locks that are waited for and given up.
+//! Locks that are waited for and given up. Time goes on only when nobody has anything to do: on a busy machine answers are not late.
 
 use super::*;
 use crate::ops::locks::SERVER_WAITS_MAX;
@@ -18,7 +18,7 @@ async fn asked(fake: &Fake) -> Vec<String> {
 
 /// A process that waits for a lock gets a signal, and asks again. The lock that its first request is granted is
 /// given back; that must not be the one that it gets by its second.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_was_given_up_is_given_back_before_its_owner_gets_it_again() {
     let (fake, volume) = cluster().await;
     fake.fail("lock", ErrorKind::WouldBlock);
@@ -40,7 +40,7 @@ async fn a_lock_that_was_given_up_is_given_back_before_its_owner_gets_it_again()
 }
 
 /// Also the first question, to which the server would answer at once, may be given up.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_to_nobody_is_given_back() {
     let (fake, volume) = cluster().await;
     assert!(volume.set_lock(Ino(2), lock(true)).now_or_never().is_none());
@@ -49,7 +49,7 @@ async fn a_lock_that_is_granted_to_nobody_is_given_back() {
 
 /// A process has a lock that others may share, waits for one of its own on more than that, and gets a signal: the lock
 /// that it had went as well.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_gives_up_a_wait_keeps_what_it_had() {
     let (fake, volume) = cluster().await;
     let lock = |kind, end, wait| LockRequest { kind, end, flock: false, ..lock(wait) };
@@ -72,7 +72,7 @@ async fn sharing() -> (Arc<Fake>, Arc<Volume>) {
 
 /// But not a flock that it waited to change, which it has no more while it waits: it would get that back, though others may have
 /// been granted theirs by then.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_flock_that_was_to_be_changed_does_not_come_back_when_the_wait_is_given_up() {
     let (fake, volume) = sharing().await;
     let gate = fake.lock_gate.write().await;
@@ -89,7 +89,7 @@ async fn a_flock_that_was_to_be_changed_does_not_come_back_when_the_wait_is_give
 }
 
 /// Its file is closed while the request is under way: what was unlocked by that does not come back.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_unlocked_after_a_wait_was_given_up_stays_so() {
     let (fake, volume) = sharing().await;
     let gate = fake.lock_gate.write().await;
@@ -105,7 +105,7 @@ async fn what_is_unlocked_after_a_wait_was_given_up_stays_so() {
 }
 
 /// The answer had come, and its caller went away without a look at it: nobody was left to give the lock back.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lock_whose_answer_nobody_has_looked_at_is_given_back() {
     let (fake, volume) = cluster().await;
     {
@@ -119,7 +119,7 @@ async fn a_lock_whose_answer_nobody_has_looked_at_is_given_back() {
 
 /// Two threads of a process wait for a lock, one of them gets a signal, and both requests are granted: what the first one
 /// gives back may be what the second one was just granted.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lock_beside_which_another_wait_was_given_up_is_asked_for_again() {
     let (fake, volume) = cluster().await;
     for _ in 0..2 {
@@ -143,7 +143,7 @@ async fn a_lock_beside_which_another_wait_was_given_up_is_asked_for_again() {
 }
 
 /// Nobody knew of it, and it was held until the file was closed.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_may_have_been_granted_when_its_owner_is_told_of_a_timeout_is_given_back() {
     let (fake, volume) = cluster().await;
     fake.fail("lock owner=7 kind=2", ErrorKind::TimedOut);
@@ -153,7 +153,7 @@ async fn a_lock_that_may_have_been_granted_when_its_owner_is_told_of_a_timeout_i
 }
 
 /// The server was away when a process ended: its locks stayed for as long as the mount.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unlock_that_is_not_answered_in_time_is_sent_until_it_is() {
     let (fake, volume) = cluster().await;
     volume.set_lock(Ino(2), lock(false)).await.unwrap();
@@ -172,7 +172,7 @@ async fn an_unlock_that_is_not_answered_in_time_is_sent_until_it_is() {
 }
 
 /// As long as the server is away nobody waits for what is to be given back longer than for an answer.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_locks_again_while_an_unlock_is_not_answered_is_told_in_time() {
     let fake = Arc::new(Fake::default());
     let volume = fake.volume(VolumeOptions { operation_wait_ms: 50, ..options() }).await;
@@ -238,7 +238,7 @@ async fn seen(fake: &Arc<Fake>, ino: Ino) -> Vec<u8> {
 }
 
 /// It was held back: who had the lock next appended there as well, and one of the two was gone.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_was_written_under_a_lock_is_told_before_others_get_that() {
     for (len, then) in [
         (100, LockKind::Unlock),
@@ -256,7 +256,7 @@ async fn what_was_written_under_a_lock_is_told_before_others_get_that() {
 
 /// Where something else of the file was untold it was appended at the end that was known before; and of a small file zeros came
 /// over what another mount had appended.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_appends_under_a_lock_asks_for_the_end_whatever_is_held_back() {
     for len in [100, 20_000] {
         let (fake, [one, two]) = loggers(len).await;
@@ -274,7 +274,7 @@ async fn who_appends_under_a_lock_asks_for_the_end_whatever_is_held_back() {
 }
 
 /// Of a small file all between two writes is sent along, and was what it had been before another mount had the lock.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_others_changed_under_a_lock_stays_whatever_who_has_it_next_held_back() {
     for zeroes in [false, true] {
         let (fake, [(one, log), (two, _)]) = loggers(100).await;
@@ -300,7 +300,7 @@ async fn what_others_changed_under_a_lock_stays_whatever_who_has_it_next_held_ba
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_gets_a_lock_reads_what_was_told_whatever_he_holds_back() {
     let (_fake, [one, two]) = loggers(100).await;
     let theirs = open(&two.0, two.1.ino(), OpenFlags::READ_WRITE).await;
@@ -312,7 +312,7 @@ async fn who_gets_a_lock_reads_what_was_told_whatever_he_holds_back() {
 }
 
 /// It was given back when what is held back was told, which may be long after.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_to_nobody_is_given_back_whatever_cannot_be_told() {
     let (fake, [(volume, file), _]) = loggers(20_000).await;
     write(&volume, &file, 0, pattern(2, 100)).await;
@@ -323,7 +323,7 @@ async fn a_lock_that_is_granted_to_nobody_is_given_back_whatever_cannot_be_told(
 
 /// A wait for more than its owner had was granted to nobody while he unlocked what he had, and all of it went to others before
 /// what he had written there was told.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lock_that_is_granted_to_nobody_takes_none_along_that_is_being_told() {
     let (fake, [(volume, file), _]) = loggers(20_000).await;
     let ino = file.ino();
@@ -352,7 +352,7 @@ async fn a_lock_that_is_granted_to_nobody_takes_none_along_that_is_being_told() 
 }
 
 /// The same of what its owner unlocks when all but that is to be given back already.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_unlocked_while_more_is_given_back_is_told_first() {
     let (fake, [(volume, file), _]) = loggers(20_000).await;
     let ino = file.ino();
@@ -372,7 +372,7 @@ async fn what_is_unlocked_while_more_is_given_back_is_told_first() {
 }
 
 /// What another mount had moved out of the inode could not follow it, and the next write tried that again and again, for ever.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_write_is_told_that_what_is_held_back_cannot_be_sent() {
     let (fake, [(volume, log), _]) = loggers(100).await;
     let file = open(&volume, log.ino(), OpenFlags::READ_WRITE).await;
@@ -390,7 +390,7 @@ async fn a_write_is_told_that_what_is_held_back_cannot_be_sent() {
 }
 
 /// Its owner is told of a timeout, and the lock goes to others when they can see what was written.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unlock_waits_for_what_cannot_be_told() {
     let (fake, [(volume, file), _]) = loggers(20_000).await;
     volume.set_lock(file.ino(), lock(false)).await.unwrap();

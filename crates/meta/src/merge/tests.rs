@@ -211,7 +211,7 @@ async fn creates_of_several_clients_are_one_commit_and_each_is_answered_for_itse
 }
 
 /// Who makes something knows nothing of what others make together with it.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn clients_that_make_something_together_believe_nothing_of_the_directory() {
     let world = World::new().await;
     let (a, b) = (leasing(&world).await, leasing(&world).await);

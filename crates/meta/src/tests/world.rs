@@ -681,13 +681,13 @@ impl World {
 
     /// Waits until the background task has brought something about.
     pub async fn until(&self, what: impl AsyncFn() -> bool) {
-        for _ in 0..2_000 {
+        for _ in 0..6_000 {
             if what().await {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        panic!("it did not come about within 10 s");
+        panic!("it did not come about within 30 s");
     }
 
     /// Waits until nothing waits to be done later, not even for its time to come.

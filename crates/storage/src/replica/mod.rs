@@ -175,7 +175,7 @@ pub(crate) struct Replica {
     progress: Notify,
     /// A change that was acknowledged early is everywhere.
     settled_early: Notify,
-    /// How long members may take to sync, and to say that they are there: for tests.
+    /// How long members may take to sync, and, if it is longer than usual, to say that they are there: for tests.
     #[cfg(test)]
     short_syncs: Mutex<Option<Duration>>,
     /// A member may take an hour to answer anything else: for tests.

@@ -139,7 +139,7 @@ impl Replica {
     ) -> Vec<TargetId> {
         loop {
             tokio::time::sleep(JOINING_WAIT).await;
-            let wait = self.patience(JOINING_WAIT);
+            let wait = self.look_wait(JOINING_WAIT);
             let asked = members.iter().map(|&member| self.is_silent(member, epoch, forward, wait));
             let silent = members.iter().zip(join_all(asked).await).filter(|(_, silent)| *silent);
             let silent: Vec<TargetId> = silent.map(|(&member, _)| member).collect();

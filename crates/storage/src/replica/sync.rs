@@ -113,12 +113,17 @@ impl Replica {
         let reign = self.state.lock().reign.as_ref().map(|reign| reign.since)?;
         let (epoch, waited_for, forward) = self.plan(&Numbered { reign, number: 0 }).ok()?;
         let members = of.map_or(waited_for, |of| vec![of]);
-        let wait = self.patience(LOOK_WAIT);
+        let wait = self.look_wait(LOOK_WAIT);
         let asked = members.iter().map(|&member| self.is_silent(member, epoch, forward, wait));
         let silent = join_all(asked).await;
         let (member, _) = members.into_iter().zip(silent).find(|(_, is_silent)| *is_silent)?;
         let what = format!("target {member} is to sync, and does not answer");
         Some((member, self.error(ErrorKind::Unavailable, &what)))
+    }
+
+    /// How long a member may take to say that it is there: no less in tests, as one that is may be slow.
+    pub(super) fn look_wait(&self, usual: Duration) -> Duration {
+        self.patience(usual).max(usual)
     }
 
     /// True if a member does not say in time that it is there. What a disk is at work on keeps none from that.

@@ -35,7 +35,7 @@ fn install(view: &MapView, map: ClusterMap) {
     view.install(map, MapVersion::default());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_misses_a_metadata_server_says_so_once_with_the_next_fetch() {
     let fake = Arc::new(Fake::default());
     let view = MapView::new(callers(60_000), ManagerSource::Local(fake.clone()));

@@ -8,7 +8,7 @@ use crate::message::storage::{
 };
 use crate::server::Limits;
 use crate::stream::Stream;
-use crate::tests::{Running, callers, pattern, server_at};
+use crate::tests::{Running, callers, options, pattern, server_at};
 use bytes::Bytes;
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -108,7 +108,7 @@ async fn serve(tls: Option<Arc<Tls>>) -> Running {
 }
 
 fn callers_with(tls: Arc<Tls>) -> Arc<Callers> {
-    Callers::new(CallerOptions { tls: Some(tls), ..CallerOptions::default() })
+    Callers::new(CallerOptions { tls: Some(tls), ..options() })
 }
 
 async fn greet(callers: &Callers, server: &Running) -> Result<()> {
@@ -516,7 +516,7 @@ async fn a_renewed_certificate_is_used_without_a_restart() {
     let tls = Tls::load(files.clone()).unwrap();
     let server = serve(Some(tls.clone())).await;
     assert_eq!(tls.certificate().expires.date(), "2998-06-30");
-    authority.issue_until("host1", Kind::Server, 2999);
+    change(&files, || drop(authority.issue_until("host1", Kind::Server, 2999)));
     greet(&callers_with(authority.member("me", Kind::Client)), &server).await.unwrap();
     assert_eq!(tls.certificate().expires.date(), "2999-06-30");
     // Half a renewal is not used.

@@ -466,7 +466,7 @@ async fn locks_are_given_back_in_the_end_though_lengths_are_not_settled() {
 }
 
 /// It once held the lock for ever: nobody was left to give it back.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_waits_for_a_lock_when_it_is_evicted_does_not_get_it() {
     let world = World::new().await;
     let root = world.root();

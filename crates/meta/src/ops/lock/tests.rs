@@ -74,7 +74,7 @@ async fn who_wants_a_lock_does_not_wait_for_a_cut_on_a_target_that_is_known_to_b
     assert_eq!(contents(), [b"se".to_vec()]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_waiter_gets_the_lock_when_it_is_released() {
     let world = World::new().await;
     let root = world.root();

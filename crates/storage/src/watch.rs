@@ -63,7 +63,14 @@ impl Limits {
     };
     /// For the same disk when it goes on: soon it hangs no more.
     pub const LET_GO: Self =
-        Self { silence: SILENCE_MAX, recovery: Duration::from_secs(1), ..Self::HELD };
+        Self { silence: Self::PATIENT.silence, recovery: Duration::from_secs(1), ..Self::HELD };
+    /// For a disk that is not held: it never hangs, however busy the machine is.
+    pub const PATIENT: Self = Self {
+        silence: Duration::from_secs(3_600),
+        probe_after: PROBE_AFTER,
+        said_after: SAID_AFTER,
+        recovery: RECOVERY,
+    };
 }
 
 /// What is known of one disk.

@@ -3,6 +3,7 @@ mod moves;
 use super::Replica;
 use super::ranges::{Area, Ranges};
 use crate::StorageServer;
+use crate::watch::Limits;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -515,6 +516,7 @@ impl Bench {
             StorageServer::new(vec![(TargetId(id), store)], key(), view)
         });
         let server = Arc::new(started.await.unwrap());
+        server.local(TargetId(id)).unwrap().watch.set_limits(Limits::PATIENT);
         server.lease().renew(SystemClock::default().monotonic(), 1_000_000_000);
         let beats = Arc::downgrade(&server);
         runtime.spawn(async move {
@@ -651,6 +653,15 @@ impl Bench {
         let op = StorageOp::Read(msg::Read { chunk: chunk(0), offset, len });
         let (_, data) = self.send(self.request(target, op), Bytes::new()).await?;
         Ok(data.first().copied().unwrap_or(0))
+    }
+
+    /// What a member says of a block as soon as it knows what is settled.
+    async fn read_settled(&self, target: u32, block: u64) -> Result<u8> {
+        let unsettled = |read: &Result<u8>| {
+            read.as_ref().is_err_and(|error| error.kind == ErrorKind::NotCurrent)
+        };
+        let read = async || Some(self.read_from(target, block).await).filter(|r| !unsettled(r));
+        self.until(read).await
     }
 
     /// Reads from one member, as soon as it may answer.

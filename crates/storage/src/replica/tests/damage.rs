@@ -143,7 +143,7 @@ async fn a_block_that_is_damaged_everywhere_is_lost_and_its_neighbours_are_not()
     }
     assert_eq!(bench.repair(0).await.unwrap(), msg::Repaired { blocks: 0, lost: vec![1] });
     for member in 1..=MEMBERS {
-        let error = bench.read_from(member, 1).await.unwrap_err();
+        let error = bench.read_settled(member, 1).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Corrupt);
         assert!(error.to_string().contains("inode 2"), "{error}");
         assert_eq!(bench.read(member, 0).await, 1);
@@ -636,7 +636,7 @@ async fn what_is_damaged_at_a_joining_member_is_repaired_there() {
     assert_eq!((repaired.blocks, repaired.lost), (1, vec![]));
     *bench.manager.fades.lock() = false;
     bench.until_in_sync(&[1, 2, 3]).await;
-    assert_eq!(bench.read_from(3, 0).await, Ok(1));
+    assert_eq!(bench.read_settled(3, 0).await, Ok(1));
 }
 
 /// Its damaged blocks were sent to it, and not the change: it was in sync then without the rest of that.

@@ -1,7 +1,6 @@
 //! Members whose disk does not answer.
 
 use super::*;
-use crate::watch::Limits;
 use tokio::task::JoinHandle;
 
 impl Bench {

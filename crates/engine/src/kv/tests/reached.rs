@@ -75,9 +75,9 @@ impl Shared for Reached {
 }
 
 /// The commit was carried out, its answer lost, and the database away for longer than one waits.
-pub fn a_commit_is_unknown_while_it_is_away(database: Reached, wait_ms_max: u64) {
+pub fn a_commit_is_unknown_while_it_is_away(database: Reached) {
     let mut database = database.through();
-    database.options.wait_ms_max = wait_ms_max;
+    database.options.wait_ms_max = 5_000;
     let kv = database.open().unwrap();
     let state = database.state();
     run(async {
@@ -96,9 +96,9 @@ pub fn a_commit_is_unknown_while_it_is_away(database: Reached, wait_ms_max: u64)
 }
 
 /// The network holds a commit back until long after it has been given up.
-pub fn a_late_commit_does_not_happen(database: Reached, wait_ms_max: u64) {
+pub fn a_late_commit_does_not_happen(database: Reached) {
     let mut database = database.through();
-    database.options.wait_ms_max = wait_ms_max;
+    database.options.wait_ms_max = 5_000;
     let kv = database.open().unwrap();
     let state = database.state();
     run(async {

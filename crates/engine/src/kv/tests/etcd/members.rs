@@ -120,7 +120,7 @@ fn a_member_that_crashes_and_comes_back_is_waited_for() {
 fn a_restore_from_a_backup_is_noticed_also_with_a_commit_in_doubt() {
     let server = EtcdServer::start(1, &[]);
     let mut database = etcd_on(&server).through();
-    database.options.wait_ms_max = 2_000;
+    database.options.wait_ms_max = 5_000;
     let kv = database.open().unwrap();
     let state = database.state();
     run(async {

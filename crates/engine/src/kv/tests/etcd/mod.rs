@@ -31,12 +31,12 @@ fn etcd_on(server: &EtcdServer) -> Reached {
 
 #[test]
 fn a_commit_is_unknown_while_etcd_is_away_and_settled_by_the_next_read() {
-    reached::a_commit_is_unknown_while_it_is_away(etcd(), 2_000);
+    reached::a_commit_is_unknown_while_it_is_away(etcd());
 }
 
 #[test]
 fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
-    reached::a_late_commit_does_not_happen(etcd(), 2_000);
+    reached::a_late_commit_does_not_happen(etcd());
 }
 
 /// It was given up as well, and meanwhile another has opened the part.
@@ -45,7 +45,7 @@ fn a_commit_that_arrives_after_a_takeover_does_not_happen() {
     let mut database = etcd();
     let direct = database.options.clone();
     database = database.through();
-    database.options.wait_ms_max = 2_000;
+    database.options.wait_ms_max = 5_000;
     let kv = database.open().unwrap();
     let state = database.state();
     run(async {

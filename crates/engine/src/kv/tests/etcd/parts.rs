@@ -87,7 +87,7 @@ fn who_drains_a_part_has_no_commit_come_late() {
     let mut database = etcd();
     let direct = database.store().unwrap();
     database = database.through();
-    database.options.wait_ms_max = 2_000;
+    database.options.wait_ms_max = 5_000;
     let store = database.store().unwrap();
     let state = database.state();
     run(async {

@@ -39,7 +39,7 @@ pub async fn delete(kv: &dyn Kv, key: &str) -> Result<Outcome> {
 
 #[test]
 fn a_commit_is_unknown_while_the_database_is_away_and_settled_by_the_next_read() {
-    reached::a_commit_is_unknown_while_it_is_away(postgres(), 300);
+    reached::a_commit_is_unknown_while_it_is_away(postgres());
 }
 
 /// Nothing stood against the commit but that its predecessor was gone, and it was tried for ever.
@@ -124,7 +124,7 @@ fn who_looks_for_a_lost_answer_and_was_forgotten_is_taken_over() {
 /// The third commit of a writer was carried out, its answer lost, and the database is away.
 fn in_doubt() -> (Reached, Arc<dyn Kv>) {
     let mut database = postgres().through();
-    database.options.wait_ms_max = 300;
+    database.options.wait_ms_max = 5_000;
     let kv = database.open().unwrap();
     run(async {
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
@@ -140,7 +140,7 @@ fn in_doubt() -> (Reached, Arc<dyn Kv>) {
 
 #[test]
 fn a_commit_that_arrives_when_it_was_given_up_does_not_happen() {
-    reached::a_late_commit_does_not_happen(postgres(), 300);
+    reached::a_late_commit_does_not_happen(postgres());
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn many_parts_share_few_connections() {
 #[test]
 fn a_part_whose_snapshots_all_wait_leaves_some_to_others() {
     let mut database = postgres();
-    database.options.wait_ms_max = 1_000;
+    database.options.wait_ms_max = 5_000;
     let store = database.store().unwrap();
     run(async {
         let one = store.open(Part::Volume(1)).await.unwrap();

@@ -710,6 +710,8 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
+        // A store writes when it is closed: where a test has failed its disk may be held.
+        self.disks.lock().values().for_each(|disk| disk.go_on());
         for life in self.servers.lock().drain(..).flatten() {
             life.runtime.shutdown_background();
         }

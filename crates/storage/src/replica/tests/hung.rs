@@ -83,7 +83,9 @@ async fn a_sync_that_waits_for_a_disk_that_hangs_ends_with_the_members_that_go_o
         let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
         let others: Vec<u32> = (1..=MEMBERS).filter(|member| *member != hung).collect();
         let synced = bench.send(bench.request(1, sync.clone()), Bytes::new()).await;
-        assert_eq!(synced.is_ok(), hung != 1, "{synced:?}");
+        // One that is sent so late that the member is out already is of an old epoch.
+        let is_late = synced.as_ref().is_err_and(|error| error.kind == ErrorKind::StaleMap);
+        assert!(synced.is_ok() == (hung != 1) || is_late, "{synced:?}");
         bench.until_in_sync(&others).await;
         let again = async || {
             bench.send(bench.request(others[0], sync.clone()), Bytes::new()).await.ok().map(drop)

@@ -1,7 +1,6 @@
 //! What becomes of unwritten data when the session is lost.
 
 use super::*;
-use std::time::Duration;
 use strake_types::{Consistency, Result};
 use tokio::task::JoinHandle;
 

@@ -15,6 +15,7 @@ use strake_native::tree::{
 use strake_native::{Clients, CopyOptions, Location, Summary, copy};
 use strake_tests::local::{LocalCluster, Names};
 use strake_tests::made::pattern;
+use strake_tests::servers::WAIT;
 use strake_types::{Credentials, ErrorKind, FileKind, Ino};
 use tempfile::TempDir;
 
@@ -63,7 +64,10 @@ impl Setup {
             };
             let is_done = tokio::select! {
                 biased;
-                _ = copying => true,
+                copied = copying => {
+                    copied.expect("nothing stops it");
+                    true
+                }
                 () = begun => false,
             };
             if !is_done {
@@ -288,7 +292,9 @@ async fn a_copy_that_is_stopped_in_order_goes_on_where_it_ended() {
             let _late = asking.send(true);
         };
         let copying = copy(&setup.clients, &from, &to, &stopping, |_| {});
-        if let (Err(incomplete), ()) = tokio::join!(copying, asked) {
+        let (copied, asked) = tokio::join!(copying, tokio::time::timeout(WAIT, asked));
+        assert!(asked.is_ok(), "it makes nothing: {copied:?}");
+        if let Err(incomplete) = copied {
             break incomplete;
         }
         tries += 1;
@@ -417,7 +423,9 @@ async fn replace_while_filled(is_file: bool) -> bool {
         };
         placed.unwrap();
     };
-    let (copied, ()) = tokio::join!(copy(&setup.clients, &from, &to, &slow, |_| {}), replaced);
+    let copying = copy(&setup.clients, &from, &to, &slow, |_| {});
+    let (copied, replaced) = tokio::join!(copying, tokio::time::timeout(WAIT, replaced));
+    assert!(replaced.is_ok(), "it makes nothing: {copied:?}");
     let now = volume.resolve(&root, b"/d").await.unwrap();
     assert_eq!((now.ino, now.mode & 0o777), (other, 0o600));
     if let Err(incomplete) = &copied {

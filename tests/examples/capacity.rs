@@ -51,8 +51,7 @@ impl World {
         let witness = words(&witness, &[data("witness"), "--metrics".into(), metrics.clone()]);
         let witness = [witness, meta.to_vec()].concat();
         let mut witness = Process::start(&witness, &directory.path().join("witness.log"));
-        let listens = || std::net::TcpStream::connect(&address).is_ok();
-        witness.wait_until("the witness", listens);
+        witness.wait_until_it_serves("the witness");
         let storage = ["server", "--listen", &listen, "--roles", "storage", "--join", &address];
         let storage = words(&storage, &["--data".into(), data("storage")]);
         let storage = Process::start(&storage, &directory.path().join("storage.log"));

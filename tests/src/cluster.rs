@@ -191,19 +191,29 @@ impl Process {
         self.kill();
     }
 
-    /// What it has said.
+    /// What it has said, and processes before it whose log was the same.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        self.log_after(0)
+    }
+
+    fn log_after(&self, begin: usize) -> String {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(log.get(begin..).unwrap_or_default()).into_owned()
     }
 
     /// True if its log has something that was written since it was started.
     fn said(&self, word: &str) -> bool {
-        self.log().get(self.begin..).is_some_and(|said| said.contains(word))
+        self.log_after(self.begin).contains(word)
     }
 
     /// Waits until a server serves. It takes connections long before, and a command waits for a few seconds only.
     pub fn wait_until_it_serves(&mut self, what: &str) {
-        self.wait(what, |process| process.said(SERVES));
+        self.wait_until_it_says(what, SERVES);
+    }
+
+    /// Waits until it has said something, be it the last that it says.
+    pub fn wait_until_it_says(&mut self, what: &str, word: &str) {
+        self.wait(&format!("{what} says {word:?}"), |process| process.said(word));
     }
 
     /// Waits until something is so; panics with the log if the process ends or time is over.
@@ -215,7 +225,9 @@ impl Process {
         let end = Instant::now() + READY_WAIT;
         while !so(self) {
             if let Ok(Some(status)) = self.child.try_wait() {
-                panic!("{what}: the program ended ({status}):\n{}", self.log());
+                // It may have come to be so just before that.
+                assert!(so(self), "{what}: the program ended ({status}):\n{}", self.log());
+                return;
             }
             assert!(Instant::now() < end, "{what}: not after {READY_WAIT:?}:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));

@@ -151,15 +151,13 @@ impl Cluster {
         self.start_again_and_hear(nth, &[], SERVES);
     }
 
-    /// It starts again with some flags more; returns when it has said something, once more than before.
+    /// It starts again with some flags more; returns when it has said something.
     pub fn start_again_and_hear(&mut self, nth: usize, flags: &[&str], word: &str) {
         let Storage { listen, metrics, .. } = &self.storage[nth];
         let mut process = self.prepare_with(nth, listen, metrics, flags);
-        let told = |log: &str| log.matches(word).count();
-        let before = told(&process.log());
         process.go();
         self.storage[nth].process = process;
-        self.until(&format!("a server says {word:?}"), |c| told(&c.log(nth)) > before);
+        self.storage[nth].process.wait_until_it_says("a storage server", word);
     }
 
     /// `kill -9` of a storage server, and a new start after a pause.

@@ -593,8 +593,7 @@ fn a_server_whose_first_directory_is_away_does_not_come_back_as_a_new_one() {
     let start = |log: &str, further: &[&str]| {
         let words: Vec<String> = arguments.iter().chain(further).map(|&w| w.into()).collect();
         let mut process = Process::start(&words, &at(log));
-        let said = || std::fs::read_to_string(at(log)).unwrap_or_default();
-        process.wait_until("the second server", || said().contains(" serves at "));
+        process.wait_until_it_serves("the second server");
         process
     };
     let servers = || {

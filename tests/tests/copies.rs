@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use strake_tests::cluster::{run, succeed};
+use std::time::Duration;
+use strake_tests::cluster::{eventually, run, succeed};
 use strake_tests::records::{Ledger, StopAtEnd};
 use strake_tests::servers::{Cluster, WAIT};
 
@@ -144,34 +144,24 @@ fn why_names_the_missing_copy_and_who_has_the_file_open() {
     fs::write(&path, vec![7u8; 3_000_000]).unwrap();
     fs::hard_link(&path, mount.at("name")).unwrap();
     let _open = File::open(&path).unwrap();
-    let address = cluster.address.clone();
-    let why = |flags: &[&str]| {
-        let place = format!("{address}:/main/file");
-        let output = run(["why", &place].into_iter().chain(flags.iter().copied()));
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let end = Instant::now() + WAIT;
+    let place = format!("{}:/main/file", cluster.address);
     // It waits for a copy no longer than people would, and the machine may be busy.
-    let shown = loop {
-        let (code, shown) = why(&["--verify"]);
-        if code == Some(0) {
-            break shown;
-        }
-        assert!(Instant::now() < end, "{code:?} {shown}");
+    let why = |flag: &str, code: i32, word: &str| {
+        let mut shown = String::new();
+        eventually(WAIT, word, || {
+            let output = run(["why", &place, flag]);
+            shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            println!("{:?} {shown}", output.status.code());
+            output.status.code() == Some(code) && shown.contains(word)
+        });
+        shown
     };
+    let shown = why("--verify", 0, "in sync");
     for part in ["2 copies", "/file\n", "/name\n", "primary", "in sync", "mnt (session"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     cluster.kill(1);
-    let end = Instant::now() + WAIT;
-    let shown = loop {
-        let (code, shown) = why(&["--json"]);
-        if code == Some(1) && shown.contains("\"missing\"") {
-            break shown;
-        }
-        assert!(Instant::now() < end, "{code:?} {shown}");
-        std::thread::sleep(Duration::from_millis(200));
-    };
+    let shown = why("--json", 1, "\"missing\"");
     let report: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(report["health"], "degraded");
     assert!(report["problems"][0].as_str().unwrap().contains("storage1"), "{shown}");

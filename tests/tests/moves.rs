@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use strake_tests::cluster::Mount;
+use strake_tests::cluster::{Mount, SERVES};
 use strake_tests::records::{Ledger, StopAtEnd};
 use strake_tests::servers::Cluster;
 
@@ -318,7 +318,7 @@ fn an_old_copy_of_a_disk_is_refused_and_takes_nothing_from_others() {
     fs::rename(&copy, &disk).unwrap();
     // Nobody else is there who could say so.
     cluster.start_again_and_hear(1, &[], "is older than when its server last started");
-    cluster.start_again_and_hear(1, &["--old-disks"], " serves at ");
+    cluster.start_again_and_hear(1, &["--old-disks"], SERVES);
     cluster.start_again(0);
     cluster.until_whole();
     let mount = cluster.mount("again");

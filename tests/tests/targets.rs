@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use strake_tests::cluster::{
-    Mount, Up, eventually, free_port, mount_memory, run, succeed, take_away,
+    Mount, SERVES, Up, eventually, free_port, mount_memory, run, succeed, take_away,
 };
 use strake_tests::records::{Ledger, StopAtEnd};
 use strake_tests::servers::{Cluster, WAIT};
@@ -108,7 +108,7 @@ fn an_added_disk_that_left_is_not_missed_and_one_that_is_lost_can_be_left_out() 
     let without = ["--without", disk_2.to_str().unwrap()];
     cluster.start_again_and_hear(0, &[], &without.join(" "));
     cluster.kill(0);
-    cluster.start_again_and_hear(0, &without, " serves at ");
+    cluster.start_again_and_hear(0, &without, SERVES);
     cluster.until("the other is there", |c| row(c, 4)["state"] == "up");
     cluster.until("the one that was left out is down", |c| row(c, 5)["state"] == "down");
     cluster.kill(0);

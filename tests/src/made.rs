@@ -20,7 +20,8 @@ pub async fn make_directory(volume: &Arc<Volume>, parent: Ino, name: impl Into<B
     volume.make(&cred, parent, name.into(), new).await.expect("a fresh name").ino
 }
 
-/// Contents of a file: no byte is 0, so that a hole shows, and no chunk is as the next.
+/// Contents of a file: no byte is 0, so that a hole shows, and no two blocks of 4 KiB are alike, so that one in the place
+/// of another shows (Knuth's multiplicative hash).
 pub fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|n| (n * 7 + n / 251) as u8 | 1).collect()
+    (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8 | 1).collect()
 }

@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_tests::cluster::{Process, Servers, Up, contents, counted, eventually, free_port, run};
+use strake_tests::made::pattern;
 use strake_tests::servers::WAIT;
 
 /// What a writer was told to be done: a path and what it holds.
@@ -94,7 +95,7 @@ fn data_files(directory: &Path) -> Vec<PathBuf> {
 fn rotten_bytes_on_a_target_are_an_error_and_never_wrong_contents() {
     const BLOCK: usize = 4096;
     let mut up = Up::start(&[]);
-    let whole: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 + n / 251) as u8 | 1).collect();
+    let whole = pattern(3_000_000);
     let path = up.mount().join("file");
     fs::write(&path, &whole).unwrap();
     up.stop();

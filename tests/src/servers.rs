@@ -81,6 +81,7 @@ impl Cluster {
         let nth = self.storage.len();
         let mut process = self.prepare_with(nth, &listen, &metrics, flags);
         process.go();
+        process.wait_until_it_serves("a storage server");
         self.storage.push(Storage { process, listen, metrics });
         self.until("a new target", |c| c.targets().iter().any(|t| t["path"] == c.path_of(nth)));
     }

@@ -10,7 +10,7 @@
 //! map has it fetched, whoever is asked meanwhile.
 
 use crate::members::UnderWay;
-use crate::route::{self, AGAIN, Answer, Ask, FETCH_MS, WATCH_MS, answered};
+use crate::route::{self, AGAIN, Answer, Ask, WATCH_MS, answered};
 use crate::volume::Volume;
 use crate::waits::{SILENT_MS_MAX, Wait};
 use futures::future::{self, BoxFuture, FutureExt};
@@ -39,16 +39,6 @@ impl Moves {
 }
 
 impl Volume {
-    /// Waits until the map shows a group in another state, and has it fetched meanwhile.
-    pub(crate) async fn moved(&self, group: GroupId, route: &Route) {
-        let mut maps = self.map().watch();
-        while self.map().route(group).ok().as_ref() == Some(route) {
-            self.map().hurry();
-            let again = tokio::time::timeout(Duration::from_millis(FETCH_MS), maps.changed()).await;
-            debug_assert!(!matches!(again, Ok(Err(_))), "the map is there as long as the volume");
-        }
-    }
-
     /// Waits until a call that was sent just now is to be given up, and says why. Where there is `news` of a newer map, that is
     /// fetched at once.
     async fn given_up(
@@ -59,7 +49,7 @@ impl Volume {
     ) -> Error {
         let silent = Instant::now() + Duration::from_millis(SILENT_MS_MAX);
         let _told = tokio::time::timeout(Duration::from_millis(WATCH_MS), news).await;
-        if tokio::time::timeout_at(silent, self.moved(group, route)).await.is_err() {
+        if tokio::time::timeout_at(silent, self.map().moved(group, route)).await.is_err() {
             tracing::warn!(
                 "waiting for target {} of group {group}: no answer for {SILENT_MS_MAX} ms",
                 route.primary
@@ -71,7 +61,7 @@ impl Volume {
                 limit_ms: self.options().operation_wait_ms,
             };
             let _waiting = self.waits.begin(wait, self.clock());
-            self.moved(group, route).await;
+            self.map().moved(group, route).await;
         }
         self.metrics().failovers.increment(1);
         let (before, now) = (route.epoch, self.map().route(group));

@@ -364,7 +364,7 @@ impl<'a> Patience<'a> {
         let is_soon = error.kind == ErrorKind::NotCurrent && self.works.is_none();
         let pause = self.next_pause(what, error)?;
         let pause = if is_soon { pause.min(AGAIN) } else { pause };
-        if tokio::time::timeout(pause, self.volume.moved(group, route)).await.is_ok() {
+        if tokio::time::timeout(pause, self.volume.map().moved(group, route)).await.is_ok() {
             self.pause_ms = PAUSE_MS_FIRST;
         }
         Ok(false)

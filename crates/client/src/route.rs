@@ -35,7 +35,7 @@ use strake_wire::message::storage::{StorageAnswer, StorageOp, StorageReply, Stor
 /// A call that has waited so long makes the client look at the map,
 pub(crate) const WATCH_MS: u64 = 300;
 /// and fetch it so often.
-pub(crate) const FETCH_MS: u64 = 500;
+const FETCH_MS: u64 = 500;
 /// The same while a metadata server that says nothing is likely to be replaced: nothing is read without that others write.
 const SILENT_FETCH_MS: u64 = 200;
 /// Fetches that follow each other so soon.
@@ -399,7 +399,7 @@ impl Volume {
         payload: Bytes,
         rights: Option<Rights<'_>>,
     ) -> Result<Answer> {
-        let attempt = is_numbered(&op).then(|| self.attempts().begin());
+        let attempt = op.is_numbered().then(|| self.attempts().begin());
         let ask = Ask { volume: self, group, op, payload, rights, attempt };
         let works = Worker::of_group(group, &ask.op);
         let file = rights.map(|rights| rights.file().ino());
@@ -480,11 +480,6 @@ pub(crate) fn named(map: &ClusterMap, target: u32) -> String {
         Some(server) if !server.name.is_empty() => format!("target {target} on {}", server.name),
         _ => format!("target {target}"),
     }
-}
-
-/// True for what is done once however often it is sent.
-fn is_numbered(op: &StorageOp) -> bool {
-    op.is_change() || matches!(op, StorageOp::Sync(_))
 }
 
 /// The answer in a target's reply.

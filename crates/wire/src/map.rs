@@ -32,6 +32,8 @@ use tokio::time::Instant;
 const POLL_MS: u64 = 1_000;
 /// Shortest time between two fetches of which the second was hurried.
 const HURRY_MS: u64 = 100;
+/// Time between two fetches that one hurries who waits for a group to change.
+const MOVED_FETCH_MS: u64 = 500;
 /// Time between two attempts to get the first map.
 const FIRST_RETRY_MS: u64 = 200;
 
@@ -253,6 +255,17 @@ impl MapView {
             members: found.members.len(),
             in_sync: in_sync.len(),
         })
+    }
+
+    /// Waits until the map shows a group in another state than this, and has it fetched meanwhile.
+    pub async fn moved(&self, group: GroupId, route: &Route) {
+        let mut maps = self.watch();
+        while self.route(group).ok().as_ref() == Some(route) {
+            self.hurry();
+            let pause = Duration::from_millis(MOVED_FETCH_MS);
+            let again = tokio::time::timeout(pause, maps.changed()).await;
+            debug_assert!(!matches!(again, Ok(Err(_))), "the view tells of maps as long as it is");
+        }
     }
 
     /// Which groups of so many copies lie where these do.

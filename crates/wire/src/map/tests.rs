@@ -232,6 +232,25 @@ async fn a_route_names_the_first_member_in_sync() {
     assert_eq!(view.route(GroupId(1)).unwrap_err().kind, ErrorKind::StaleMap);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_group_has_moved_when_a_map_shows_it_otherwise_and_not_with_each_map() {
+    let view = MapView::fixed(callers(60_000), map(4, Vec::new()));
+    let route = view.route(GroupId(0)).unwrap();
+    let minute = Duration::from_secs(60);
+    let moves_with = async |map: ClusterMap| {
+        let installed = async {
+            tokio::task::yield_now().await;
+            install(&view, map);
+        };
+        let moved = tokio::time::timeout(minute, view.moved(GroupId(0), &route));
+        tokio::join!(moved, installed).0.is_ok()
+    };
+    assert!(!moves_with(map(5, Vec::new())).await);
+    let mut other = map(6, Vec::new());
+    other.groups[0].epoch += 1;
+    assert!(moves_with(other).await);
+}
+
 #[tokio::test]
 async fn refreshes_at_the_same_time_share_fetches() {
     let fake = Arc::new(Fake::default());

@@ -67,4 +67,9 @@ impl StorageOp {
                 | Lose(_)
         )
     }
+
+    /// True for what has a number ([`super::Attempt`]): it is done once, however often it is sent.
+    pub fn is_numbered(&self) -> bool {
+        self.is_change() || matches!(self, StorageOp::Sync(_))
+    }
 }

@@ -9,8 +9,9 @@
 //! the others are not cut again.
 
 use crate::borrow::lock_here;
-use crate::core::{Core, backoff};
+use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::groups::{Part, on_group, request};
 use crate::keys;
 use crate::records::{self, Inode, Raw};
 use crate::txn::{Mutation, under_locks};
@@ -19,7 +20,6 @@ use crate::volume::Reign;
 use bytes::{Bytes, BytesMut};
 use futures::future::{join_all, try_join_all};
 use std::collections::HashSet;
-use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_CHUNKS_MAX;
 use strake_types::{
@@ -27,10 +27,7 @@ use strake_types::{
 };
 use strake_wire::message::manager::Target;
 use strake_wire::message::meta::{MetaAnswer, Nothing};
-use strake_wire::message::storage::{
-    Cut, Done, FileRef, StorageAnswer, StorageOp, StorageRequest, Truncate, Write,
-};
-use tokio::time::Instant;
+use strake_wire::message::storage::{Cut, FileRef, StorageOp, StorageRequest, Truncate, Write};
 
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
@@ -472,19 +469,6 @@ pub(crate) async fn drop_volume(core: &Core, reign: Reign) -> Result<()> {
     try_join_all(calls).await.map(drop)
 }
 
-/// A file's part in a group.
-#[derive(Clone, Copy)]
-pub(crate) struct Part {
-    /// The volume, and in whose name.
-    pub reign: Reign,
-    /// The file.
-    pub ino: Ino,
-    /// The group.
-    pub group: GroupId,
-    /// Copies that must be in sync; 0: as many as there are.
-    pub min_copies: u32,
-}
-
 /// Deletes one chunk of a group, whether its file has others or not.
 pub(crate) async fn delete_chunk(
     core: &Core,
@@ -496,101 +480,4 @@ pub(crate) async fn delete_chunk(
     let part =
         Part { reign: Reign { volume: chunk.volume, since }, ino: chunk.ino, group, min_copies: 0 };
     on_group(core, part, op, Bytes::new()).await.map(drop)
-}
-
-/// As [`ask_group`]. From which boot it has answered, as [`Done::boot`] has it.
-pub(crate) async fn on_group(
-    core: &Core,
-    part: Part,
-    op: StorageOp,
-    payload: Bytes,
-) -> Result<u64> {
-    match ask_group(core, part, op, payload).await? {
-        Some(StorageAnswer::Done(Done { boot, .. })) => Ok(boot),
-        _ => Ok(0),
-    }
-}
-
-/// Sends one operation to a group; tries again while a server is away, within the limit of the
-/// options.
-pub(crate) async fn ask_group(
-    core: &Core,
-    part: Part,
-    mut op: StorageOp,
-    payload: Bytes,
-) -> Result<Option<StorageAnswer>> {
-    let Part { reign, ino, group, min_copies } = part;
-    let volume = reign.volume;
-    let until = Instant::now() + Duration::from_millis(core.options.storage_wait_ms);
-    let mut turn: u32 = 1;
-    // Under one number: what was sent before must not cut what is written after.
-    let attempt = core.attempts.begin();
-    loop {
-        // Where the source of a copy is may change as well.
-        if let StorageOp::Copy(copy) = &mut op
-            && let Ok((target, _)) = core.map.primary_of(GroupId(copy.from_group))
-        {
-            copy.from_target = target.0;
-        }
-        let request = StorageRequest {
-            group: group.0,
-            attempt: op.is_change().then(|| attempt.stamp()),
-            min_copies,
-            ..request(core, reign, ino, op.clone())
-        };
-        let sent = match core.map.primary_of(group) {
-            Ok(primary) => ask_primary(core, primary, request, payload.clone()).await,
-            Err(error) => Err(error),
-        };
-        let error = match sent {
-            Ok(answer) => return Ok(answer),
-            Err(error) => error,
-        };
-        // Whoever serves the volume now does it, or has done so.
-        if core.map.is_fenced(volume, reign.session()) {
-            let detail = format!("volume {volume} is served by another server");
-            return Err(Error::with(ErrorKind::StaleMap, detail));
-        }
-        let over = Instant::now() >= until;
-        if over || error.advice() == strake_types::error::Advice::GiveUp {
-            return Err(error);
-        }
-        // Ever more seldom.
-        if turn.is_power_of_two() {
-            tracing::info!("volume {volume} inode {ino}: waiting for group {group}: {error}");
-        }
-        // The map may have changed; if nobody can tell, the next try says so.
-        let _ = core.map.refresh().await;
-        backoff(turn).await;
-        turn += 1;
-    }
-}
-
-/// One attempt at a group's primary.
-pub(crate) async fn ask_primary(
-    core: &Core,
-    (target, epoch): (TargetId, Epoch),
-    request: StorageRequest,
-    payload: Bytes,
-) -> Result<Option<StorageAnswer>> {
-    let request = StorageRequest { target: target.0, epoch: epoch.0, ..request };
-    let called = core.map.storage_of(target)?.call(request, payload).await;
-    // The right is ours, not that of whoever has asked us.
-    let (reply, _) = called.map_err(|error| match error.kind {
-        ErrorKind::BadCapability => Error::with(ErrorKind::Unavailable, error.detail),
-        _ => error,
-    })?;
-    Ok(reply.answer)
-}
-
-/// What a target is shown for a file, or (0) for all of the volume.
-pub(crate) fn right_to(core: &Core, reign: Reign, ino: Ino) -> Bytes {
-    core.key.mint_reign(reign.since, reign.volume, ino, core.wall_ms())
-}
-
-/// A request about a file, or (0) about all of the volume, without its place.
-pub(crate) fn request(core: &Core, reign: Reign, ino: Ino, op: StorageOp) -> StorageRequest {
-    let capability = right_to(core, reign, ino);
-    let fenced = core.map.fenced_epoch().0;
-    StorageRequest { capability, fenced, op: Some(op), ..StorageRequest::default() }
 }

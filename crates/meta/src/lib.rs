@@ -16,6 +16,7 @@
 //!   meanwhile.
 //! * `ops` — the operations of POSIX, one file each.
 //! * `contents` — small files inside the inode; cutting and deleting chunks on storage servers.
+//! * `groups` — calls to groups of targets, which go on with another member where the primary hangs.
 //! * `check` — whether all of it fits together, while it is in use.
 //! * `locks` — locks of operations on inodes; locks of applications on files.
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
@@ -53,6 +54,7 @@ mod count;
 mod ctx;
 mod forms;
 mod full;
+mod groups;
 mod hearing;
 mod kept_loans;
 mod keys;

@@ -5,9 +5,10 @@
 //! to it any more ([`crate::uncounted`]): it may have holes, or not. What is counted meanwhile counts at most twice, and
 //! only until then.
 
-use crate::contents::{ask_primary, is_away, layout_of, occupied_max, occupy, request};
+use crate::contents::{is_away, layout_of, occupied_max, occupy};
 use crate::core::Core;
 use crate::ctx::Ctx;
+use crate::groups::{ask_primary, request};
 use crate::locks::inodes::Held;
 use crate::patience::Patience;
 use crate::records::Inode;

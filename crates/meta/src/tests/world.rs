@@ -114,6 +114,10 @@ pub struct FakeStorage {
     pub calls: AtomicU64,
     /// This target says nothing; 0: none.
     pub target_silent: AtomicU32,
+    /// And that to syncs only.
+    pub silent_at_syncs: AtomicBool,
+    /// Target, epoch and number of what was asked with a number.
+    pub numbered: Mutex<Vec<(u32, u64, u64)>>,
     /// How long targets take for an answer.
     pub slow_ms: AtomicU64,
     /// What syncs have made durable.
@@ -143,6 +147,8 @@ impl FakeStorage {
             poisoned: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             target_silent: AtomicU32::new(0),
+            silent_at_syncs: AtomicBool::new(false),
+            numbered: Mutex::default(),
             slow_ms: AtomicU64::new(0),
             durable: Mutex::default(),
             boot: AtomicU64::new(1),
@@ -245,6 +251,9 @@ impl FakeStorage {
     /// Says nothing, refuses or waits, as a test wants it.
     async fn let_in(&self, request: &StorageRequest) -> Result<()> {
         self.calls.fetch_add(1, Ordering::SeqCst);
+        if let Some(attempt) = request.attempt {
+            self.numbered.lock().push((request.target, request.epoch, attempt.seq));
+        }
         let is_change = request.op.as_ref().is_some_and(StorageOp::is_change);
         if is_change && self.poisoned.load(Ordering::SeqCst) {
             return Err(ErrorKind::Poisoned.into());
@@ -253,7 +262,8 @@ impl FakeStorage {
         if self.away.load(Ordering::SeqCst) || request.target == target_away {
             return Err(ErrorKind::Unavailable.into());
         }
-        while request.target == self.target_silent.load(Ordering::SeqCst) {
+        let answers = self.silent_at_syncs.load(Ordering::SeqCst) && !request.is_sync();
+        while !answers && request.target == self.target_silent.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let slow_ms = self.slow_ms.load(Ordering::SeqCst);

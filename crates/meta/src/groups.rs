@@ -14,10 +14,8 @@ use strake_wire::map::Route;
 use strake_wire::message::storage::{Done, StorageAnswer, StorageOp, StorageRequest};
 use tokio::time::Instant;
 
-/// A call that has waited so long makes the server look at the map,
+/// A call that has waited so long makes the server look at the map.
 const WATCH_MS: u64 = 300;
-/// and one that has waited so long is told of.
-const SILENT_MS_MAX: u64 = 2_000;
 
 /// A file's part in a group.
 #[derive(Clone, Copy)]
@@ -72,9 +70,10 @@ pub(crate) async fn ask_group(
             min_copies,
             ..request(core, reign, ino, op.clone())
         };
-        let sent = match core.map.route(group) {
-            Ok(route) => attempt(core, group, &route, request, payload.clone()).await,
-            Err(error) => Err(error),
+        let route = core.map.route(group);
+        let sent = match &route {
+            Ok(route) => attempt(core, group, route, request, payload.clone()).await,
+            Err(error) => Err(error.clone()),
         };
         let error = match sent {
             Ok(answer) => return Ok(answer),
@@ -85,7 +84,8 @@ pub(crate) async fn ask_group(
             let detail = format!("volume {volume} is served by another server");
             return Err(Error::with(ErrorKind::StaleMap, detail));
         }
-        let over = Instant::now() >= until;
+        // Where the group has moved there is another one to ask.
+        let over = Instant::now() >= until && core.map.route(group).ok() == route.ok();
         if over || error.advice() == Advice::GiveUp {
             return Err(error);
         }
@@ -122,15 +122,8 @@ async fn attempt(
 
 /// Waits until a call that was sent just now is to be given up, and says why.
 async fn given_up(core: &Core, group: GroupId, route: &Route) -> Error {
-    let silent = Instant::now() + Duration::from_millis(SILENT_MS_MAX);
     tokio::time::sleep(Duration::from_millis(WATCH_MS)).await;
-    if tokio::time::timeout_at(silent, core.map.moved(group, route)).await.is_err() {
-        tracing::info!(
-            "waiting for target {} of group {group}: no answer for {SILENT_MS_MAX} ms",
-            route.primary
-        );
-        core.map.moved(group, route).await;
-    }
+    core.map.moved(group, route).await;
     Error::with(ErrorKind::StaleMap, format!("group {group} has left epoch {}", route.epoch))
 }
 

@@ -249,23 +249,12 @@ impl Core {
     }
 
     /// Takes out of use what another server serves by the newest map.
-    fn let_others_go(&self) {
+    pub fn let_others_go(&self) {
         let epoch = self.map.current().epoch;
         // One that was looked at by this map is ours.
         let is_old = |volume: &&Arc<Volume>| volume.settings().epoch.0 != epoch;
         for volume in self.volumes().iter().filter(is_old).filter(|v| !self.is_ours(v)) {
             self.let_go(volume);
-        }
-    }
-
-    /// Takes out of use what another server serves now, and into use what is ours. It may be in vain.
-    pub async fn follow_map(self: &Arc<Self>) {
-        self.let_others_go();
-        let map = self.map.current();
-        for volume in map.volumes.iter().filter(|v| !v.deleting && self.serves(v)) {
-            if let Err(error) = self.volume(VolumeId(volume.id)).await {
-                tracing::warn!("volume {}: {error}; trying again", volume.spec.name);
-            }
         }
     }
 

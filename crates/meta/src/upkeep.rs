@@ -11,9 +11,10 @@ use crate::records::{self, Stat};
 use crate::stop::Stop;
 use crate::volume::Volume;
 use futures::future::join_all;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::Result;
+use strake_types::{ErrorKind, Result, VolumeId};
 
 /// Turns after which changed counts are stored.
 const STORE_TURNS: u64 = 10;
@@ -22,6 +23,7 @@ const STORE_TURNS: u64 = 10;
 pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     let tick = Duration::from_millis(core.options.tick_ms);
     let mut epochs = core.map.watch();
+    let mut told = Told::default();
     for turn in 1u64.. {
         tokio::select! {
             biased;
@@ -31,7 +33,7 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
             _ = epochs.changed() => {}
             () = stop.told() => return,
         }
-        core.follow_map().await;
+        follow_map(&core, &mut told).await;
         let volumes = core.volumes_held();
         join_all(volumes.iter().map(|volume| tend(&core, volume, turn))).await;
         let sessions: usize = volumes.iter().map(|volume| volume.sessions.len()).sum();
@@ -51,6 +53,48 @@ pub(crate) async fn look(core: Arc<Core>, stop: Arc<Stop>) {
             biased;
             () = tokio::time::sleep(tick) => {}
             () = stop.told() => return,
+        }
+    }
+}
+
+/// What was said of volumes that are not served: there is a turn each second, and there may be many volumes.
+#[derive(Default)]
+struct Told {
+    /// The tenure is over.
+    no_tenure: bool,
+    /// Why each volume was not taken into use, and in how many turns, one after the other.
+    failures: HashMap<u32, (ErrorKind, u64)>,
+}
+
+impl Told {
+    /// True while the tenure holds. When it begins or ends that is said, once for all volumes.
+    fn has_tenure(&mut self, core: &Core) -> bool {
+        let tenure = core.check_tenure();
+        let was_over = std::mem::replace(&mut self.no_tenure, tenure.is_err());
+        match &tenure {
+            Err(error) if !was_over => tracing::warn!("no volume is served: {}", error.detail),
+            Ok(()) if was_over => tracing::info!("volumes are served again"),
+            _ => {}
+        }
+        tenure.is_ok()
+    }
+}
+
+/// Takes out of use what another server serves now, and into use what is ours. It may be in vain.
+async fn follow_map(core: &Arc<Core>, told: &mut Told) {
+    core.let_others_go();
+    let map = core.map.current();
+    let before = std::mem::take(&mut told.failures);
+    for volume in map.volumes.iter().filter(|v| !v.deleting && core.serves(v)) {
+        if !told.has_tenure(core) {
+            return;
+        }
+        let Err(error) = core.volume(VolumeId(volume.id)).await else { continue };
+        let known = before.get(&volume.id).filter(|(kind, _)| *kind == error.kind);
+        let turns = known.map_or(1, |(_, turns)| turns + 1);
+        told.failures.insert(volume.id, (error.kind, turns));
+        if turns.is_power_of_two() {
+            tracing::warn!("volume {}: {error}; trying again", volume.spec.name);
         }
     }
 }
@@ -78,4 +122,77 @@ pub(crate) async fn store_counts(volume: &Volume, clean: bool) -> Result<()> {
     let (clean, uncounted) = (uncounted.is_some(), uncounted.unwrap_or_default());
     let stat = Stat { inodes, bytes, clean, uncounted, ..Stat::default() };
     volume.put(keys::volume_stat(volume.id), records::encode(&stat)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MetaOptions;
+    use crate::tests::world::{TestClock, World, options};
+    use parking_lot::Mutex;
+    use std::fmt::Debug;
+    use strake_engine::kv::memory::MemoryKv;
+    use strake_wire::lease::Lease;
+    use strake_wire::member::MetaRole;
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Metadata, Subscriber, span};
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl Lines {
+        fn count(&self, text: &str) -> usize {
+            self.0.lock().iter().filter(|line| line.contains(text)).count()
+        }
+    }
+
+    impl Visit for Lines {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            if field.name() == "message" {
+                self.0.lock().push(format!("{value:?}"));
+            }
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut self.clone());
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    /// While no manager answered, each volume and share was named once a second.
+    #[tokio::test(start_paused = true)]
+    async fn a_tenure_that_is_over_is_told_once_for_all_volumes() {
+        let lines = Lines::default();
+        let _collected = tracing::subscriber::set_default(lines.clone());
+        let tenure = Arc::new(Lease::new(Arc::new(TestClock::default())));
+        tenure.renew(tenure.now(), 1_000_000_000);
+        let options = MetaOptions { tenure: Some(tenure.clone()), ..options() };
+        let world = World::of_shares(Arc::new(MemoryKv::new()), options, 3).await;
+        for times in 1..=2 {
+            tenure.end();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(lines.count("has not heard of the manager"), times);
+            world.server.renew(tenure.now(), 1_000_000_000, 0);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(lines.count("volumes are served again"), times);
+        }
+    }
 }

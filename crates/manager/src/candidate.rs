@@ -75,6 +75,8 @@ struct Inner {
     store_id: String,
     cluster: Mutex<String>,
     seat: RwLock<Seat>,
+    /// Why the store was not reached the last time; empty: it was.
+    cut_off: Mutex<String>,
     lease: Arc<Lease>,
     epochs: watch::Sender<u64>,
     /// Number of the last beat.
@@ -116,6 +118,7 @@ impl Candidate {
             store_id: who.store,
             cluster: Mutex::default(),
             seat: RwLock::new(Seat::Follows(Leader::default())),
+            cut_off: Mutex::default(),
             lease,
             epochs: watch::Sender::new(0),
             last_number: AtomicU64::new(0),
@@ -340,6 +343,12 @@ impl Inner {
         Ok(beat.number)
     }
 
+    /// The store was reached, or was not: who asks is told why, until it is again.
+    fn note_reached<T>(&self, reached: &Result<T>) {
+        let error = reached.as_ref().err().filter(|error| error.kind == ErrorKind::Unavailable);
+        *self.cut_off.lock() = error.map(|error| error.detail.to_string()).unwrap_or_default();
+    }
+
     /// Leads while it may, and looks on while another does, until it is dropped.
     async fn keep_seat(self: Arc<Self>) {
         loop {
@@ -379,6 +388,7 @@ impl Inner {
                 Ok(_) if !heard => tracing::info!("this manager leads again"),
                 _ => {}
             }
+            self.note_reached(&given);
             heard = given.is_ok();
             // However long it takes to store one, the next is due after the same time.
             due += beats.note_delay(heard.then(|| due.elapsed()));
@@ -407,7 +417,9 @@ impl Inner {
             let look = pause_of(lead);
             let left = over.saturating_sub(clock.monotonic());
             tokio::time::sleep(left.clamp(Duration::from_millis(PAUSE_MS), look)).await;
-            let (beat, cluster) = match self.look().await {
+            let looked = self.look().await;
+            self.note_reached(&looked);
+            let (beat, cluster) = match looked {
                 Ok(Some(Sight { beat: Some(beat), may_lead: true, cluster })) => (beat, cluster),
                 Ok(_) => {
                     last = None;
@@ -479,7 +491,10 @@ fn taken_over() -> Error {
 fn leader(beat: &Beat) -> Leader {
     match beat.ended {
         true => Leader::default(),
-        false => Leader { server: beat.server, address: beat.address.clone() },
+        false => {
+            let (server, address) = (beat.server, beat.address.clone());
+            Leader { server, address, ..Leader::default() }
+        }
     }
 }
 
@@ -494,11 +509,14 @@ fn decoded<M: Message + Default>(
 #[async_trait]
 impl ManagerService for Candidate {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
-        let manager = match self.inner.seat() {
-            Seat::Leads(manager) => manager,
-            Seat::Follows(leader) => return Ok(ManagerAnswer::Leader(leader).into()),
+        let mut reply = match self.inner.seat() {
+            Seat::Leads(manager) => manager.call(request).await?,
+            Seat::Follows(leader) => ManagerAnswer::Leader(leader).into(),
         };
-        manager.call(request).await
+        if let Some(ManagerAnswer::Leader(leader)) = &mut reply.answer {
+            leader.cut_off.clone_from(&self.inner.cut_off.lock());
+        }
+        Ok(reply)
     }
 }
 

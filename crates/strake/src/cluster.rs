@@ -176,10 +176,20 @@ fn advice(addresses: &[String]) -> &'static str {
     }
 }
 
+/// True if managers answer that they, or the only one of them, do not reach the database.
+fn names_database(error: &Error) -> bool {
+    // As all errors of a store begin.
+    error.detail.contains("metadata store ")
+}
+
 /// Why no manager could be used; `next` is for those that did not answer at all.
 pub fn no_manager(addresses: &[String], error: &Error, next: &str) -> Failure {
     match error.kind {
         ErrorKind::WrongPeer | ErrorKind::NoManager => Failure::telling(error),
+        ErrorKind::Unavailable if names_database(error) => {
+            let next = "look at the database and its log; the servers go on by themselves";
+            Failure::new(&*error.detail).next(next)
+        }
         _ => {
             let shown = addresses.join(", ");
             let is_silence = matches!(error.kind, ErrorKind::Unavailable | ErrorKind::TimedOut);
@@ -277,6 +287,7 @@ mod tests {
     use super::*;
     use crate::tls_flags::tests::issued;
     use strake_base::process::began_ticks;
+    use strake_engine::kv::KvError;
     use strake_wire::message::manager::Server;
 
     /// Beside a `strake up --listen ADDR --no-tls` no verb and no mount worked on a host with certificates.
@@ -318,6 +329,20 @@ mod tests {
         assert_eq!(told.unwrap(), "for all commands: export STRAKE_CLUSTER=h1:7440,h2:7440");
         assert!(way_to(&list("h1"), &[]).is_some());
         assert_eq!(way_to(&list("h1:7440"), &list("h2,h1")), None);
+    }
+
+    /// With the database away, the address, the manager's role and the release were blamed.
+    #[test]
+    fn managers_without_their_database_send_to_that_one() {
+        let store = KvError::Unreachable { store: "etcd://h".into(), cause: "no leader".into() };
+        // Of several managers, and of the only one.
+        for before in ["no manager leads the cluster now: ", ""] {
+            let said = format!("{before}{store} (tried for 12.2 s)");
+            let error = Error::with(ErrorKind::Unavailable, said.clone());
+            let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
+            assert_eq!(told.cause, said);
+            assert!(told.next.unwrap().starts_with("look at the database"));
+        }
     }
 
     /// The address was said twice.

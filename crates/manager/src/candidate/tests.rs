@@ -256,6 +256,30 @@ async fn one_manager_leads_and_the_others_say_which() {
     }
 }
 
+/// `strake status` said that the manager that leads is away, while each of them knew that it was the database.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_does_not_reach_its_store_says_so_until_it_does() {
+    let servers = cluster(2).await;
+    let cut = |server: usize, cut| servers[server].store.cut.store(cut, Ordering::Relaxed);
+    let why = "metadata store shared cannot be reached: cut";
+    // Of one that does, the other still says that it leads.
+    cut(1, true);
+    assert_eq!(pass(&servers, 2_000).await, (Some(1), 0));
+    let led = map_of(&servers[1].candidate).await.unwrap_err();
+    assert!(led.server == 1 && led.cut_off.starts_with(why), "{led:?}");
+    cut(0, true);
+    assert_eq!(pass(&servers, 2_000).await.0, None);
+    for server in &servers {
+        let said = map_of(&server.candidate).await.unwrap_err();
+        assert!(said.cut_off.starts_with(why), "{said:?}");
+    }
+    (0..2).for_each(|server| cut(server, false));
+    let leader = pass(&servers, 3_000).await.0.unwrap();
+    let follower = servers.iter().find(|server| server.number != leader).unwrap();
+    let said = map_of(&follower.candidate).await.unwrap_err();
+    assert_eq!((said.server, &*said.cut_off), (leader, ""));
+}
+
 /// Who followed a move before the first server had joined anew was told the store of before, and its start failed.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_leads_says_at_once_by_which_store() {

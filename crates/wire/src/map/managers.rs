@@ -31,11 +31,14 @@ struct Candidate {
     state: Asked,
     /// Why it will not do what was asked, however often it is asked.
     refuses: Option<Error>,
+    /// It has said that it does not lead, and why it does not reach the metadata store (empty: it does).
+    cut_off: Option<String>,
 }
 
 impl Candidate {
     fn new(address: &str, service: Arc<dyn ManagerService>) -> Self {
-        Self { address: address.to_owned(), service, state: Asked::NotYet, refuses: None }
+        let (address, state) = (address.to_owned(), Asked::NotYet);
+        Self { address, service, state, refuses: None, cut_off: None }
     }
 }
 
@@ -95,13 +98,18 @@ impl Search {
 
     /// Why nobody has answered.
     fn failure(&self) -> Error {
-        let Some(leader) = &self.follows else { return self.why_away() };
-        let detail = match leader.server {
-            0 => "no manager leads the cluster now".to_owned(),
-            server => {
-                format!("the manager that leads (server {server}, {}) is away", leader.address)
-            }
+        let Some(Leader { server, address, .. }) = &self.follows else { return self.why_away() };
+        let mut heard = self.candidates.iter().filter(|one| one.cut_off.is_some());
+        let is_away = *server != 0 && heard.clone().all(|one| one.address != *address);
+        let cut_off = heard.find_map(|one| one.cut_off.as_ref().filter(|why| !why.is_empty()));
+        let mut detail = match is_away {
+            true => format!("the manager that leads (server {server}, {address}) is away"),
+            false => "no manager leads the cluster now".to_owned(),
         };
+        if let Some(why) = cut_off {
+            detail += if is_away { ", and another says: " } else { ": " };
+            detail += why;
+        }
         Error::with(ErrorKind::Unavailable, detail)
     }
 
@@ -231,7 +239,8 @@ impl MapView {
             };
             search.candidates[nth].state = Asked::InVain(Instant::now());
             match answer {
-                Ok(ManagerReply { answer: Some(ManagerAnswer::Leader(leader)), .. }) => {
+                Ok(ManagerReply { answer: Some(ManagerAnswer::Leader(mut leader)), .. }) => {
+                    search.candidates[nth].cut_off = Some(std::mem::take(&mut leader.cut_off));
                     let known = search.candidates.iter().any(|c| c.address == leader.address);
                     if leader.server != 0 && !known {
                         let (id, address) = (leader.server, leader.address.clone());

@@ -482,6 +482,9 @@ pub struct Leader {
     /// Its address.
     #[prost(string, tag = "2")]
     pub address: String,
+    /// Why the manager that says so does not reach the metadata store, for people; empty: it does, or is of an earlier release.
+    #[prost(string, tag = "3")]
+    pub cut_off: String,
 }
 
 /// See [`ManagerAnswer::Joined`].

@@ -14,6 +14,8 @@ enum Does {
     Answers,
     /// It names this server.
     Names(u32),
+    /// The same, and it does not reach the metadata store.
+    CutOff(u32),
     /// It cannot be reached.
     Refuses,
     /// It will not do it.
@@ -43,8 +45,10 @@ impl ManagerService for Puppet {
         let answer = match does {
             Does::Answers if what == "map" => ManagerAnswer::Map(MapAnswer::of(&of(2))),
             Does::Answers => ManagerAnswer::Epoch(u64::from(self.id)),
-            Does::Names(server) => {
-                ManagerAnswer::Leader(Leader { server, address: format!("h{server}:1") })
+            Does::Names(server) | Does::CutOff(server) => {
+                let why = if does == Does::Names(server) { "" } else { "no database" };
+                let (address, cut_off) = (format!("h{server}:1"), why.into());
+                ManagerAnswer::Leader(Leader { server, address, cut_off })
             }
             Does::Refuses => return Err(ErrorKind::Unavailable.into()),
             Does::Denies => return Err(Error::with(ErrorKind::WrongPeer, "an old disk")),
@@ -116,6 +120,42 @@ async fn while_nobody_leads_a_question_waits_for_some_seconds() {
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.detail.contains("server 1, h1:1) is away"), "{error}");
     assert!(began.elapsed() < Duration::from_millis(4_500), "{:?}", began.elapsed());
+}
+
+/// The leader was said to be away, which knew as well as the others that the database was.
+#[tokio::test(start_paused = true)]
+async fn why_nobody_leads_is_told_by_the_word_of_managers_that_do_not_reach_their_store() {
+    let nobody = "no manager leads the cluster now: no database";
+    let one_more = "the manager that leads (server 1, h1:1) is away, and another says: no database";
+    for (does, told) in [
+        ([Does::CutOff(0), Does::CutOff(1)], nobody),
+        ([Does::Names(0), Does::CutOff(1)], nobody),
+        ([Does::Hangs, Does::CutOff(1)], one_more),
+    ] {
+        let (view, _) = managers(2, &does);
+        let began = Instant::now();
+        let error = who_answers(&view, beat()).await.unwrap_err();
+        assert_eq!((error.kind, &*error.detail), (ErrorKind::Unavailable, told));
+        assert!(began.elapsed() >= Duration::from_secs(4), "another may be about to lead");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_does_not_reach_its_store_sends_to_the_one_that_leads() {
+    let (view, _) = managers(2, &[Does::CutOff(2), Does::Answers]);
+    assert_eq!(who_answers(&view, beat()).await.unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_store_was_not_reached_is_not_told_when_it_is_again() {
+    let (view, puppets) = managers(2, &[Does::Hangs, Does::CutOff(1)]);
+    let other = puppets[1].clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        *other.does.lock() = Does::Names(1);
+    });
+    let error = who_answers(&view, beat()).await.unwrap_err();
+    assert!(error.detail.ends_with("is away"), "{error}");
 }
 
 /// Seed 2618000000747: of two managers the one that leads refused an old disk, and its server was told for ever that

@@ -203,7 +203,11 @@ impl Gen {
             Volume(self.volume()),
             Jobs(self.job_list()),
             Target(self.u32()),
-            Leader(mgr::Leader { server: self.u32(), address: self.string() }),
+            Leader(mgr::Leader {
+                server: self.u32(),
+                address: self.string(),
+                cut_off: self.string(),
+            }),
         ];
         let orders = self.list(Self::order);
         let scrubs = self.list(Self::scrub_order);

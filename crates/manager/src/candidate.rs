@@ -75,7 +75,7 @@ struct Inner {
     store_id: String,
     cluster: Mutex<String>,
     seat: RwLock<Seat>,
-    /// Why the store was not reached the last time; empty: it was.
+    /// Why the store was of no use the last time; empty: it was.
     cut_off: Mutex<String>,
     lease: Arc<Lease>,
     epochs: watch::Sender<u64>,
@@ -343,9 +343,14 @@ impl Inner {
         Ok(beat.number)
     }
 
-    /// The store was reached, or was not: who asks is told why, until it is again.
-    fn note_reached<T>(&self, reached: &Result<T>) {
-        let error = reached.as_ref().err().filter(|error| error.kind == ErrorKind::Unavailable);
+    /// The store was of use, or was not: who asks is told why, until it is again.
+    fn note_use<T>(&self, used: &Result<T>) {
+        // Of one that others use better, or have moved, nothing is wrong with the store.
+        let is_its_own = |error: &&Error| {
+            !matches!(error.kind, ErrorKind::Conflict | ErrorKind::WrongPeer)
+                && **error != taken_over()
+        };
+        let error = used.as_ref().err().filter(is_its_own);
         *self.cut_off.lock() = error.map(|error| error.detail.to_string()).unwrap_or_default();
     }
 
@@ -388,7 +393,9 @@ impl Inner {
                 Ok(_) if !heard => tracing::info!("this manager leads again"),
                 _ => {}
             }
-            self.note_reached(&given);
+            if !kv.is_taken_over() {
+                self.note_use(&given);
+            }
             heard = given.is_ok();
             // However long it takes to store one, the next is due after the same time.
             due += beats.note_delay(heard.then(|| due.elapsed()));
@@ -418,7 +425,9 @@ impl Inner {
             let left = over.saturating_sub(clock.monotonic());
             tokio::time::sleep(left.clamp(Duration::from_millis(PAUSE_MS), look)).await;
             let looked = self.look().await;
-            self.note_reached(&looked);
+            if looked.is_err() {
+                self.note_use(&looked);
+            }
             let (beat, cluster) = match looked {
                 Ok(Some(Sight { beat: Some(beat), may_lead: true, cluster })) => (beat, cluster),
                 Ok(_) => {
@@ -441,6 +450,9 @@ impl Inner {
                 last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
             let is_silent = now.saturating_sub(since) >= lead_of(&beat);
             *self.seat.write() = Seat::Follows(leader(&beat));
+            if !is_silent {
+                self.cut_off.lock().clear();
+            }
             if !is_silent && !beat.ended || now < rests_until {
                 last = Some((beat, since));
                 continue;
@@ -454,7 +466,10 @@ impl Inner {
             tracing::warn!(server = beat.server, address = %beat.address, "the manager that leads {what}");
             match self.take_lead(Some(beat)).await {
                 Ok(()) => return,
-                Err(error) => tracing::info!("another manager may have been faster: {error}"),
+                Err(error) => {
+                    tracing::info!("another manager may have been faster: {error}");
+                    self.note_use(&Err::<(), _>(error));
+                }
             }
             last = None;
             // Who has tried at the same time comes back at another.

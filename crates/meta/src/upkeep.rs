@@ -85,10 +85,12 @@ async fn follow_map(core: &Arc<Core>, told: &mut Told) {
     core.let_others_go();
     let map = core.map.current();
     let before = std::mem::take(&mut told.failures);
-    for volume in map.volumes.iter().filter(|v| !v.deleting && core.serves(v)) {
-        if !told.has_tenure(core) {
-            return;
-        }
+    let mut ours = map.volumes.iter().filter(|v| !v.deleting && core.serves(v)).peekable();
+    // Who serves none is not told that it may not; that it may again is.
+    if (ours.peek().is_some() || told.no_tenure) && !told.has_tenure(core) {
+        return;
+    }
+    for volume in ours {
         let Err(error) = core.volume(VolumeId(volume.id)).await else { continue };
         let known = before.get(&volume.id).filter(|(kind, _)| *kind == error.kind);
         let turns = known.map_or(1, |(_, turns)| turns + 1);

@@ -29,6 +29,8 @@ struct Shared {
     writers: Arc<Mutex<HashMap<Part, u64>>>,
     /// Nothing gets from this machine to it.
     cut: Arc<AtomicBool>,
+    /// It takes nothing, wherever from.
+    full: Arc<AtomicBool>,
     /// How long opening a part takes,
     opening_ms: Arc<AtomicU64>,
     /// and a commit.
@@ -41,8 +43,8 @@ struct Shared {
 
 impl Shared {
     fn new() -> Self {
-        let (writers, cut, opening_ms, commit_ms, held, raced) = Default::default();
-        Self { kv: MemoryKv::new(), writers, cut, opening_ms, commit_ms, held, raced }
+        let (writers, cut, full, opening_ms, commit_ms, held, raced) = Default::default();
+        Self { kv: MemoryKv::new(), writers, cut, full, opening_ms, commit_ms, held, raced }
     }
 
     fn elsewhere(&self) -> Self {
@@ -93,6 +95,11 @@ impl Store for Shared {
     }
 }
 
+/// What a store says that takes nothing.
+fn no_room() -> KvError {
+    KvError::Full { store: "shared".into(), next: "make room" }
+}
+
 struct Opened {
     shared: Shared,
     part: Part,
@@ -116,6 +123,9 @@ impl Kv for Opened {
         writes: Writes,
     ) -> strake_engine::kv::Result<Outcome> {
         self.shared.reach()?;
+        if self.shared.full.load(Ordering::Relaxed) {
+            return Err(no_room());
+        }
         let ms = self.shared.commit_ms.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(ms)).await;
         match self.is_taken_over() {
@@ -278,6 +288,23 @@ async fn a_manager_that_does_not_reach_its_store_says_so_until_it_does() {
     let follower = servers.iter().find(|server| server.number != leader).unwrap();
     let said = map_of(&follower.candidate).await.unwrap_err();
     assert_eq!((said.server, &*said.cut_off), (leader, ""));
+}
+
+/// Each of them reaches it, and none of them leads.
+#[tokio::test(start_paused = true)]
+async fn managers_of_a_store_that_takes_nothing_say_so_until_it_does() {
+    let servers = cluster(2).await;
+    let full = |is| servers[0].store.full.store(is, Ordering::Relaxed);
+    full(true);
+    assert_eq!(pass(&servers, 30_000).await.0, None);
+    for server in &servers {
+        let said = map_of(&server.candidate).await.unwrap_err();
+        assert_eq!(said.cut_off, stored(&no_room()).detail);
+    }
+    full(false);
+    let leader = pass(&servers, 30_000).await.0.unwrap();
+    let follower = servers.iter().find(|server| server.number != leader).unwrap();
+    assert_eq!(map_of(&follower.candidate).await.unwrap_err().cut_off, "");
 }
 
 /// Who followed a move before the first server had joined anew was told the store of before, and its start failed.

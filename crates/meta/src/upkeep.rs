@@ -85,9 +85,9 @@ async fn follow_map(core: &Arc<Core>, told: &mut Told) {
     core.let_others_go();
     let map = core.map.current();
     let before = std::mem::take(&mut told.failures);
-    let mut ours = map.volumes.iter().filter(|v| !v.deleting && core.serves(v)).peekable();
+    let ours: Vec<_> = map.volumes.iter().filter(|v| !v.deleting && core.serves(v)).collect();
     // Who serves none is not told that it may not; that it may again is.
-    if (ours.peek().is_some() || told.no_tenure) && !told.has_tenure(core) {
+    if (!ours.is_empty() || told.no_tenure) && !told.has_tenure(core) {
         return;
     }
     for volume in ours {

@@ -45,8 +45,9 @@ fn whole_fsck(cluster: &Cluster, flags: &[&str]) -> (Option<i32>, serde_json::Va
 /// True if something was not looked at, and all that because a server was away or did not answer in time.
 fn lacks_only_servers(report: &serde_json::Value) -> bool {
     let skipped = report["skipped"].as_array().unwrap();
-    let ends = ["away", ErrorKind::TimedOut.text(), ErrorKind::Unavailable.text()];
-    let is_away = |why: &str| ends.iter().any(|end| why.ends_with(end));
+    use ErrorKind::{NotCurrent, StaleMap, TimedOut, Unavailable};
+    let passing = [TimedOut, Unavailable, NotCurrent, StaleMap].map(|kind| kind.text());
+    let is_away = |why: &str| why.ends_with("away") || passing.iter().any(|end| why.ends_with(end));
     !skipped.is_empty() && skipped.iter().all(|why| is_away(why.as_str().unwrap()))
 }
 

@@ -21,6 +21,19 @@ pub use slow::{SlowDisk, TokenBucket};
 use std::io;
 use std::sync::Arc;
 
+/// Where the directory of an open [`Disk`] is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// Where it was opened.
+    #[default]
+    Same,
+    /// Its path leads nowhere, or to another directory: it was moved, or its file system was unmounted (which lets go on who has it
+    /// open) or covered by another one. What is in it is found again when that is undone.
+    Elsewhere,
+    /// It was removed: what is in it is gone when it is closed.
+    Removed,
+}
+
 /// A directory of files on one disk.
 pub trait Disk: Send + Sync + 'static {
     /// Opens a file for reading and writing; `create` makes it if it is missing.
@@ -43,6 +56,8 @@ pub trait Disk: Send + Sync + 'static {
     fn boot_id(&self) -> io::Result<String>;
     /// Differs between a file and any copy of it, and stays while the file lives.
     fn birth(&self, name: &str) -> io::Result<u64>;
+    /// Whether the directory is still where it was opened. May wait for any disk on the way there.
+    fn place(&self) -> io::Result<Place>;
     /// The directory, for messages.
     fn path(&self) -> String;
     /// What can be asked whether the disk answers, by reading a file of this name that is for nothing else, and made if it is missing.

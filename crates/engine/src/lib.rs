@@ -10,6 +10,7 @@
 
 pub mod chunk;
 pub mod kv;
+mod place;
 mod reserve;
 #[cfg(test)]
 mod tests;

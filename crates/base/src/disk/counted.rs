@@ -1,6 +1,6 @@
 //! A disk whose calls are counted, so that it is known whether any of them still ends.
 
-use super::{Disk, DiskFile, Probe};
+use super::{Disk, DiskFile, Place, Probe};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,6 +95,10 @@ impl Disk for CountedDisk {
 
     fn birth(&self, name: &str) -> io::Result<u64> {
         self.inner.birth(name)
+    }
+
+    fn place(&self) -> io::Result<Place> {
+        self.inner.place()
     }
 
     fn path(&self) -> String {

@@ -1,6 +1,6 @@
 //! A disk that stops answering when it is told to, as one whose cable is loose. For tests.
 
-use super::{Disk, DiskFile, Probe};
+use super::{Disk, DiskFile, Place, Probe};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
@@ -120,6 +120,10 @@ impl Disk for HeldDisk {
 
     fn birth(&self, name: &str) -> io::Result<u64> {
         self.inner.birth(name)
+    }
+
+    fn place(&self) -> io::Result<Place> {
+        self.inner.place()
     }
 
     fn path(&self) -> String {

@@ -1,7 +1,7 @@
 //! A directory of the machine's own file system.
 
 use super::probe::RealProbe;
-use super::{Disk, DiskFile, Probe, mounting};
+use super::{Disk, DiskFile, Place, Probe, mounting};
 use crate::descriptor;
 use crate::random::mixed;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, StatxFlags};
@@ -100,6 +100,17 @@ impl Disk for RealDisk {
             .fold(mixed(stat.stx_ino), |all, part| mixed(all ^ part)))
     }
 
+    fn place(&self) -> io::Result<Place> {
+        let own = self.directory.metadata()?;
+        match std::fs::metadata(&self.path) {
+            Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) => Ok(Place::Same),
+            Err(error) if !leads_nowhere(&error) => Err(error),
+            // The count alone is not believed: a file system may count nothing.
+            _ if own.nlink() == 0 => Ok(Place::Removed),
+            _ => Ok(Place::Elsewhere),
+        }
+    }
+
     fn path(&self) -> String {
         self.path.display().to_string()
     }
@@ -108,6 +119,11 @@ impl Disk for RealDisk {
         let probe = RealProbe::open(&self.directory, name)?;
         Ok(probe.map(|probe| Box::new(probe) as Box<dyn Probe>))
     }
+}
+
+/// True if there is nothing behind a path. Other errors say nothing of that.
+fn leads_nowhere(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// A lock on a directory.
@@ -211,6 +227,27 @@ impl DiskFile for RealFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_was_moved_covered_or_removed_is_not_where_it_was() {
+        let parent = tempfile::tempdir().unwrap();
+        let (path, aside) = (parent.path().join("target"), parent.path().join("aside"));
+        std::fs::create_dir(&path).unwrap();
+        let disk = RealDisk::new(&path).unwrap();
+        disk.open("file", true).unwrap();
+        assert_eq!(disk.place().unwrap(), Place::Same);
+        std::fs::rename(&path, &aside).unwrap();
+        assert_eq!(disk.place().unwrap(), Place::Elsewhere, "nothing is there");
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(disk.place().unwrap(), Place::Elsewhere, "another one is there");
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        assert_eq!(disk.place().unwrap(), Place::Same, "it was put back");
+        std::fs::remove_dir_all(&path).unwrap();
+        assert_eq!(disk.place().unwrap(), Place::Removed);
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(disk.place().unwrap(), Place::Removed, "another one in its place");
+    }
 
     #[test]
     fn large_reads_give_the_same_bytes() {

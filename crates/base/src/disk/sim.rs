@@ -6,7 +6,7 @@
 
 mod content;
 
-use super::{Disk, DiskFile};
+use super::{Disk, DiskFile, Place};
 use crate::random::SplitMix64;
 use content::{Change, Content, PAGE};
 use parking_lot::{Mutex, MutexGuard};
@@ -430,6 +430,11 @@ impl Disk for SimProcess {
     fn birth(&self, name: &str) -> io::Result<u64> {
         let state = alive(&self.state, self.process)?;
         state.names.get(name).copied().ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    /// Nobody moves it.
+    fn place(&self) -> io::Result<Place> {
+        Ok(Place::Same)
     }
 
     fn path(&self) -> String {

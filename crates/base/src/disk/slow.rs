@@ -5,7 +5,7 @@
 //! is read has to come from the disk, and one that is written has to reach it before the call
 //! returns. What moves no bytes (names, lengths, syncs) takes the time of the disk below.
 
-use super::{Disk, DiskFile, Probe};
+use super::{Disk, DiskFile, Place, Probe};
 use crate::clock::{Clock, SystemClock};
 use parking_lot::Mutex;
 use std::io;
@@ -107,6 +107,10 @@ impl Disk for SlowDisk {
 
     fn birth(&self, name: &str) -> io::Result<u64> {
         self.inner.birth(name)
+    }
+
+    fn place(&self) -> io::Result<Place> {
+        self.inner.place()
     }
 
     fn path(&self) -> String {

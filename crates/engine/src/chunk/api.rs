@@ -88,6 +88,8 @@ pub struct StoreStat {
     pub corrupt: u64,
     /// Why it takes no writes, if it does not.
     pub poisoned: Option<String>,
+    /// Its directory is not where it was opened: it was removed, moved or unmounted.
+    pub displaced: bool,
     /// Bytes acknowledged that a power loss would take back.
     pub unsynced_bytes: u64,
 }

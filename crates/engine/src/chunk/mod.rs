@@ -170,6 +170,7 @@ impl ChunkStore {
             chunks: self.chunks.load(Ordering::Relaxed),
             corrupt: self.corrupt.load(Ordering::Relaxed),
             poisoned: self.poison.get().cloned(),
+            displaced: self.whereabouts.is_displaced(),
             unsynced_bytes,
         }
     }

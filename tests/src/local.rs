@@ -284,6 +284,7 @@ impl LocalCluster {
                 hands_over: false,
                 uncounted: false,
                 unwalked: false,
+                displaced: false,
             });
             stores.push(store);
         }

@@ -245,3 +245,43 @@ fn a_file_system_of_one_process_gets_a_disk_too() {
     eventually(WAIT, "it is up again", || list() == 5);
     assert!(fs::read(up.mount().join("file")).unwrap() == bytes);
 }
+
+/// It was fine for as long as the server ran, and what was synced into it was gone with the next start.
+#[test]
+fn a_target_whose_directory_is_moved_or_removed_under_its_server_is_named_by_status() {
+    let cluster = Cluster::with_copies(2, 2);
+    let mount = cluster.mount("mnt");
+    let bytes = vec![7; 4 * MIB];
+    write(&mount, "before", &bytes);
+    cluster.until_whole();
+    let [target, aside] = ["target", "aside"].map(|name| cluster.data_of(0).join(name));
+    let says = |c: &Cluster, words: &str| c.run(&["status"]).1.contains(words);
+    fs::rename(&target, &aside).unwrap();
+    cluster.until("it is named", |c| says(c, "is not where it was: its directory was moved"));
+    write(&mount, "meanwhile", &bytes);
+    fs::rename(&aside, &target).unwrap();
+    cluster.until_whole();
+    fs::remove_dir_all(&target).unwrap();
+    cluster.until("it is named", |c| says(c, "takes no writes: its directory was removed"));
+    assert!(says(&cluster, "strake target replace 1 NEW"));
+    write(&mount, "after", &bytes);
+    for name in ["before", "meanwhile", "after"] {
+        assert!(fs::read(mount.at(name)).unwrap() == bytes, "{name}");
+    }
+    let log = cluster.log(0);
+    for words in ["the directory was moved", "is where it was again", "the directory was removed"] {
+        assert_eq!(log.matches(words).count(), 1, "{words}: {log}");
+    }
+}
+
+/// Nobody was told before the next start, which found none.
+#[test]
+fn a_metadata_store_whose_directory_is_moved_says_so_once() {
+    let cluster = Cluster::start(1);
+    let home = cluster.data_of(0).with_file_name("witness");
+    fs::rename(home.join("meta"), home.join("aside")).unwrap();
+    cluster.until("it is told", |c| c.witness_log().contains("the directory was moved"));
+    fs::rename(home.join("aside"), home.join("meta")).unwrap();
+    cluster.until("it is back", |c| c.witness_log().contains("is where it was again"));
+    assert_eq!(cluster.witness_log().matches("the directory was moved").count(), 1);
+}

@@ -266,13 +266,14 @@ impl Liveness {
         }
         self.servers.insert(server, heard);
         for spec in specs {
-            let (sound, answers) = (spec.poisoned.is_empty(), spec.silent_ms.is_none());
+            let shown = |spec: &TargetSpec| (spec.silent_ms.is_some(), spec.displaced);
+            let (sound, now_shown) = (spec.poisoned.is_empty(), shown(&spec));
             let before = self.targets.insert(spec.target, Arc::new(spec));
             let other = before.as_ref().is_none_or(|b| b.poisoned.is_empty() != sound);
             if other && !sound {
                 self.denied = now;
             }
-            news |= other || before.is_some_and(|b| b.silent_ms.is_none() != answers);
+            news |= other || before.is_some_and(|b| shown(&b) != now_shown);
         }
         news
     }

@@ -58,6 +58,15 @@ pub fn lasts(job: &Job) -> bool {
     [JobState::Running as u32, JobState::Paused as u32].contains(&job.state)
 }
 
+/// The job that gives to others what a target has, if one is under way or paused.
+pub fn that_empties(jobs: &[Job], target: u32) -> Option<u64> {
+    let is_left = |item: &JobItem| {
+        let ended = [JobState::Done, JobState::Failed, JobState::Cancelled];
+        item.from == target && !ended.iter().any(|state| *state as u32 == item.state)
+    };
+    jobs.iter().find(|job| lasts(job) && job.items.iter().any(is_left)).map(|job| job.id)
+}
+
 /// True for a job that has done all there was to do.
 pub fn is_done(job: &Job) -> bool {
     job.state == JobState::Done as u32

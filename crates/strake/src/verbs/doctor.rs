@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use strake_manager::ADD_SERVER;
 use strake_types::ErrorKind;
 use strake_wire::map::MapView;
-use strake_wire::message::jobs::JobState;
+use strake_wire::message::jobs::{Job, JobState};
 use strake_wire::message::manager::ClusterMap;
 use strake_wire::tls::Tls;
 use strake_wire::transport;
@@ -134,9 +134,11 @@ async fn examine(managers: &Managers, report: &mut Report) {
         Err(error) => return report.bad("map", error.to_string(), "strake status"),
     };
     report.ok("cluster", format!("id {}", map.cluster));
-    check_map(&map, report);
+    // A manager of an earlier release knows no jobs.
+    let jobs = jobs::fetch(&view, 0).await.map(|list| list.jobs).unwrap_or_default();
+    check_map(&map, &jobs, report);
     check_files(&view, &map, report).await;
-    check_jobs(&view, &map, report).await;
+    check_jobs(&map, &jobs, report);
     check_servers(&map, tls, report).await;
     probe::meta_and_clock(&view, &map, report).await;
     probe::other_volumes(&view, &map, report).await;
@@ -187,7 +189,7 @@ async fn reach(address: &str, tls: Option<&Tls>, report: &mut Report) {
     }
 }
 
-fn check_map(map: &ClusterMap, report: &mut Report) {
+fn check_map(map: &ClusterMap, jobs: &[Job], report: &mut Report) {
     let parts = [
         output::count(map.servers.len() as u64, "server", "servers"),
         output::count(map.targets.len() as u64, "target", "targets"),
@@ -200,10 +202,10 @@ fn check_map(map: &ClusterMap, report: &mut Report) {
     let volumes = map.living().filter_map(status::volume_problem);
     volumes.for_each(|problem| report.problem("map", problem));
     for target in &map.targets {
-        let problem = status::disk_problem(target, groups::has_single(map, target.id));
+        let problem = status::disk_problem(target, groups::has_single(map, target.id), jobs);
         problem.into_iter().for_each(|problem| report.problem("target", problem));
     }
-    for trouble in groups::troubles(map) {
+    for trouble in groups::troubles(map, jobs) {
         match trouble.stops {
             true => report.bad("copies", trouble.about, trouble.mend),
             false => report.warn("copies", trouble.about, trouble.mend),
@@ -224,17 +226,15 @@ async fn check_files(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report)
 }
 
 /// What is under way, and the last job of each kind if it has failed.
-async fn check_jobs(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
-    // A manager of an earlier release knows no jobs.
-    let Ok(list) = jobs::fetch(view, 0).await else { return };
+fn check_jobs(map: &ClusterMap, jobs: &[Job], report: &mut Report) {
     for target in map.targets.iter().filter(|target| target.drains) {
         let (id, path) = (target.id, &target.spec.path);
         let state = state_of(map, target);
         report.ok("jobs", format!("target {id} ({path}) is {state}: it gets no new groups"));
     }
-    for job in &list.jobs {
+    for job in jobs {
         let view = JobView::new(job, &Files::default());
-        let later = list.jobs.iter().any(|other| other.id > job.id && other.kind == job.kind);
+        let later = jobs.iter().any(|other| other.id > job.id && other.kind == job.kind);
         let failed = job.state == JobState::Failed as u32 && !later;
         match (jobs::lasts(job), view.reasons().first()) {
             (true, None) => {
@@ -366,7 +366,7 @@ mod tests {
 
     fn worst(map: &ClusterMap) -> Health {
         let mut report = Report { findings: Vec::new(), json: true };
-        check_map(map, &mut report);
+        check_map(map, &[], &mut report);
         check_room(map, &mut report);
         report.worst()
     }

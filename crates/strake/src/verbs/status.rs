@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use strake_base::clock::wall_time;
 use strake_manager::{ADD_DISK, ADD_SERVER};
 use strake_types::layout::LayoutTemplate;
+use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::{ClusterMap, Server, Target, Volume};
 
 /// Groups of a target that are shown by their numbers; --json gives all.
@@ -137,7 +138,7 @@ pub async fn run(flags: &StatusFlags, cluster: &ClusterFlags) -> Outcome<u8> {
             return Err(failure.broken());
         }
     };
-    let mut report = judge(&map);
+    let mut report = judge(&map, &jobs);
     if waits.iter().any(WaitRow::is_trouble) {
         report.health = report.health.max(Health::Degraded);
     }
@@ -166,17 +167,17 @@ pub struct Problem {
     pub mend: String,
 }
 
-fn judge(map: &ClusterMap) -> Report {
+fn judge(map: &ClusterMap, jobs: &[Job]) -> Report {
     let of_target = |target: &Target| {
         let single = groups::has_single(map, target.id);
-        disk_problem(target, single).or_else(|| room_problem(target))
+        disk_problem(target, single, jobs).or_else(|| room_problem(target))
     };
     let parts = server_problems(map).into_iter();
     let parts = parts.chain(map.targets.iter().filter_map(of_target));
     let parts = parts.chain(map.living().filter_map(volume_problem));
     let told = |problem: Problem| (problem.health, format!("{}; {}", problem.about, problem.mend));
     let mut problems: Vec<_> = parts.map(told).collect();
-    problems.extend(groups::troubles(map).into_iter().map(|trouble| {
+    problems.extend(groups::troubles(map, jobs).into_iter().map(|trouble| {
         let health = if trouble.stops { Health::Broken } else { Health::Degraded };
         (health, format!("{}; {}", trouble.about, trouble.mend))
     }));
@@ -291,11 +292,14 @@ fn who_waits(map: &ClusterMap, server: &Server) -> String {
     }
 }
 
-/// What is wrong with the disk of a target; `single`: it has files of which there is one copy.
-pub fn disk_problem(target: &Target, single: bool) -> Option<Problem> {
+/// What is wrong with the disk of a target, beside these jobs; `single`: it has files of which there is one copy.
+pub fn disk_problem(target: &Target, single: bool, jobs: &[Job]) -> Option<Problem> {
     let (spec, id) = (&target.spec, target.id);
     let who = format!("target {id} ({})", spec.path);
     let health = if single { Health::Broken } else { Health::Degraded };
+    if target.up && spec.displaced {
+        return Some(place_problem(target, single, jobs));
+    }
     if !spec.poisoned.is_empty() {
         let about = format!("{who} takes no writes: {}", spec.poisoned);
         let mend = "check its disk (dmesg, smartctl), then restart its server".into();
@@ -312,6 +316,32 @@ pub fn disk_problem(target: &Target, single: bool) -> Option<Problem> {
         about: format!("{who}: {} found damaged", output::count(left, "chunk was", "chunks were")),
         mend: format!("strake scrub {id} repairs what has another copy, and names the files"),
     })
+}
+
+/// What is wrong with a target whose directory is not where its server has opened it.
+fn place_problem(target: &Target, single: bool, jobs: &[Job]) -> Problem {
+    let (spec, id) = (&target.spec, target.id);
+    let replace = groups::do_without(jobs, id);
+    let (stops, how, mend) = match (spec.poisoned.is_empty(), single) {
+        (true, _) => {
+            let how =
+                "is not where it was: its directory was moved, unmounted or covered by another one"
+                    .to_owned();
+            let mend = format!(
+                "move or mount it back there before its server stops, and nothing is lost; to do without it: {replace}"
+            );
+            (false, how, mend)
+        }
+        (false, true) => {
+            let mend = format!(
+                "before its server stops, copy the files that only it has (strake target files {id} --only-copy); then {replace}"
+            );
+            (true, format!("takes no writes: {}", spec.poisoned), mend)
+        }
+        (false, false) => (false, format!("takes no writes: {}", spec.poisoned), replace),
+    };
+    let health = if stops { Health::Broken } else { Health::Degraded };
+    Problem { health, about: format!("target {id} ({}) {how}", spec.path), mend }
 }
 
 /// Whether a target has little room.

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_client::{ChunkView, LayoutView, OpenFile, OpenFlags, Volume};
 use strake_types::{Attr, ChunkIndex, Credentials, ErrorKind, FileKind, TargetId};
+use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::{ClusterMap, Group, Target};
 use strake_wire::message::meta::{Description, Holder};
 use tokio::time::{Instant, timeout};
@@ -194,7 +195,10 @@ async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
         }
     }
     let name = volume.name().to_owned();
-    let mut report = judge(&flags.path, name, attr, &about, layout, members, (&map, flags.verify));
+    // A manager of an earlier release knows no jobs.
+    let jobs = jobs::fetch(volume.map(), 0).await.map(|list| list.jobs).unwrap_or_default();
+    let known = (&map, &jobs[..], flags.verify);
+    let mut report = judge(&flags.path, name, attr, &about, layout, members, known);
     if held_back {
         report.health = Health::Broken;
         report.problems.push(HELD_BACK.to_owned());
@@ -360,14 +364,14 @@ fn judge(
     about: &Description,
     layout: Option<LayoutView>,
     members: Vec<Member>,
-    (map, verify): (&ClusterMap, bool),
+    (map, jobs, verify): (&ClusterMap, &[Job], bool),
 ) -> Report {
     let mut problems = Vec::new();
     // What is wrong with the groups of this file, and no others.
     let here = |group: &&Group| members.iter().any(|member| member.group == group.id);
     let groups = map.groups.iter().filter(here).cloned().collect();
     let own = ClusterMap { groups, ..map.clone() };
-    problems.extend(groups::troubles(&own).into_iter().map(|trouble| {
+    problems.extend(groups::troubles(&own, jobs).into_iter().map(|trouble| {
         let health = if trouble.stops { Health::Broken } else { Health::Degraded };
         (health, format!("{}; {}", trouble.about, trouble.mend))
     }));

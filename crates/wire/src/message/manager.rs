@@ -185,6 +185,9 @@ pub struct TargetSpec {
     /// is of a release that does not say.
     #[prost(bool, tag = "18")]
     pub unwalked: bool,
+    /// Its directory was removed (then it is `poisoned`, too), moved or unmounted under its server, which goes on with what it has open.
+    #[prost(bool, tag = "19")]
+    pub displaced: bool,
 }
 
 /// A target with less than so many percent free is nearly full: new files leave it out where others are left,

@@ -2,6 +2,11 @@ use super::*;
 use strake_wire::message::common::Template;
 use strake_wire::message::manager::{Group, TargetSpec, VolumeSpec};
 
+/// Where no job is under way.
+fn judge(map: &ClusterMap) -> Report {
+    super::judge(map, &[])
+}
+
 fn map() -> ClusterMap {
     let server = |id| Server { id, up: true, meta: id == 1, ..Server::default() };
     let target = |id, server| Target {
@@ -131,6 +136,34 @@ fn a_missing_copy_is_not_the_end_where_everything_has_two() {
     assert_eq!(judge(&map).health, Health::Degraded, "server 2 serves no names");
     (map.targets[0].up, map.targets[1].up) = (false, true);
     assert_eq!(judge(&map).health, Health::Broken, "only target 1 has all of the second group");
+}
+
+/// It was fine, and "up".
+#[test]
+fn a_target_whose_directory_is_not_where_it_was_is_told_with_what_becomes_of_it() {
+    let mut map = map();
+    map.groups = vec![Group { id: 1, members: vec![2], in_sync: vec![2], ..Group::default() }];
+    for target in &mut map.targets {
+        target.spec.displaced = true;
+    }
+    let report = judge(&map);
+    assert_eq!((report.health, report.problems.len()), (Health::Degraded, 2), "all is served");
+    for word in [
+        "was moved, unmounted",
+        "back there before its server stops",
+        "strake target replace 1 NEW",
+    ] {
+        assert!(report.problems[0].contains(word), "{word}: {:?}", report.problems);
+    }
+    for target in &mut map.targets {
+        target.spec.poisoned = "its directory was removed".into();
+    }
+    let report = judge(&map);
+    assert_eq!(report.health, Health::Broken, "target 2 has files that nobody else has");
+    assert!(!report.problems[0].contains("copy the files"), "{:?}", report.problems);
+    for word in ["its directory was removed", "target files 2 --only-copy", "replace 2 NEW"] {
+        assert!(report.problems[1].contains(word), "{word}: {:?}", report.problems);
+    }
 }
 
 /// With copies, a line was as long as there are targets.

@@ -20,6 +20,7 @@ impl Gen {
             hands_over: self.bool(),
             uncounted: self.bool(),
             unwalked: self.bool(),
+            displaced: self.bool(),
         }
     }
 

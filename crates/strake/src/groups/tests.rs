@@ -1,0 +1,178 @@
+use super::*;
+use strake_wire::message::common::Template;
+use strake_wire::message::jobs::{JobItem, JobState};
+use strake_wire::message::manager::{Server, TargetSpec, Volume, VolumeSpec};
+
+/// Where no job is under way.
+fn troubles(map: &ClusterMap) -> Vec<Trouble> {
+    super::troubles(map, &[])
+}
+
+fn map(in_sync: &[u32], joining: &[u32], up: [bool; 2]) -> ClusterMap {
+    let server = |id: u32| Server { id, name: format!("h{id}"), ..Server::default() };
+    let target = |id: u32| {
+        let spec = TargetSpec { path: format!("/t{id}"), ..TargetSpec::default() };
+        Target { id, server: id, spec, up: up[id as usize - 1], drains: false }
+    };
+    let group = Group {
+        id: GroupId::of_class(2, 0).0,
+        members: vec![1, 2],
+        in_sync: in_sync.to_vec(),
+        joining: joining.to_vec(),
+        ..Group::default()
+    };
+    let template = Some(Template { copies: Some(2), ..Template::default() });
+    let spec = VolumeSpec { name: "safe".into(), template, ..VolumeSpec::default() };
+    ClusterMap {
+        servers: (1..=2).map(server).collect(),
+        targets: (1..=2).map(target).collect(),
+        groups: vec![group],
+        volumes: vec![Volume { id: 1, spec, ..Volume::default() }],
+        ..ClusterMap::default()
+    }
+}
+
+#[test]
+fn who_is_missing_or_joining_is_named_with_what_it_concerns() {
+    assert_eq!(troubles(&map(&[1, 2], &[], [true, true])), []);
+    let missing = troubles(&map(&[1], &[], [true, false]));
+    assert_eq!((missing.len(), missing[0].stops), (1, false));
+    let about = "target 2 (/t2 on server h2) is missing in 1 group of 2 copies (volumes: safe)";
+    assert_eq!(missing[0].about, about);
+    for command in ["on h2: start `strake server`", "strake target files 2 --lacking"] {
+        assert!(missing[0].mend.contains(command), "{missing:?}");
+    }
+    let joining = troubles(&map(&[2], &[1], [true, true]));
+    assert!(joining[0].about.contains("/t1 on server h1) is being made equal"), "{joining:?}");
+    assert!(joining[0].mend.contains("strake job list"), "{joining:?}");
+}
+
+#[test]
+fn a_group_stops_when_nobody_in_sync_serves() {
+    let stopped = troubles(&map(&[1], &[], [false, true]));
+    assert_eq!(stopped.iter().map(|t| t.stops).collect::<Vec<_>>(), [true, false]);
+    assert!(stopped[0].about.contains("only target 1 (/t1 on server h1)"), "{stopped:?}");
+    assert!(stopped[0].mend.contains("on h1: start `strake server`"), "{stopped:?}");
+    assert!(!troubled(&map(&[1], &[], [false, true]))[0].serves);
+}
+
+/// A server that was up was to be started.
+#[test]
+fn a_server_that_runs_without_a_target_is_to_get_it_back() {
+    let mut map = map(&[1], &[], [true, false]);
+    map.servers[1].up = true;
+    let missing = troubles(&map);
+    assert!(missing[0].mend.starts_with("on h2, which runs without it"), "{missing:?}");
+    map.servers[1].up = false;
+    assert!(troubles(&map)[0].mend.contains("start `strake server`"));
+}
+
+/// Nobody had left it out, and its directory was that of the new one.
+#[test]
+fn a_target_whose_disk_was_changed_is_to_be_replaced_by_the_one_at_its_place() {
+    let mut map = map(&[1], &[], [true, false]);
+    map.servers[1].up = true;
+    let new = Target { id: 3, up: true, ..map.targets[1].clone() };
+    map.targets.push(new);
+    let mend = troubles(&map).remove(0).mend;
+    assert!(mend.contains("its place: strake target replace 2 3; "), "{mend}");
+    assert!(!mend.contains("--without") && mend.contains("files 2 --lacking"), "{mend}");
+    map.groups[0].in_sync = vec![2];
+    let stopped = troubles(&map).remove(0);
+    let mend = "another disk has taken its place: start the server with the old one again; is that lost: strake \
+                target replace 2 3";
+    assert!(stopped.stops && stopped.mend == mend, "{stopped:?}");
+    map.targets[2].server = 1;
+    assert_eq!(successor(&map, &map.targets[1]), None, "it lies elsewhere");
+}
+
+/// `target replace` was advised while that very job ran, which refuses another one.
+#[test]
+fn a_target_that_a_job_empties_is_waited_for() {
+    let mut map = map(&[1], &[], [true, false]);
+    let new = Target { id: 3, up: true, ..map.targets[1].clone() };
+    map.targets.push(new);
+    let item = |from| JobItem { from, to: 3, ..JobItem::default() };
+    let running = JobState::Running as u32;
+    let mut jobs = [Job { id: 17, state: running, items: vec![item(2)], ..Job::default() }];
+    let mend = super::troubles(&map, &jobs).remove(0).mend;
+    assert!(mend.starts_with("wait; strake job watch 17"), "{mend}");
+    assert!(!mend.contains("replace"), "{mend}");
+    jobs[0].items[0].state = JobState::Failed as u32;
+    let mend = super::troubles(&map, &jobs).remove(0).mend;
+    assert!(mend.contains("strake target replace 2 3"), "that group has failed: {mend}");
+    jobs[0].items = vec![item(1)];
+    let mend = super::troubles(&map, &jobs).remove(0).mend;
+    assert!(mend.contains("strake target replace 2 3"), "it moves another one: {mend}");
+}
+
+/// The server was to be started again, which ends what it has of it.
+#[test]
+fn a_server_whose_target_has_lost_its_directory_is_not_to_be_started_again() {
+    let mut map = map(&[1], &[], [true, true]);
+    let spec = &mut map.targets[1].spec;
+    (spec.displaced, spec.poisoned) = (true, "its directory was removed".into());
+    let missing = troubles(&map).remove(0).mend;
+    assert!(missing.starts_with("strake target replace 2 NEW"), "{missing}");
+    map.groups[0].in_sync = vec![2];
+    let stopped = troubles(&map).remove(0);
+    assert!(stopped.stops && stopped.mend.contains("before its server stops"), "{stopped:?}");
+}
+
+/// They were to be replaced by what is empty, with everything that they alone have.
+#[test]
+fn the_only_targets_that_have_everything_are_to_come_back_before_others_replace_them() {
+    let mut map = map(&[1, 2], &[], [false, false]);
+    let new = |old: &Target| Target { id: old.id + 2, up: true, ..old.clone() };
+    let others: Vec<Target> = map.targets.iter().map(new).collect();
+    map.targets.extend(others);
+    let mend = "other disks have taken their places: start the servers with the old ones again; are those lost: \
+                strake target replace 1 3, strake target replace 2 4";
+    assert_eq!(troubles(&map)[0].mend, mend);
+}
+
+/// "strake doctor tries from here, and with its disks".
+#[test]
+fn a_server_that_is_not_reached_is_not_to_be_given_its_disks() {
+    let mut map = map(&[1], &[], [false, true]);
+    assert!(troubles(&map)[0].mend.ends_with(", and with its disks"));
+    map.servers[0].unreached = "h1:7440".into();
+    let mend = troubles(&map).remove(0).mend;
+    assert!(mend.contains("others reach h1") && !mend.contains("disks"), "{mend}");
+}
+
+/// Its server runs, and the manager hears it: to start it again mends nothing.
+#[test]
+fn a_target_that_others_do_not_reach_is_not_to_be_started() {
+    let mut map = map(&[1], &[], [true, true]);
+    map.servers[1].up = true;
+    let mend = troubles(&map).remove(0).mend;
+    assert!(mend.starts_with("h2 runs with it: strake doctor"), "{mend}");
+    map.targets[1].spec.poisoned = "EIO".into();
+    assert!(troubles(&map)[0].mend.contains("start `strake server`"));
+}
+
+#[test]
+fn copies_on_one_server_are_noticed() {
+    let mut map = map(&[1, 2], &[], [true, true]);
+    assert!(!share_servers(&map, 2));
+    map.targets[1].server = 1;
+    assert!(share_servers(&map, 2) && !share_servers(&map, 3));
+}
+
+#[test]
+fn a_group_of_one_copy_stops_with_its_target_if_there_is_something_in_it() {
+    let mut map = map(&[1, 2], &[], [true, false]);
+    let (members, in_sync) = (vec![2], vec![2]);
+    map.groups[0] = Group { id: 1, members, in_sync, never_used: true, ..Group::default() };
+    assert_eq!((troubles(&map), has_single(&map, 2)), (Vec::new(), false));
+    map.groups[0].never_used = false;
+    assert!(!has_single(&map, 2), "no volume has such files");
+    let stopped = troubles(&map);
+    assert!(stopped.len() == 1 && !stopped[0].stops, "{stopped:?}");
+    let about = "1 group of one copy (files of volumes that asked for it once, directories that do) cannot be read \
+                 or written: only target 2 (/t2 on server h2) has everything, and does not serve";
+    assert_eq!(stopped[0].about, about);
+    map.volumes[0].spec.template = None;
+    assert!(has_single(&map, 2) && !has_single(&map, 1) && troubles(&map)[0].stops);
+}

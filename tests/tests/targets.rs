@@ -261,7 +261,8 @@ fn a_target_whose_directory_is_moved_or_removed_under_its_server_is_named_by_sta
     write(&mount, "meanwhile", &bytes);
     fs::rename(&aside, &target).unwrap();
     cluster.until_whole();
-    fs::remove_dir_all(&target).unwrap();
+    // Its server may make a file meanwhile.
+    cluster.until("it is removed", |_| fs::remove_dir_all(&target).is_ok());
     cluster.until("it is named", |c| says(c, "takes no writes: its directory was removed"));
     assert!(says(&cluster, "strake target replace 1 NEW"));
     write(&mount, "after", &bytes);
@@ -272,16 +273,4 @@ fn a_target_whose_directory_is_moved_or_removed_under_its_server_is_named_by_sta
     for words in ["the directory was moved", "is where it was again", "the directory was removed"] {
         assert_eq!(log.matches(words).count(), 1, "{words}: {log}");
     }
-}
-
-/// Nobody was told before the next start, which found none.
-#[test]
-fn a_metadata_store_whose_directory_is_moved_says_so_once() {
-    let cluster = Cluster::start(1);
-    let home = cluster.data_of(0).with_file_name("witness");
-    fs::rename(home.join("meta"), home.join("aside")).unwrap();
-    cluster.until("it is told", |c| c.witness_log().contains("the directory was moved"));
-    fs::rename(home.join("aside"), home.join("meta")).unwrap();
-    cluster.until("it is back", |c| c.witness_log().contains("is where it was again"));
-    assert_eq!(cluster.witness_log().matches("the directory was moved").count(), 1);
 }

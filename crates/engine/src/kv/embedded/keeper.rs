@@ -17,9 +17,6 @@ use tokio::sync::{Notify, oneshot};
 /// How long a commit stays unsynced at most, when nobody asks, less the time of the flush.
 const SYNC_INTERVAL: Duration = Duration::from_millis(900);
 
-/// How often the thread that makes checkpoints looks whether the directory is where it was.
-const PLACE_INTERVAL: Duration = Duration::from_secs(2);
-
 /// How often to look whether there is more room for a checkpoint that met a full disk.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -152,11 +149,11 @@ impl Work {
         }
     }
 
-    /// Waits for sealed parts, and not for long: there may be none. `None` when it is time to end.
+    /// Waits for sealed parts; `None` when it is time to end.
     fn next_sealed(&self) -> Option<Vec<Sealed>> {
         let mut checkpoints = self.checkpoints.lock();
-        if checkpoints.sealed.is_empty() && !checkpoints.stop {
-            self.checkpoint_wanted.wait_for(&mut checkpoints, PLACE_INTERVAL);
+        while checkpoints.sealed.is_empty() && !checkpoints.stop {
+            self.checkpoint_wanted.wait(&mut checkpoints);
         }
         (!checkpoints.stop).then(|| std::mem::take(&mut checkpoints.sealed))
     }
@@ -269,8 +266,6 @@ fn flush<S: Store>(core: &Core<S>) -> Result<u64> {
 
 fn keep_short<S: Store>(core: &Core<S>) {
     while let Some(sealed) = core.work.next_sealed() {
-        // Told, and no more: no other copy would go on, and who saves files needs their names.
-        let _place = core.whereabouts.look(&*core.disk);
         let Some(last) = sealed.last() else { continue };
         let mut done = checkpoint_with_reserve(core, last);
         while let Err(KvError::Full { .. }) = done {

@@ -26,7 +26,6 @@ use super::conflicts::RecentWrites;
 use super::error::FREE_DISK;
 use super::horizon::Horizon;
 use super::{Kv, KvError, Outcome, Pair, Result, Snapshot, Writes, is_empty_range, step};
-use crate::place::Whereabouts;
 use crate::reserve::{Reserve, is_full};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -73,8 +72,6 @@ struct Core<S> {
     /// Where it lies, for messages.
     path: String,
     disk: Arc<dyn Disk>,
-    /// Whether that is where it was.
-    whereabouts: Whereabouts,
     /// See [`Kv::boot`].
     boot: String,
     reserve: Reserve,
@@ -144,7 +141,6 @@ impl<S: Store> Embedded<S> {
             store,
             path,
             disk,
-            whereabouts: Whereabouts::default(),
             boot,
             reserve,
             hasher: recent.hasher(),

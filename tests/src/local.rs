@@ -284,7 +284,7 @@ impl LocalCluster {
                 hands_over: false,
                 uncounted: false,
                 unwalked: false,
-                displaced: false,
+                displaced: 0,
             });
             stores.push(store);
         }

@@ -21,17 +21,18 @@ pub use slow::{SlowDisk, TokenBucket};
 use std::io;
 use std::sync::Arc;
 
-/// Where the directory of an open [`Disk`] is.
+/// Where the directory of an open [`Disk`] is. Sent: never give a number another meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Place {
     /// Where it was opened.
     #[default]
-    Same,
+    Same = 0,
     /// Its path leads nowhere, or to another directory: it was moved, or its file system was unmounted (which lets go on who has it
     /// open) or covered by another one. What is in it is found again when that is undone.
-    Elsewhere,
+    Elsewhere = 1,
     /// It was removed: what is in it is gone when it is closed.
-    Removed,
+    Removed = 2,
 }
 
 /// A directory of files on one disk.

@@ -10,7 +10,6 @@
 
 pub mod chunk;
 pub mod kv;
-mod place;
 mod reserve;
 #[cfg(test)]
 mod tests;

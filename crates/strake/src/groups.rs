@@ -3,9 +3,14 @@
 use crate::{jobs, output, servers};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use strake_base::disk::Place;
 use strake_types::GroupId;
 use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::{ClusterMap, Group, Server, Target};
+
+/// What mends a target that takes no writes, and whose directory is not where it was: a start would not find it there.
+pub const PUT_BACK: &str =
+    "move or mount its directory back, check its disk (dmesg, smartctl), then restart its server";
 
 /// What a target is in one of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,7 +165,7 @@ pub fn troubles(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
                 concerned(map, groups),
                 names.join(" or ")
             ),
-            mend: bring_all_back(map, members),
+            mend: bring_all_back(map, jobs, members),
         }
     });
     let lacks = lacks.iter().map(|((member, state), groups)| {
@@ -189,7 +194,15 @@ fn works(target: &Target) -> bool {
 }
 
 /// What gives groups back what these targets alone have.
-fn bring_all_back(map: &ClusterMap, targets: &[u32]) -> String {
+fn bring_all_back(map: &ClusterMap, jobs: &[Job], targets: &[u32]) -> String {
+    // Any other job waits for them itself.
+    let gives_up = |id: &u32| {
+        let is_lost = |job: &&Job| job.items.iter().any(|item| item.from == *id && item.lost);
+        jobs::that_empties(jobs, *id).filter(is_lost)
+    };
+    if let Some(job) = targets.iter().find_map(gives_up) {
+        return jobs::wait_for(job);
+    }
     match replacements(map, targets) {
         Some(commands) if targets.len() == 1 => format!(
             "another disk has taken its place: start the server with the old one again; is that lost: {commands}"
@@ -198,9 +211,10 @@ fn bring_all_back(map: &ClusterMap, targets: &[u32]) -> String {
             "other disks have taken their places: start the servers with the old ones again; are those lost: {commands}"
         ),
         None if are_unreached(map, targets) => start_again(map, targets),
-        // To start it again would be the end of what it has.
-        None if are_displaced(map, targets) => {
-            "its directory is gone: copy what can still be read before its server stops".into()
+        None if are_at(map, targets, Place::Elsewhere) => PUT_BACK.to_owned(),
+        None if are_at(map, targets, Place::Removed) => {
+            let without: Vec<_> = targets.iter().map(|&id| do_without(id, true)).collect();
+            copy_first(targets, &without.join("; "))
         }
         None => format!("{}, and with its disks", start_again(map, targets)),
     }
@@ -209,9 +223,10 @@ fn bring_all_back(map: &ClusterMap, targets: &[u32]) -> String {
 /// What gives groups the copy back that a target should have, and that others have.
 fn bring_back(map: &ClusterMap, jobs: &[Job], target: u32) -> String {
     let how = match (jobs::that_empties(jobs, target), replacements(map, &[target])) {
-        (Some(job), _) => wait_for(job),
+        (Some(job), _) => jobs::wait_for(job),
         (None, Some(command)) => format!("another disk has taken its place: {command}"),
-        (None, None) if are_displaced(map, &[target]) => do_without(jobs, target),
+        (None, None) if are_at(map, &[target], Place::Removed) => do_without(target, false),
+        (None, None) if are_at(map, &[target], Place::Elsewhere) => PUT_BACK.to_owned(),
         (None, None) => format!(
             "{}; check its disk. Is it lost: strake target replace {target} NEW, or strake target remove {target}",
             start_again(map, &[target])
@@ -220,16 +235,19 @@ fn bring_back(map: &ClusterMap, jobs: &[Job], target: u32) -> String {
     format!("{how}; strake target files {target} --lacking names the files")
 }
 
-/// What gives others the part of a target that is not to come back.
-pub fn do_without(jobs: &[Job], target: u32) -> String {
-    jobs::that_empties(jobs, target).map_or_else(
-        || format!("strake target replace {target} NEW, or strake target remove {target}"),
-        wait_for,
-    )
+/// What gives others the part of a target that is not to come back; `lost`: it takes no writes, and has what nobody else has.
+pub fn do_without(target: u32, lost: bool) -> String {
+    let how = if lost { " --lose-data" } else { "" };
+    format!("strake target replace {target} NEW{how}, or strake target remove {target}{how}")
 }
 
-fn wait_for(job: u64) -> String {
-    format!("wait; strake job watch {job} shows how far it is")
+/// What to do before that where their directories were removed: to start their servers again would be the end of what they have.
+pub fn copy_first(targets: &[u32], then: &str) -> String {
+    let targets: Vec<String> = targets.iter().map(u32::to_string).collect();
+    format!(
+        "before its server stops, copy the files that only it has (strake target files {} --only-copy); then {then}",
+        targets.join(" ")
+    )
 }
 
 /// The target that has begun on another disk at the place of one (`--new-disks`).
@@ -259,10 +277,10 @@ fn are_unreached(map: &ClusterMap, targets: &[u32]) -> bool {
     !targets.is_empty() && targets.iter().all(is_unreached)
 }
 
-/// True if the directories of all these targets are not where their servers have opened them.
-fn are_displaced(map: &ClusterMap, targets: &[u32]) -> bool {
-    let is_displaced = |id: &u32| found(map, *id).0.is_some_and(|t| t.up && t.spec.displaced);
-    !targets.is_empty() && targets.iter().all(is_displaced)
+/// True if these targets are up, and all their directories are there.
+fn are_at(map: &ClusterMap, targets: &[u32], place: Place) -> bool {
+    let is_at = |id: &u32| found(map, *id).0.is_some_and(|t| t.up && t.spec.place() == place);
+    !targets.is_empty() && targets.iter().all(is_at)
 }
 
 /// What brings the servers of these targets back, or the targets to servers that run without them.

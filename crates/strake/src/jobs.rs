@@ -58,13 +58,23 @@ pub fn lasts(job: &Job) -> bool {
     [JobState::Running as u32, JobState::Paused as u32].contains(&job.state)
 }
 
-/// The job that gives to others what a target has, if one is under way or paused.
-pub fn that_empties(jobs: &[Job], target: u32) -> Option<u64> {
+/// The job that gives to others all that a target has, if one is under way or paused.
+pub fn that_empties(jobs: &[Job], target: u32) -> Option<&Job> {
     let is_left = |item: &JobItem| {
         let ended = [JobState::Done, JobState::Failed, JobState::Cancelled];
         item.from == target && !ended.iter().any(|state| *state as u32 == item.state)
     };
-    jobs.iter().find(|job| lasts(job) && job.items.iter().any(is_left)).map(|job| job.id)
+    let empties = |job: &&Job| [JobKind::Drain as u32, JobKind::Replace as u32].contains(&job.kind);
+    jobs.iter().filter(empties).find(|job| lasts(job) && job.items.iter().any(is_left))
+}
+
+/// What to do where a job is at it already.
+pub fn wait_for(job: &Job) -> String {
+    let id = job.id;
+    match job.state == JobState::Paused as u32 {
+        true => format!("job {id} is paused: strake job resume {id}"),
+        false => format!("wait; strake job watch {id} shows how far it is"),
+    }
 }
 
 /// True for a job that has done all there was to do.

@@ -39,6 +39,14 @@ impl Hold {
         self.state.lock().held = held;
         self.changed.notify_all();
     }
+
+    /// Returns when so many calls wait.
+    fn until_waited_for(&self, calls: usize) {
+        let mut state = self.state.lock();
+        while state.waiting < calls {
+            self.changed.wait(&mut state);
+        }
+    }
 }
 
 /// A disk before which everything that would move the arm of a real one waits while it is held. What the kernel would say from
@@ -46,12 +54,14 @@ impl Hold {
 pub struct HeldDisk {
     inner: Arc<dyn Disk>,
     hold: Arc<Hold>,
+    /// Of the disks on the way to its directory.
+    way: Hold,
 }
 
 impl HeldDisk {
     /// One that answers as `inner` does, until it is held.
     pub fn new(inner: Arc<dyn Disk>) -> Self {
-        Self { inner, hold: Arc::default() }
+        Self { inner, hold: Arc::default(), way: Hold::default() }
     }
 
     /// From now on nothing is answered.
@@ -59,17 +69,25 @@ impl HeldDisk {
         self.hold.set(true);
     }
 
+    /// From now on who looks where its directory is gets no answer, and everybody else does.
+    pub fn hold_way(&self) {
+        self.way.set(true);
+    }
+
     /// What has waited is answered, and all that comes.
     pub fn go_on(&self) {
         self.hold.set(false);
+        self.way.set(false);
     }
 
     /// Returns when so many calls wait. Blocks its thread.
     pub fn until_waited_for(&self, calls: usize) {
-        let mut state = self.hold.state.lock();
-        while state.waiting < calls {
-            self.hold.changed.wait(&mut state);
-        }
+        self.hold.until_waited_for(calls);
+    }
+
+    /// Returns when somebody looks where its directory is, and waits. Blocks its thread.
+    pub fn until_looked_for(&self) {
+        self.way.until_waited_for(1);
     }
 }
 
@@ -123,6 +141,7 @@ impl Disk for HeldDisk {
     }
 
     fn place(&self) -> io::Result<Place> {
+        self.way.pass();
         self.inner.place()
     }
 

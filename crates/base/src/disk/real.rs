@@ -24,6 +24,8 @@ pub struct RealDisk {
     path: PathBuf,
     /// Kept open so that names are resolved in this directory even if it is moved, and to sync it.
     directory: File,
+    /// Directories have a count of links there, which is 0 once they are removed: a file system may count nothing.
+    counts_links: bool,
     boot: OnceLock<String>,
 }
 
@@ -32,10 +34,12 @@ impl RealDisk {
     pub fn new(path: &Path) -> io::Result<Self> {
         let path = path.canonicalize()?;
         let directory = File::open(&path)?;
-        if !directory.metadata()?.is_dir() {
+        let metadata = directory.metadata()?;
+        if !metadata.is_dir() {
             return Err(io::ErrorKind::NotADirectory.into());
         }
-        Ok(Self { path, directory, boot: OnceLock::new() })
+        let counts_links = metadata.nlink() > 0;
+        Ok(Self { path, directory, counts_links, boot: OnceLock::new() })
     }
 }
 
@@ -101,12 +105,13 @@ impl Disk for RealDisk {
     }
 
     fn place(&self) -> io::Result<Place> {
+        // First what may take long.
+        let found = std::fs::metadata(&self.path);
         let own = self.directory.metadata()?;
-        match std::fs::metadata(&self.path) {
+        match found {
+            _ if self.counts_links && own.nlink() == 0 => Ok(Place::Removed),
             Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) => Ok(Place::Same),
             Err(error) if !leads_nowhere(&error) => Err(error),
-            // The count alone is not believed: a file system may count nothing.
-            _ if own.nlink() == 0 => Ok(Place::Removed),
             _ => Ok(Place::Elsewhere),
         }
     }

@@ -1,5 +1,6 @@
 //! What callers of a chunk store give and get.
 
+use strake_base::disk::Place;
 use strake_types::{ChunkId, ChunkIndex};
 
 /// How a target is opened.
@@ -88,8 +89,8 @@ pub struct StoreStat {
     pub corrupt: u64,
     /// Why it takes no writes, if it does not.
     pub poisoned: Option<String>,
-    /// Its directory is not where it was opened: it was removed, moved or unmounted.
-    pub displaced: bool,
+    /// Where its directory is.
+    pub place: Place,
     /// Bytes acknowledged that a power loss would take back.
     pub unsynced_bytes: u64,
 }

@@ -273,8 +273,6 @@ pub(super) fn run_worker(store: &Weak<Store>) {
             asked.checkpoint = false;
         }
         let Some(store) = store.upgrade() else { return };
-        // Here, where nobody else waits for what does not answer.
-        store.look_for_directory();
         // A failure has poisoned the store, and whoever writes next is told.
         if store.checkpoint().is_ok() {
             store.give_space_back();

@@ -52,6 +52,7 @@ mod leaf;
 mod log;
 mod map;
 mod open;
+mod place;
 mod read;
 mod record;
 mod replay;
@@ -73,8 +74,8 @@ pub use sums::{BlockSums, Difference, SumsError, difference};
 
 use parking_lot::Mutex;
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use store::Store;
 use strake_base::disk::{Calls, CountedDisk, Disk, Probe};
@@ -120,16 +121,15 @@ impl ChunkStore {
             None
         });
         let probe = Mutex::new(probe);
-        let weak = Arc::downgrade(&store);
-        let worker = std::thread::Builder::new().name("checkpoint".to_owned());
-        let worker = match background {
-            true => Some(worker.spawn(move || checkpoint::run_worker(&weak))),
-            false => None,
+        let spawn = |name: &str, work: fn(&Weak<Store>)| {
+            let weak = Arc::downgrade(&store);
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            let spawned = background.then(|| thread.spawn(move || work(&weak))).transpose();
+            spawned.map_err(|error| ChunkError::io(&store.target, &error))
         };
-        match worker.transpose() {
-            Ok(worker) => Ok(Self { store, calls, probe, worker }),
-            Err(error) => Err(ChunkError::io(&store.target, &error)),
-        }
+        let _never_joined = spawn("place", place::watch)?;
+        let worker = spawn("checkpoint", checkpoint::run_worker)?;
+        Ok(Self { store, calls, probe, worker })
     }
 
     /// Whom the target belongs to.
@@ -170,7 +170,7 @@ impl ChunkStore {
             chunks: self.chunks.load(Ordering::Relaxed),
             corrupt: self.corrupt.load(Ordering::Relaxed),
             poisoned: self.poison.get().cloned(),
-            displaced: self.whereabouts.is_displaced(),
+            place: *self.place.lock(),
             unsynced_bytes,
         }
     }

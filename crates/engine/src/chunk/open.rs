@@ -13,7 +13,6 @@ use super::space::{GRANULE_BLOCKS, Ground, Space, each_place};
 use super::store::{Commit, Flushes, Store, Unmarked};
 use super::table::{self, Table};
 use super::{BLOCK_BYTES, ChunkError, ChunkOptions, Result, SEGMENT_BLOCKS};
-use crate::place::Whereabouts;
 use crate::reserve::{self, is_full};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
@@ -105,7 +104,7 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
         disk,
         boot,
         buffers: Buffers::default(),
-        whereabouts: Whereabouts::default(),
+        place: Mutex::default(),
         poison: OnceLock::new(),
         chunks: AtomicU64::new(0),
         corrupt: AtomicU64::new(0),

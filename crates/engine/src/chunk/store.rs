@@ -11,7 +11,6 @@ use super::room;
 use super::space::{Amounts, Places, Space, push_places};
 use super::table::Table;
 use super::{ChunkError, ChunkOptions, Identity, Result};
-use crate::place::Whereabouts;
 use crate::reserve::is_full;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, VecDeque};
@@ -27,9 +26,6 @@ const QUEUED_CHUNKS_MAX: usize = 16 << 10;
 /// Bytes of memory for them, and for what was given up, at which edits wait for one; at half of them it begins. The map of a
 /// chunk of 64 MiB takes 200 KB. Those that a checkpoint is writing do not count.
 pub(super) const QUEUED_BYTES_MAX: u64 = 256 << 20;
-
-/// Why a target takes no writes whose directory is gone.
-const REMOVED: &str = "its directory was removed";
 
 /// How long the state of a target is waited for: who asks tells others that this server lives.
 const STAT_WAIT: Duration = Duration::from_millis(2);
@@ -50,8 +46,8 @@ pub struct Store {
     pub(super) table: Table,
     pub(super) data: Data,
     pub(super) buffers: Buffers,
-    /// Whether its directory is where it was.
-    pub(super) whereabouts: Whereabouts,
+    /// Where its directory was when somebody looked last.
+    pub(super) place: Mutex<Place>,
     /// Why nothing more is written.
     pub(super) poison: OnceLock<String>,
     /// Chunks that exist.
@@ -328,15 +324,6 @@ impl Store {
             cause
         });
         ChunkError::Poisoned { target: self.target.clone(), cause: first.clone() }
-    }
-
-    /// Looks whether the directory is where it was. One that was removed takes nothing more: all of it would be gone with this
-    /// process, and other copies go on. One that was moved or unmounted goes on: nothing is lost once it is back, and to refuse would
-    /// stop everybody, and take copies out of their groups that have everything.
-    pub(super) fn look_for_directory(&self) {
-        if self.whereabouts.look(&*self.disk) == Some(Place::Removed) {
-            let _told = self.poisoned_by(REMOVED.to_owned());
-        }
     }
 
     pub(super) fn read_failed(&self, error: &io::Error) -> ChunkError {

@@ -5,6 +5,7 @@ mod census;
 mod crash;
 mod damage;
 mod format;
+mod place;
 mod process;
 mod space;
 mod store;

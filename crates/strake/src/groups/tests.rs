@@ -1,6 +1,6 @@
 use super::*;
 use strake_wire::message::common::Template;
-use strake_wire::message::jobs::{JobItem, JobState};
+use strake_wire::message::jobs::{JobItem, JobKind, JobState};
 use strake_wire::message::manager::{Server, TargetSpec, Volume, VolumeSpec};
 
 /// Where no job is under way.
@@ -92,18 +92,48 @@ fn a_target_that_a_job_empties_is_waited_for() {
     let mut map = map(&[1], &[], [true, false]);
     let new = Target { id: 3, up: true, ..map.targets[1].clone() };
     map.targets.push(new);
-    let item = |from| JobItem { from, to: 3, ..JobItem::default() };
     let running = JobState::Running as u32;
-    let mut jobs = [Job { id: 17, state: running, items: vec![item(2)], ..Job::default() }];
-    let mend = super::troubles(&map, &jobs).remove(0).mend;
-    assert!(mend.starts_with("wait; strake job watch 17"), "{mend}");
-    assert!(!mend.contains("replace"), "{mend}");
-    jobs[0].items[0].state = JobState::Failed as u32;
-    let mend = super::troubles(&map, &jobs).remove(0).mend;
-    assert!(mend.contains("strake target replace 2 3"), "that group has failed: {mend}");
-    jobs[0].items = vec![item(1)];
-    let mend = super::troubles(&map, &jobs).remove(0).mend;
-    assert!(mend.contains("strake target replace 2 3"), "it moves another one: {mend}");
+    let items = vec![JobItem { from: 2, to: 3, ..JobItem::default() }];
+    let job = Job { id: 17, state: running, items, ..Job::default() };
+    let mend = |job: Job| super::troubles(&map, &[job]).remove(0).mend;
+    for kind in [JobKind::Drain as u32, JobKind::Replace as u32] {
+        let told = mend(Job { kind, ..job.clone() });
+        assert!(told.starts_with("wait; strake job watch 17"), "{told}");
+        assert!(!told.contains("replace"), "{told}");
+        let told = mend(Job { kind, state: JobState::Paused as u32, ..job.clone() });
+        assert!(told.contains("strake job resume 17") && !told.contains("replace"), "{told}");
+    }
+    let kind = JobKind::Drain as u32;
+    let item = |from, state: JobState| {
+        let items = vec![JobItem { from, state: state as u32, ..JobItem::default() }];
+        Job { kind, items, ..job.clone() }
+    };
+    let others = [
+        ("only some of its groups move", Job { kind: JobKind::Rebalance as u32, ..job.clone() }),
+        ("it has ended", Job { kind, state: JobState::Failed as u32, ..job.clone() }),
+        ("that group has failed", item(2, JobState::Failed)),
+        ("it empties another one", item(1, JobState::Running)),
+    ];
+    for (why, job) in others {
+        let told = mend(job);
+        assert!(told.contains("strake target replace 2 3"), "{why}: {told}");
+    }
+}
+
+/// To replace it was advised while that was done. A job that gives up nothing waits for the target itself.
+#[test]
+fn what_a_job_gives_up_is_not_to_be_given_up_again() {
+    let mut map = map(&[2], &[], [true, false]);
+    let new = Target { id: 3, up: true, ..map.targets[1].clone() };
+    map.targets.push(new);
+    let (kind, state) = (JobKind::Replace as u32, JobState::Running as u32);
+    for lost in [true, false] {
+        let items = vec![JobItem { from: 2, to: 3, lost, ..JobItem::default() }];
+        let job = Job { id: 17, kind, state, items, ..Job::default() };
+        let stopped = super::troubles(&map, &[job]).remove(0);
+        assert!(stopped.stops);
+        assert_eq!(stopped.mend.starts_with("wait; strake job watch 17"), lost, "{stopped:?}");
+    }
 }
 
 /// The server was to be started again, which ends what it has of it.
@@ -111,12 +141,24 @@ fn a_target_that_a_job_empties_is_waited_for() {
 fn a_server_whose_target_has_lost_its_directory_is_not_to_be_started_again() {
     let mut map = map(&[1], &[], [true, true]);
     let spec = &mut map.targets[1].spec;
-    (spec.displaced, spec.poisoned) = (true, "its directory was removed".into());
+    (spec.displaced, spec.poisoned) = (Place::Removed as u32, "EIO".into());
     let missing = troubles(&map).remove(0).mend;
-    assert!(missing.starts_with("strake target replace 2 NEW"), "{missing}");
+    assert!(missing.starts_with("strake target replace 2 NEW, or"), "{missing}");
     map.groups[0].in_sync = vec![2];
     let stopped = troubles(&map).remove(0);
     assert!(stopped.stops && stopped.mend.contains("before its server stops"), "{stopped:?}");
+    assert!(stopped.mend.contains("strake target remove 2 --lose-data"), "{stopped:?}");
+}
+
+#[test]
+fn a_target_that_is_elsewhere_is_to_be_put_back_before_its_server_is_started_again() {
+    let mut map = map(&[1], &[], [true, true]);
+    let spec = &mut map.targets[1].spec;
+    (spec.displaced, spec.poisoned) = (Place::Elsewhere as u32, "EIO".into());
+    let missing = troubles(&map).remove(0).mend;
+    assert!(missing.starts_with(PUT_BACK), "{missing}");
+    map.groups[0].in_sync = vec![2];
+    assert_eq!(troubles(&map).remove(0).mend, PUT_BACK);
 }
 
 /// They were to be replaced by what is empty, with everything that they alone have.

@@ -168,7 +168,7 @@ impl Target {
             total_bytes: stat.total_bytes,
             free_bytes: stat.free_bytes,
             poisoned: stat.poisoned.unwrap_or_default(),
-            displaced: stat.displaced,
+            displaced: stat.place as u32,
             scrub: *self.scrub.lock(),
             generation: Some(self.generation()),
             // Said by who asks the disk, and by who serves it.

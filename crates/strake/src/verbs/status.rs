@@ -15,6 +15,7 @@ pub use named::stopped_files;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use strake_base::clock::wall_time;
+use strake_base::disk::Place;
 use strake_manager::{ADD_DISK, ADD_SERVER};
 use strake_types::layout::LayoutTemplate;
 use strake_wire::message::jobs::Job;
@@ -297,17 +298,18 @@ pub fn disk_problem(target: &Target, single: bool, jobs: &[Job]) -> Option<Probl
     let (spec, id) = (&target.spec, target.id);
     let who = format!("target {id} ({})", spec.path);
     let health = if single { Health::Broken } else { Health::Degraded };
-    if target.up && spec.displaced {
+    // Wherever it is: what hangs serves nothing.
+    if let (Some(ms), true) = (spec.silent_ms, spec.poisoned.is_empty()) {
+        let about = format!("{who} hangs: its disk has answered nothing for {} s", ms / 1000);
+        let mend = "check its disk (dmesg, smartctl); it goes on when that answers".into();
+        return Some(Problem { health, about, mend });
+    }
+    if target.up && spec.place() != Place::Same {
         return Some(place_problem(target, single, jobs));
     }
     if !spec.poisoned.is_empty() {
         let about = format!("{who} takes no writes: {}", spec.poisoned);
         let mend = "check its disk (dmesg, smartctl), then restart its server".into();
-        return Some(Problem { health, about, mend });
-    }
-    if let Some(ms) = spec.silent_ms {
-        let about = format!("{who} hangs: its disk has answered nothing for {} s", ms / 1000);
-        let mend = "check its disk (dmesg, smartctl); it goes on when that answers".into();
         return Some(Problem { health, about, mend });
     }
     let left = spec.scrub.map_or(0, |scrub| scrub.left);
@@ -321,26 +323,35 @@ pub fn disk_problem(target: &Target, single: bool, jobs: &[Job]) -> Option<Probl
 /// What is wrong with a target whose directory is not where its server has opened it.
 fn place_problem(target: &Target, single: bool, jobs: &[Job]) -> Problem {
     let (spec, id) = (&target.spec, target.id);
-    let replace = groups::do_without(jobs, id);
-    let (stops, how, mend) = match (spec.poisoned.is_empty(), single) {
+    let removed = spec.place() == Place::Removed;
+    let serves = !removed && spec.poisoned.is_empty();
+    let job = jobs::that_empties(jobs, id).map(jobs::wait_for);
+    let without = || groups::do_without(id, removed && single);
+    let (how, mend) = match (removed, serves) {
         (true, _) => {
+            let then = job.unwrap_or_else(without);
+            let mend = if single { groups::copy_first(&[id], &then) } else { then };
+            ("takes no writes: its directory was removed".to_owned(), mend)
+        }
+        (_, true) => {
             let how =
-                "is not where it was: its directory was moved, unmounted or covered by another one"
-                    .to_owned();
-            let mend = format!(
-                "move or mount it back there before its server stops, and nothing is lost; to do without it: {replace}"
-            );
-            (false, how, mend)
+                "is not where it was: its directory was moved, unmounted or covered by another one";
+            let put_back = || {
+                format!(
+                    "move or mount it back there before its server stops, and nothing is lost; to do without it: {}",
+                    without()
+                )
+            };
+            (how.to_owned(), job.unwrap_or_else(put_back))
         }
-        (false, true) => {
-            let mend = format!(
-                "before its server stops, copy the files that only it has (strake target files {id} --only-copy); then {replace}"
-            );
-            (true, format!("takes no writes: {}", spec.poisoned), mend)
+        _ => {
+            let how = format!("takes no writes, and is not where it was: {}", spec.poisoned);
+            // What only it has waits for it.
+            let job = job.filter(|_| !single);
+            (how, job.unwrap_or_else(|| groups::PUT_BACK.to_owned()))
         }
-        (false, false) => (false, format!("takes no writes: {}", spec.poisoned), replace),
     };
-    let health = if stops { Health::Broken } else { Health::Degraded };
+    let health = if single && !serves { Health::Broken } else { Health::Degraded };
     Problem { health, about: format!("target {id} ({}) {how}", spec.path), mend }
 }
 

@@ -10,6 +10,7 @@ use super::scrubs::{ScrubOrder, ScrubProgress};
 pub use changes::{MapAnswer, MapChanges, MapVersion};
 pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
 use prost::{Message, Oneof};
+use strake_base::disk::Place;
 
 /// One operation on the cluster.
 #[derive(Clone, PartialEq, Message)]
@@ -185,9 +186,10 @@ pub struct TargetSpec {
     /// is of a release that does not say.
     #[prost(bool, tag = "18")]
     pub unwalked: bool,
-    /// Its directory was removed (then it is `poisoned`, too), moved or unmounted under its server, which goes on with what it has open.
-    #[prost(bool, tag = "19")]
-    pub displaced: bool,
+    /// A [`Place`]: where its directory is, with which its server goes on as long as it has it open. 0: where it was, or a release
+    /// that does not say.
+    #[prost(uint32, tag = "19")]
+    pub displaced: u32,
 }
 
 /// A target with less than so many percent free is nearly full: new files leave it out where others are left,
@@ -196,6 +198,12 @@ const LOW_PERCENT: u64 = 5;
 const ROOM_PERCENT: u64 = 7;
 
 impl TargetSpec {
+    /// Where its directory is; of a later release, it may be anywhere.
+    pub fn place(&self) -> Place {
+        let all = [Place::Same, Place::Removed];
+        all.into_iter().find(|place| *place as u32 == self.displaced).unwrap_or(Place::Elsewhere)
+    }
+
     /// True if it is nearly full, if it was so before or not. One of which nothing is known is not.
     pub fn is_nearly_full(&self, was: bool) -> bool {
         let percent = if was { ROOM_PERCENT } else { LOW_PERCENT };

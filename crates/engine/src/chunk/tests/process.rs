@@ -1,4 +1,4 @@
-//! A child process on a real disk, killed at random moments; and what becomes of the directory of a store that is open.
+//! A child process on a real disk, killed at random moments.
 
 use super::*;
 use std::io::{BufRead, BufReader};
@@ -102,36 +102,4 @@ fn a_real_disk_behaves_as_the_store_expects() {
     assert!(store.stat().free_bytes > 0);
     drop(store);
     assert_eq!(Identity::read(&*disk).unwrap(), Some(identity()));
-}
-
-/// Both went on as if nothing were: what was synced into the one that was removed was gone with its process, and nobody had been told.
-#[test]
-fn a_target_whose_directory_is_removed_takes_no_writes_and_one_that_is_moved_goes_on() {
-    let parent = tempfile::tempdir().unwrap();
-    let (path, aside) = (parent.path().join("target"), parent.path().join("aside"));
-    std::fs::create_dir(&path).unwrap();
-    ChunkStore::format(&real(&path), &identity(), &options()).unwrap();
-    let options = ChunkOptions { background: true, checkpoint_ms_max: 5, ..options() };
-    let store = ChunkStore::open(real(&path), options).unwrap();
-    let until = |displaced: bool, poisoned: bool| {
-        let so = || (store.stat().displaced, store.is_poisoned()) == (displaced, poisoned);
-        let waited = (0..3_000).find(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            so()
-        });
-        assert!(waited.is_some(), "displaced: {displaced}, poisoned: {poisoned}");
-    };
-    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
-    std::fs::rename(&path, &aside).unwrap();
-    until(true, false);
-    put(&store, chunk(1, 0), 0, vec![2; 5000]).unwrap();
-    store.sync().unwrap();
-    std::fs::rename(&aside, &path).unwrap();
-    until(false, false);
-    std::fs::remove_dir_all(&path).unwrap();
-    until(true, true);
-    let refused = put(&store, chunk(1, 0), 0, vec![3; 5000]).unwrap_err();
-    assert!(refused.to_string().contains("its directory was removed"), "{refused}");
-    assert!(store.sync().is_err());
-    assert_eq!(contents(&store, chunk(1, 0)), vec![2; 5000]);
 }

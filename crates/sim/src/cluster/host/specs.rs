@@ -46,7 +46,7 @@ pub(super) fn fill(spec: &TargetSpec, store: &ChunkStore) -> TargetSpec {
         total_bytes: stat.total_bytes,
         free_bytes: stat.free_bytes,
         poisoned: stat.poisoned.unwrap_or_default(),
-        displaced: stat.displaced,
+        displaced: stat.place as u32,
         boot: store.boot(),
         ..spec.clone()
     }

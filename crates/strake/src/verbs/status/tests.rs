@@ -1,5 +1,6 @@
 use super::*;
 use strake_wire::message::common::Template;
+use strake_wire::message::jobs::{JobItem, JobKind, JobState};
 use strake_wire::message::manager::{Group, TargetSpec, VolumeSpec};
 
 /// Where no job is under way.
@@ -144,7 +145,7 @@ fn a_target_whose_directory_is_not_where_it_was_is_told_with_what_becomes_of_it(
     let mut map = map();
     map.groups = vec![Group { id: 1, members: vec![2], in_sync: vec![2], ..Group::default() }];
     for target in &mut map.targets {
-        target.spec.displaced = true;
+        target.spec.displaced = Place::Elsewhere as u32;
     }
     let report = judge(&map);
     assert_eq!((report.health, report.problems.len()), (Health::Degraded, 2), "all is served");
@@ -155,14 +156,41 @@ fn a_target_whose_directory_is_not_where_it_was_is_told_with_what_becomes_of_it(
     ] {
         assert!(report.problems[0].contains(word), "{word}: {:?}", report.problems);
     }
+    let mut hangs = map.clone();
+    hangs.targets[1].spec.silent_ms = Some(30_000);
+    let report = judge(&hangs);
+    assert_eq!(report.health, Health::Broken, "what hangs serves nothing");
+    assert!(report.problems[1].contains("hangs"), "{:?}", report.problems);
     for target in &mut map.targets {
-        target.spec.poisoned = "its directory was removed".into();
+        target.spec.poisoned = "EIO".into();
     }
     let report = judge(&map);
     assert_eq!(report.health, Health::Broken, "target 2 has files that nobody else has");
-    assert!(!report.problems[0].contains("copy the files"), "{:?}", report.problems);
-    for word in ["its directory was removed", "target files 2 --only-copy", "replace 2 NEW"] {
+    for word in ["not where it was: EIO", "mount its directory back", "then restart its server"] {
         assert!(report.problems[1].contains(word), "{word}: {:?}", report.problems);
+    }
+    for target in &mut map.targets {
+        target.spec.displaced = Place::Removed as u32;
+    }
+    let report = judge(&map);
+    assert_eq!(report.health, Health::Broken, "target 2 has files that nobody else has");
+    let [first, second] = [0, 1].map(|nth| report.problems[nth].as_str());
+    assert!(!first.contains("copy the files") && !first.contains("lose-data"), "{first}");
+    for word in ["its directory was removed", "files 2 --only-copy", "replace 2 NEW --lose-data"] {
+        assert!(second.contains(word), "{word}: {second}");
+    }
+}
+
+#[test]
+fn a_target_that_a_job_empties_needs_no_other_one_wherever_its_directory_is() {
+    let mut map = map();
+    let items = vec![JobItem { from: 1, to: 2, ..JobItem::default() }];
+    let (kind, state) = (JobKind::Replace as u32, JobState::Running as u32);
+    let jobs = [Job { id: 17, kind, state, items, ..Job::default() }];
+    for place in [Place::Elsewhere, Place::Removed] {
+        map.targets[0].spec.displaced = place as u32;
+        let problem = super::judge(&map, &jobs).problems.remove(0);
+        assert!(problem.ends_with("; wait; strake job watch 17 shows how far it is"), "{problem}");
     }
 }
 

@@ -20,7 +20,7 @@ impl Gen {
             hands_over: self.bool(),
             uncounted: self.bool(),
             unwalked: self.bool(),
-            displaced: self.bool(),
+            displaced: self.u32(),
         }
     }
 

@@ -12,12 +12,13 @@ use strake_base::disk::Place;
 const REMOVED: &str = "its directory was removed";
 
 /// The thread that looks, about as often as the store flushes. Nobody may wait for it: the way there may lead over other disks, one of
-/// which may never answer. So it holds nothing of the store meanwhile.
+/// which may never answer. So it holds nothing of the store but the disk, unless there is news.
 pub(super) fn watch(store: &Weak<Store>) {
     let Some(open) = store.upgrade() else { return };
-    let (signal, period) = (open.signal.clone(), open.options.checkpoint_ms_max);
+    let (signal, disk, period) =
+        (open.signal.clone(), open.disk.clone(), open.options.checkpoint_ms_max);
     drop(open);
-    let period = Duration::from_millis(period);
+    let (period, mut known) = (Duration::from_millis(period), Place::Same);
     loop {
         {
             let mut asked = signal.state.lock();
@@ -26,22 +27,21 @@ pub(super) fn watch(store: &Weak<Store>) {
                 return;
             }
         }
-        let Some(disk) = store.upgrade().map(|store| store.disk.clone()) else { return };
         // Where nothing is said, it is as it was.
-        let Ok(place) = disk.place() else { continue };
+        match disk.place() {
+            Ok(place) if place != known => known = place,
+            _ => continue,
+        }
         let Some(store) = store.upgrade() else { return };
-        store.note_place(place);
+        store.note_place(known);
     }
 }
 
 impl Store {
-    /// Notes where the directory is, and logs what is new. One that was removed takes nothing more: all of it would be gone with this
+    /// Notes where the directory is now, which is new, and logs it. One that was removed takes nothing more: all of it would be gone with this
     /// process, and other copies go on. One that was moved or unmounted goes on: nothing is lost once it is back, and to refuse would
     /// stop everybody, and take copies out of their groups that have everything.
     fn note_place(&self, place: Place) {
-        if *self.place.lock() == place {
-            return;
-        }
         let target_dir = &self.target;
         match place {
             Place::Same => tracing::warn!(%target_dir, "the directory is where it was again"),

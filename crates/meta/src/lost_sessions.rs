@@ -19,6 +19,7 @@ use futures::stream::{self, StreamExt};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Ino, Result, SessionId};
 use tokio::time::timeout;
@@ -58,16 +59,24 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
     // One whose files lie where nobody answers holds up no other; and who does not answer is waited for once, and not for each
     // client: meanwhile no session of any volume ends.
     let patience = &lengths::patience();
+    let finds_no_room = &AtomicBool::new(false);
     let given_back = stream::iter(lost).for_each_concurrent(PARALLEL, |session| async move {
-        if let Err(error) = give_back(core, volume, &session, patience).await {
-            tracing::warn!(
-                "volume {}: what {} held, which is lost: {error}; trying again",
-                volume.id,
-                session.client
-            );
+        let Err(error) = give_back(core, volume, &session, patience).await else { return };
+        if error.kind == ErrorKind::NoSpace {
+            finds_no_room.store(true, Ordering::Relaxed);
+            // There may be hundreds, and a full store stays so for long: it is told of the first.
+            if volume.lost_find_no_room.swap(true, Ordering::Relaxed) {
+                return;
+            }
         }
+        tracing::warn!(
+            "volume {}: what {} held, which is lost: {error}; trying again",
+            volume.id,
+            session.client
+        );
     });
     given_back.await;
+    volume.lost_find_no_room.store(finds_no_room.load(Ordering::Relaxed), Ordering::Relaxed);
     Ok(())
 }
 

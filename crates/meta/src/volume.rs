@@ -196,6 +196,8 @@ pub(crate) struct Volume {
     pub recopies: Recopies,
     /// When what lost clients may use is next looked through, by the server's clock in milliseconds.
     pub lost_due_ms: AtomicU64,
+    /// There was no room in the store to give back what lost clients held; that was told.
+    pub lost_find_no_room: AtomicBool,
     /// What is lent to other shares of the volume.
     pub loans: Loans,
     /// What is borrowed of them, and waits for its next use.
@@ -222,6 +224,7 @@ impl Volume {
             audit: tokio::sync::Mutex::default(),
             recopies: Recopies::default(),
             lost_due_ms: AtomicU64::new(0),
+            lost_find_no_room: AtomicBool::new(false),
             loans: Loans::default(),
             kept: Kept::default(),
         }

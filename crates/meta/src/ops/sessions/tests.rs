@@ -4,10 +4,10 @@ use crate::tests::counted::counted;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Kv, Outcome, Result as KvResult, Snapshot, Writes};
+use strake_engine::kv::{Kv, KvError, Outcome, Result as KvResult, Snapshot, Writes};
 use strake_types::{ErrorKind, FileKind, Result, VolumeId};
 use strake_wire::lease::Lease;
 use strake_wire::member::MetaRole;
@@ -17,6 +17,9 @@ use strake_wire::message::meta::{
 };
 use strake_wire::service::MetaService;
 use tokio::sync::{Notify, RwLock};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::set_default;
+use tracing::{Event, Level, Metadata, Subscriber};
 
 #[tokio::test]
 async fn a_session_ends_by_itself_or_by_the_clock() {
@@ -481,4 +484,82 @@ async fn the_number_of_a_file_that_a_client_knows_is_taken_on_disk() {
     on_disk.store(false, Ordering::SeqCst);
     world.root().file(1, "f").await.unwrap();
     assert!(on_disk.load(Ordering::SeqCst));
+}
+
+/// A store that may be full, and how often it has refused something then.
+struct Full {
+    kv: MemoryKv,
+    full: AtomicBool,
+    refused: AtomicUsize,
+}
+
+#[async_trait]
+impl Kv for Full {
+    fn name(&self) -> &'static str {
+        "full"
+    }
+
+    async fn snapshot(&self) -> KvResult<Arc<dyn Snapshot>> {
+        self.kv.snapshot().await
+    }
+
+    async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> KvResult<Outcome> {
+        if self.full.load(Ordering::SeqCst) {
+            self.refused.fetch_add(1, Ordering::SeqCst);
+            return Err(KvError::Full { store: "full".into(), next: "make room" });
+        }
+        self.kv.commit(snapshot, writes).await
+    }
+
+    async fn sync(&self) -> KvResult<()> {
+        self.kv.sync().await
+    }
+}
+
+/// Counts warnings about lost clients.
+struct Warnings(Arc<AtomicUsize>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        *about.level() == Level::WARN && about.target().ends_with("::lost_sessions")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// That was a line for each of them, each second.
+#[tokio::test]
+async fn that_a_full_store_keeps_sessions_that_are_over_is_told_once() {
+    const SESSIONS: usize = 100;
+    let (full, refused) = Default::default();
+    let kv = Arc::new(Full { kv: MemoryKv::new(), full, refused });
+    let world = World::on(kv.clone()).await;
+    let told = Arc::new(AtomicUsize::new(0));
+    let _told_here = set_default(Warnings(told.clone()));
+    for lines in 1..=2 {
+        while world.keys(b'S').await < SESSIONS {
+            world.open_session(0, &[]).await;
+        }
+        kv.full.store(true, Ordering::SeqCst);
+        kv.refused.store(0, Ordering::SeqCst);
+        world.clock.advance_ms(31_000);
+        world.until(async || kv.refused.load(Ordering::SeqCst) >= 10 * SESSIONS).await;
+        assert_eq!(told.load(Ordering::SeqCst), lines);
+        kv.full.store(false, Ordering::SeqCst);
+        world.until(async || world.keys(b'S').await == 0).await;
+    }
 }

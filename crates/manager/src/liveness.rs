@@ -6,6 +6,7 @@ mod leads;
 mod looks;
 mod refusals;
 mod room;
+mod said;
 mod seen;
 mod waits;
 
@@ -20,7 +21,6 @@ use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use strake_types::limits::RELEASE_CHARS_MAX;
 use strake_wire::lease::given_ms;
 use strake_wire::member::tenure_ms;
 use strake_wire::message::jobs::{Held, Progress};
@@ -233,6 +233,7 @@ impl Liveness {
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
         let cut_off = known.is_some_and(|h| h.cut_off);
         let release = known.filter(|_| serves).and_then(|h| h.release.clone());
+        let full = known.filter(|_| serves).map(|h| h.full.clone()).unwrap_or_default();
         let life = known.map_or(0, |h| h.life);
         let lease_end = known.map_or(now, |h| h.lease_end);
         let kept_until = now + tenure(self.lease);
@@ -254,6 +255,7 @@ impl Liveness {
             targets,
             cut_off,
             release,
+            full,
             volumes,
         };
         let mut news = known.is_none_or(|h| {
@@ -324,18 +326,6 @@ impl Liveness {
         );
         (heard.cut_off, heard.since, heard.kept_since) = (cut_off, now, now);
         true
-    }
-
-    /// A server says of which release it is. True if that is news.
-    pub fn hear_release(&mut self, server: u32, release: &str) -> bool {
-        let said: Option<String> = Some(release.chars().take(RELEASE_CHARS_MAX).collect());
-        let heard = self.servers.get_mut(&server);
-        heard.is_some_and(|heard| std::mem::replace(&mut heard.release, said.clone()) != said)
-    }
-
-    /// What it said of that last, if it has.
-    pub fn release(&self, server: u32) -> Option<&str> {
-        self.servers.get(&server)?.release.as_deref()
     }
 
     /// What it said last of whether it does not reach the database with its metadata.

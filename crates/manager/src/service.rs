@@ -373,7 +373,8 @@ impl Manager {
         live.hear_lease(beat.server, beat.lease_ms, now);
         let moved = live.hear_volumes(beat.server, beat.epoch, beat.serves);
         let cut_off = live.hear_cut_off(beat.server, beat.cut_off, now);
-        let is_other = live.hear_release(beat.server, &beat.release);
+        let mut is_other = live.hear_release(beat.server, &beat.release);
+        is_other |= live.hear_full(beat.server, beat.full);
         if cut_off || moved {
             // Whoever asks for the map next waits for what follows from it.
             *ticked = None;

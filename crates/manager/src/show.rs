@@ -68,6 +68,7 @@ struct SeenServer {
     cut_off: bool,
     release: Option<String>,
     unreached: String,
+    full: String,
 }
 
 impl Sight {
@@ -79,6 +80,7 @@ impl Sight {
             cut_off: live.is_cut_off(id),
             release: live.release(id).map(str::to_owned),
             unreached: live.why_unreached(id).to_owned(),
+            full: live.full(id).to_owned(),
         };
         let target = |(&id, target): (&u32, &Target)| {
             let up = live.is_up(target.server, now) && live.has(target.server, id);
@@ -136,6 +138,7 @@ impl Sight {
             cut_off: seen.cut_off,
             release: seen.release.clone(),
             unreached: seen.unreached.clone(),
+            full: seen.full.clone(),
         };
         self.state.servers.iter().zip(&self.servers).map(show).collect()
     }

@@ -338,6 +338,10 @@ impl MetaRole for MetaServer {
         self.reach.as_ref().is_some_and(Reach::is_cut_off)
     }
 
+    fn full(&self) -> String {
+        self.core.store_full.lock().clone()
+    }
+
     fn now(&self) -> Duration {
         self.core.options.tenure.as_ref().map_or(Duration::ZERO, |tenure| tenure.now())
     }

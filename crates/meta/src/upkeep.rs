@@ -44,11 +44,14 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     }
 }
 
-/// Looks again and again whether this process stands still, whatever the other tasks wait for.
+/// Looks again and again whether this process stands still, and whether the store has room, whatever the other tasks wait for.
 pub(crate) async fn look(core: Arc<Core>, stop: Arc<Stop>) {
     let tick = Duration::from_millis(core.options.tick_ms);
     loop {
         core.has_heard_for_a_lease();
+        // Else nobody but who writes hears that it has none.
+        let full = core.volumes().iter().find_map(|volume| volume.kv.full());
+        *core.store_full.lock() = full.map(|full| full.to_string()).unwrap_or_default();
         tokio::select! {
             biased;
             () = tokio::time::sleep(tick) => {}

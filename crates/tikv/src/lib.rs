@@ -207,6 +207,10 @@ impl Kv for TikvKv {
         }
     }
 
+    fn full(&self) -> Option<KvError> {
+        self.hub.room.is_full().then(|| failure::full(self.hub.cluster.shown()))
+    }
+
     fn is_taken_over(&self) -> bool {
         self.hub.taken_over.load(Ordering::Relaxed)
     }

@@ -84,6 +84,8 @@ pub trait MetaRole: Send + Sync + 'static {
     fn serves(&self) -> Vec<u32>;
     /// True if it has not reached its database for a while.
     fn is_cut_off(&self) -> bool;
+    /// What its store says while it has no room for changes; empty: it has.
+    fn full(&self) -> String;
     /// The time by the clock of its tenure.
     fn now(&self) -> Duration;
     /// A heartbeat that was sent at this time was answered by a manager whose map is known here: for so long
@@ -221,6 +223,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         lease_ms,
         tenure_ms,
         release: pulse.release.to_owned(),
+        full: meta.map(|meta| meta.full()).unwrap_or_default(),
     };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);

@@ -110,6 +110,12 @@ pub trait Kv: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What [`Kv::check_room`] says, for who only tells of it: where one who writes is let through now and then, this takes
+    /// nobody's turn.
+    fn full(&self) -> Option<KvError> {
+        self.check_room().err()
+    }
+
     /// True once it is known that another has opened this part, or that the database has gone back to an earlier state: nothing
     /// can be read or written any more before it is opened anew.
     fn is_taken_over(&self) -> bool {

@@ -6,6 +6,9 @@ use tokio::time::Instant;
 
 /// How often a database that was full is tried.
 const TRY_PAUSE: Duration = Duration::from_secs(2);
+/// How long it is called full after the last commit that found no room: where nobody writes, nobody finds out that there is some
+/// again.
+const TOLD: Duration = Duration::from_secs(60);
 
 /// Whether commits find room in a database.
 ///
@@ -14,14 +17,23 @@ const TRY_PAUSE: Duration = Duration::from_secs(2);
 /// one needs another page.
 #[derive(Default)]
 pub struct Room {
-    /// When the next one is let through; `None`: the last commit found room.
-    next_try: Mutex<Option<Instant>>,
+    /// `None`: the last commit found room.
+    lack: Mutex<Option<Lack>>,
+}
+
+/// That there was none.
+#[derive(Clone, Copy)]
+struct Lack {
+    /// When the last commit met that.
+    met: Instant,
+    /// When the next one is let through.
+    next_try: Instant,
 }
 
 impl Room {
     /// Notes that a commit found room.
     pub fn note_found(&self) {
-        *self.next_try.lock() = None;
+        *self.lack.lock() = None;
     }
 
     /// Notes that a commit found none.
@@ -35,18 +47,31 @@ impl Room {
         self.refuses_at(Instant::now())
     }
 
+    /// True if the last commit found none, and that is not long ago. Who asks that tries nothing.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full_at(Instant::now())
+    }
+
     fn note_full_at(&self, now: Instant) {
-        self.next_try.lock().get_or_insert(now + TRY_PAUSE);
+        let mut lack = self.lack.lock();
+        let next_try = lack.map_or(now + TRY_PAUSE, |lack| lack.next_try);
+        *lack = Some(Lack { met: now, next_try });
     }
 
     fn refuses_at(&self, now: Instant) -> bool {
-        let mut next_try = self.next_try.lock();
-        let Some(at) = *next_try else { return false };
-        if now < at {
-            return true;
+        match &mut *self.lack.lock() {
+            None => false,
+            Some(lack) if now < lack.next_try => true,
+            Some(lack) => {
+                lack.next_try = now + TRY_PAUSE;
+                false
+            }
         }
-        *next_try = Some(now + TRY_PAUSE);
-        false
+    }
+
+    fn is_full_at(&self, now: Instant) -> bool {
+        self.lack.lock().is_some_and(|lack| now < lack.met + TOLD)
     }
 }
 
@@ -68,5 +93,21 @@ mod tests {
         assert!(!room.refuses_at(later(2)));
         room.note_found();
         assert!(!room.refuses_at(later(2)) && !room.refuses_at(later(2)));
+    }
+
+    #[test]
+    fn who_only_tells_of_a_full_database_takes_nobody_s_turn_to_try() {
+        let (room, start) = (Room::default(), Instant::now());
+        let next = start + TRY_PAUSE;
+        assert!(!room.is_full_at(start));
+        room.note_full_at(start);
+        assert!(room.is_full_at(start) && room.is_full_at(next));
+        assert!(!room.refuses_at(next) && room.is_full_at(next), "it is still tried");
+        room.note_full_at(next);
+        assert!(room.is_full_at(start + TOLD));
+        assert!(!room.is_full_at(next + TOLD), "nobody writes any more");
+        room.note_full_at(next + TOLD);
+        room.note_found();
+        assert!(!room.is_full_at(next + TOLD));
     }
 }

@@ -35,6 +35,8 @@ pub(super) struct Heard {
     pub cut_off: bool,
     /// Of which release it has said that it is, in this life.
     pub release: Option<String>,
+    /// What the store of its metadata says while it has no room for changes; empty: it has.
+    pub full: String,
     /// Volumes that it serves, going by the map of this epoch or a later one.
     pub volumes: (u64, HashSet<u32>),
 }
@@ -58,6 +60,7 @@ impl Heard {
             targets: HashSet::new(),
             cut_off: false,
             release: None,
+            full: String::new(),
             volumes: (0, HashSet::new()),
         }
     }

@@ -102,6 +102,26 @@ async fn servers_are_shown_with_the_release_that_they_say() {
     assert_eq!(shown().await, None, "in its next life it has not spoken yet");
 }
 
+/// All changes failed, and nobody was told: the cluster was fine.
+#[tokio::test]
+async fn a_server_whose_metadata_store_is_full_is_shown_with_what_that_says() {
+    let bench = Bench::new().await;
+    let first = server("a:1", &["x"]);
+    let joined = bench.join(first.clone()).await.unwrap();
+    let shown = async || bench.map().await.servers[0].full.clone();
+    let say = async |full: &str| {
+        let (server, full) = (joined.server, full.to_owned());
+        let beat = Heartbeat { server, full, ..Heartbeat::default() };
+        bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    };
+    for full in ["no space left; make some", "", "no space left"] {
+        say(full).await;
+        assert_eq!(shown().await, full);
+    }
+    bench.join(again(&first, &joined)).await.unwrap();
+    assert_eq!(shown().await, "", "in its next life it has not met that yet");
+}
+
 /// It is made of a copy, while servers are heard and others change the cluster.
 #[tokio::test]
 async fn a_plan_takes_back_nothing_that_has_changed_while_it_was_made() {

@@ -17,6 +17,7 @@ use strake_engine::kv::{
     Kv, KvError, Moved, Outcome, Pair, Result as KvResult, Snapshot, Transaction, Writes, dump,
 };
 use strake_types::{ErrorKind, FileKind, GroupId, Layout, VolumeId};
+use strake_wire::member::MetaRole;
 use strake_wire::message::meta::{
     Create, Lock, MetaAnswer, MetaOp, MetaRequest, Name, Nothing, Publish,
 };
@@ -182,6 +183,17 @@ async fn small_file_on_watched() -> (Arc<Watched>, World, u64) {
     let ino = root.file(1, "f").await.unwrap();
     root.write(ino, 0, b"contents").await.unwrap();
     (kv, world, ino)
+}
+
+/// Whoever wrote was told so, and nobody else: with all volumes at a standstill the cluster was fine.
+#[tokio::test]
+async fn that_the_store_has_no_room_is_said_to_the_manager_until_it_has_some() {
+    let kv = Watched::new();
+    let world = World::on(kv.clone()).await;
+    for full in [true, false] {
+        kv.full.store(full, Ordering::SeqCst);
+        world.until(async || world.server.full().contains("watch it") == full).await;
+    }
 }
 
 #[tokio::test]

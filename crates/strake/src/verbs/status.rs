@@ -13,7 +13,7 @@ use clap::Args;
 use named::Named;
 pub use named::stopped_files;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use strake_base::clock::wall_time;
 use strake_base::disk::Place;
 use strake_manager::{ADD_DISK, ADD_SERVER};
@@ -237,7 +237,38 @@ pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
     });
     let each = map.servers.iter().filter(|server| !is_for_network || !is_unreached(server));
     let each = each.filter_map(|server| server_problem(map, server));
-    network.into_iter().chain(each).collect()
+    network.into_iter().chain(each).chain(full_problems(map)).collect()
+}
+
+/// Whose metadata finds no room. Servers of one database say the same, and that is told once.
+fn full_problems(map: &ClusterMap) -> Vec<Problem> {
+    let mut by_store: BTreeMap<&str, Vec<&Server>> = BTreeMap::new();
+    let told = map.servers.iter().filter(|s| s.up && !s.cut_off && !s.full.is_empty());
+    told.for_each(|server| by_store.entry(&server.full).or_default().push(server));
+    let problem = |(said, servers): (&str, Vec<&Server>)| {
+        let volumes: BTreeSet<&str> = servers.iter().flat_map(|s| served_by(map, s)).collect();
+        if volumes.is_empty() {
+            return None;
+        }
+        let volumes: Vec<&str> = volumes.into_iter().collect();
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        let (what, mend) = full_store(said).unwrap_or((said, "strake doctor looks closer"));
+        let about = format!(
+            "server {} takes no new names, longer files or attributes of volume {}: {what}",
+            names.join(", "),
+            volumes.join(", ")
+        );
+        Some(Problem { health: Health::Broken, about, mend: mend.to_owned() })
+    };
+    by_store.into_iter().filter_map(problem).collect()
+}
+
+/// What a metadata store says that has no room, and what mends it in its words; `None`: something else was said. Also where it
+/// was passed on as an error, which says of which kind it is.
+pub fn full_store(said: &str) -> Option<(&str, &str)> {
+    const FULL: &str = ": no space left";
+    let (what, mend) = said.split_once("; ").filter(|(what, _)| what.ends_with(FULL))?;
+    Some((what, mend.strip_suffix(FULL).unwrap_or(mend)))
 }
 
 /// What is wrong with a server. What its targets had is told of by group.
@@ -278,12 +309,15 @@ fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
     Some(Problem { health, about, mend })
 }
 
-/// Who waits for a metadata server that does not serve, and can tell nobody so. A share is called as its volume, a slash
-/// and its number.
-fn who_waits(map: &ClusterMap, server: &Server) -> String {
+/// The volumes that a metadata server serves, or has to. A share is called as its volume, a slash and its number.
+fn served_by<'a>(map: &'a ClusterMap, server: &Server) -> BTreeSet<&'a str> {
     let here = |v: &&Volume| !v.deleting && v.meta_server == server.id;
-    let names: BTreeSet<&str> =
-        map.volumes.iter().filter(here).filter_map(|v| v.spec.name.split('/').next()).collect();
+    map.volumes.iter().filter(here).filter_map(|v| v.spec.name.split('/').next()).collect()
+}
+
+/// Who waits for a metadata server that does not serve, and can tell nobody so.
+fn who_waits(map: &ClusterMap, server: &Server) -> String {
+    let names = served_by(map, server);
     match names.is_empty() {
         true => String::new(),
         false => {

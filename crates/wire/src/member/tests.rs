@@ -140,6 +140,10 @@ impl MetaRole for Server {
         false
     }
 
+    fn full(&self) -> String {
+        "no space left".into()
+    }
+
     fn now(&self) -> Duration {
         Duration::ZERO
     }
@@ -182,6 +186,7 @@ async fn a_server_relies_on_what_it_has_asked_for() {
     assert_eq!(asked(|beat| beat.lease_ms), *server.leases.lock());
     assert_eq!(asked(|beat| beat.tenure_ms), *server.tenures.lock());
     assert!(heard.iter().all(|beat| beat.release == "0.1.0 (1a)"));
+    assert!(heard.iter().all(|beat| beat.full == "no space left"));
 }
 
 /// One thread dropped a volume on all targets, one after the other.

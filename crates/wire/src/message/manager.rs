@@ -265,6 +265,9 @@ pub struct Heartbeat {
     /// Of which release it is, for people; empty: one that does not say.
     #[prost(string, tag = "12")]
     pub release: String,
+    /// What the store of its metadata says while it has no room for changes, for people; empty: it has.
+    #[prost(string, tag = "14")]
+    pub full: String,
 }
 
 /// See [`ManagerOp::Resynced`].

@@ -218,6 +218,10 @@ impl Kv for PostgresKv {
         }
     }
 
+    fn full(&self) -> Option<KvError> {
+        self.hub.room.is_full().then(|| failure::full(&self.hub.pool.address.shown))
+    }
+
     fn is_taken_over(&self) -> bool {
         self.hub.is_taken_over()
     }

@@ -92,6 +92,28 @@ fn whatever_is_wrong_is_told_with_a_command() {
     }
 }
 
+/// The cluster was fine, while all changes failed.
+#[test]
+fn a_metadata_store_without_room_is_told_once_with_its_volumes_and_what_mends_it() {
+    let mut map = map();
+    let spec = VolumeSpec { name: "work".into(), ..VolumeSpec::default() };
+    map.volumes.push(Volume { id: 2, spec, meta_server: 2, ..Volume::default() });
+    let said = "metadata store postgres://db/strake: no space left; give it room; or less";
+    for (server, name) in map.servers.iter_mut().zip(["h1", "h2"]) {
+        (server.name, server.full) = (name.into(), said.into());
+    }
+    let report = judge(&map);
+    let told = format!(
+        "server h1, h2 takes no new names, longer files or attributes of volume main, work: {said}"
+    );
+    assert_eq!((report.health, report.problems), (Health::Broken, vec![told]));
+    // It can say nothing of that any more, or nobody is the worse for it.
+    (map.servers[0].cut_off, map.volumes[1].deleting) = (true, true);
+    assert!(judge(&map).problems.iter().all(|problem| !problem.contains("no space left")));
+    (map.servers[0].cut_off, map.servers[0].full) = (false, String::new());
+    assert_eq!(judge(&map).health, Health::Fine);
+}
+
 /// It was fine, and the server up.
 #[test]
 fn a_server_that_is_heard_and_cannot_be_reached_is_told_with_its_address() {

@@ -65,6 +65,7 @@ impl Gen {
                 lease_ms: self.u64(),
                 tenure_ms: self.u64(),
                 release: self.string(),
+                full: self.string(),
             }),
             GetMap(mgr::GetMap {
                 known_epoch: self.u64(),
@@ -121,6 +122,7 @@ impl Gen {
                 cut_off: g.bool(),
                 release: g.opt(Self::string),
                 unreached: g.string(),
+                full: g.string(),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),

@@ -67,11 +67,12 @@ fn a_full_postgresql_lets_files_be_deleted_and_goes_on_when_room_comes_from_else
         assert_eq!(put(&*kv, "b", "1").await.unwrap(), Outcome::Committed);
         assert_eq!(delete(&*kv, "b").await.unwrap(), Outcome::Committed);
         kv.check_room().unwrap();
+        assert!(kv.full().is_none());
 
         let told = fill(&*kv).await;
         // If it took long to come here, the first to ask is let through.
         let refused = kv.check_room().and_then(|()| kv.check_room()).unwrap_err();
-        for error in [told, refused] {
+        for error in [told, refused, kv.full().unwrap()] {
             assert!(matches!(error, KvError::Full { .. }), "{error}");
             assert!(error.to_string().contains("give the database's disk room"), "{error}");
         }
@@ -95,5 +96,6 @@ fn a_full_postgresql_lets_files_be_deleted_and_goes_on_when_room_comes_from_else
         assert_eq!(put_large(&*kv, "six").await.unwrap(), Outcome::Committed);
         kv.check_room().unwrap();
         kv.check_room().unwrap();
+        assert!(kv.full().is_none());
     });
 }

@@ -2,7 +2,7 @@
 
 use super::{ANSWER_SECONDS_MAX, Report, millis};
 use crate::asked::{AT_ONCE, Asked};
-use crate::verbs::status;
+use crate::verbs::status::{self, Health, Problem};
 use crate::{cluster, output};
 use bytes::Bytes;
 use futures::future::join_all;
@@ -58,6 +58,7 @@ pub async fn meta_and_clock(view: &Arc<MapView>, map: &ClusterMap, report: &mut 
             }
             Err(error) => {
                 let mend = "strake status; is the server with the meta role up?";
+                let (error, mend) = told(error.to_string(), mend);
                 report.bad("metadata", format!("server {server}, volume {name}: {error}"), mend);
             }
         }
@@ -83,7 +84,8 @@ pub async fn other_volumes(view: &Arc<MapView>, map: &ClusterMap, report: &mut R
             };
             *failures.entry(*server).or_default() += 1;
             let mend = "strake status; the log of its metadata server says more";
-            report.bad("volume", failure.cause, mend);
+            let (cause, mend) = told(failure.cause, mend);
+            report.bad("volume", cause, mend);
         }
     }
     if opened > 0 {
@@ -128,8 +130,15 @@ fn now_ms() -> i64 {
 }
 
 async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {
-    let opened = cluster::open_volume(view.clone(), name, "doctor").await;
-    opened.map_err(|f| Error::with(ErrorKind::Io, f.cause))
+    Volume::connect(view.clone(), name, cluster::options_of("doctor")).await
+}
+
+/// Why something failed and what mends it. A metadata store without room says both itself, whatever was asked for.
+fn told(error: String, mend: &str) -> (String, String) {
+    match status::full_store(&error) {
+        Some((what, next)) => (what.to_owned(), next.to_owned()),
+        None => (error, mend.to_owned()),
+    }
 }
 
 /// Writes to, syncs, reads and empties each target.
@@ -192,11 +201,22 @@ async fn one_target(
             let mend = format!("strake scrub {}; check their disks", members.join(" "));
             report.bad("target", about, mend);
         }
-        (None, Err(error)) if error.kind == ErrorKind::NoSpace => {
-            report.warn("target", format!("{subject}, in {among}: {error}"), status::make_room());
-        }
-        (None, Err(error)) => report.bad("target", format!("{subject}, in {among}: {error}"), log),
+        (None, Err(error)) => report.problem("target", unwritten(&subject, &among, &error, log)),
     }
+}
+
+/// Why a target could not be written to; `log` is what is advised where nothing else is known.
+fn unwritten(subject: &str, among: &str, error: &Error, log: String) -> Problem {
+    if let Some((what, next)) = status::full_store(&error.detail) {
+        // Which says nothing against the target.
+        let about = format!("{subject}: not written to, as {what}");
+        return Problem { health: Health::Degraded, about, mend: next.to_owned() };
+    }
+    let (health, mend) = match error.kind {
+        ErrorKind::NoSpace => (Health::Degraded, status::make_room()),
+        _ => (Health::Broken, log),
+    };
+    Problem { health, about: format!("{subject}, in {among}: {error}"), mend }
 }
 
 /// What is the matter with a target that was in sync in a group before it was written to there, as the map says after that.
@@ -274,6 +294,21 @@ async fn copy_of(reader: &Volume, file: &Arc<OpenFile>, target: TargetId) -> Res
 mod tests {
     use super::*;
     use strake_wire::message::manager::{TargetSpec, Volume};
+
+    /// It was sent back to `strake status`, and to the logs of servers whose targets were well.
+    #[test]
+    fn a_metadata_store_without_room_is_told_with_what_mends_it_whatever_was_tried() {
+        let (what, next) = ("metadata store postgres://db/strake: no space left", "give it room");
+        let full = Error::with(ErrorKind::NoSpace, format!("{what}; {next}"));
+        assert_eq!(told(full.to_string(), "strake status"), (what.to_owned(), next.to_owned()));
+        let unwritten = |error: &Error| unwritten("target 4", "group 1", error, "its log".into());
+        let target = unwritten(&full);
+        assert_eq!((target.health, &*target.mend), (Health::Degraded, next));
+        assert_eq!(target.about, format!("target 4: not written to, as {what}"));
+        let own = Error::with(ErrorKind::NoSpace, "target t is full; delete files or add targets");
+        assert_eq!(unwritten(&own).mend, status::make_room());
+        assert_eq!(told(own.to_string(), "strake status").1, "strake status");
+    }
 
     /// It was, where files got one copy; and when they got two, what had been nothing counted as lost with its target.
     #[test]

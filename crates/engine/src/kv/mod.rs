@@ -110,8 +110,8 @@ pub trait Kv: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What [`Kv::check_room`] says, for who only tells of it: where one who writes is let through now and then, this takes
-    /// nobody's turn.
+    /// What [`Kv::check_room`] says, for who only tells of it: this waits for no disk, and where one who writes is let through
+    /// now and then it takes nobody's turn.
     fn full(&self) -> Option<KvError> {
         self.check_room().err()
     }

@@ -20,6 +20,9 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(900);
 /// How often to look whether there is more room for a checkpoint that met a full disk.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often what is kept back is filled where it is not whole and nobody writes.
+const REFILL_INTERVAL: Duration = Duration::from_secs(3);
+
 /// After so many looks it is tried again in any case: of some quotas nothing is seen.
 const LOOKS_MAX: usize = 10;
 
@@ -149,11 +152,11 @@ impl Work {
         }
     }
 
-    /// Waits for sealed parts; `None` when it is time to end.
+    /// Waits for sealed parts, for a while: then there may be none. `None` when it is time to end.
     fn next_sealed(&self) -> Option<Vec<Sealed>> {
         let mut checkpoints = self.checkpoints.lock();
-        while checkpoints.sealed.is_empty() && !checkpoints.stop {
-            self.checkpoint_wanted.wait(&mut checkpoints);
+        if checkpoints.sealed.is_empty() && !checkpoints.stop {
+            self.checkpoint_wanted.wait_for(&mut checkpoints, REFILL_INTERVAL);
         }
         (!checkpoints.stop).then(|| std::mem::take(&mut checkpoints.sealed))
     }
@@ -266,7 +269,13 @@ fn flush<S: Store>(core: &Core<S>) -> Result<u64> {
 
 fn keep_short<S: Store>(core: &Core<S>) {
     while let Some(sealed) = core.work.next_sealed() {
-        let Some(last) = sealed.last() else { continue };
+        let Some(last) = sealed.last() else {
+            // Else the store is told as full until somebody asks for room.
+            if core.reserve.is_marked_short() {
+                core.reserve.refill();
+            }
+            continue;
+        };
         let mut done = checkpoint_with_reserve(core, last);
         while let Err(KvError::Full { .. }) = done {
             core.work.full.store(true, Ordering::Release);

@@ -242,6 +242,16 @@ impl<S: Store> Core<S> {
         Ok(Outcome::Committed)
     }
 
+    /// True while what takes room is refused whatever is kept back.
+    fn lacks_room(&self) -> bool {
+        self.work.is_full() || self.work.is_lending()
+    }
+
+    /// What who takes room is told while there is none.
+    fn full(&self) -> KvError {
+        KvError::Full { store: self.path.clone(), next: DELETE_OR_FREE }
+    }
+
     /// Appends to the journal, if need be at the cost of the reserve.
     fn append(
         &self,
@@ -396,11 +406,15 @@ impl<S: Store> Kv for Embedded<S> {
     }
 
     fn check_room(&self) -> Result<()> {
-        let work = &self.core.work;
-        match work.is_full() || work.is_lending() || self.core.reserve.is_short() {
-            true => Err(KvError::Full { store: self.core.path.clone(), next: DELETE_OR_FREE }),
+        match self.core.lacks_room() || self.core.reserve.is_short() {
+            true => Err(self.core.full()),
             false => Ok(()),
         }
+    }
+
+    fn full(&self) -> Option<KvError> {
+        let is_full = self.core.lacks_room() || self.core.reserve.is_marked_short();
+        is_full.then(|| self.core.full())
     }
 
     fn boot(&self) -> Option<String> {

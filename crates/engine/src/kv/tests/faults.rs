@@ -61,6 +61,22 @@ fn on_a_full_disk_the_reserve_takes_commits_for_a_while_and_is_whole_when_there_
     check_again(&disk, directory.path(), acked);
 }
 
+/// Who asks whether it is full waits for no disk; so it was told for ever, where nobody wrote any more.
+#[test]
+fn a_full_disk_is_told_until_there_is_room_also_where_nobody_asks_for_any() {
+    let (disk, directory) = (SimDisk::new(1, 640 << 10), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(commit_until_full(&kv));
+    assert!(kv.full().unwrap().to_string().contains("delete files"));
+    disk.set_capacity(DISK_BYTES);
+    let mut waited = 0;
+    while kv.full().is_some() {
+        assert!(waited < 6_000, "nobody sees that there is room");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        waited += 1;
+    }
+}
+
 #[test]
 fn a_store_opens_on_a_full_disk() {
     let (disk, directory) = (SimDisk::new(1, 640 << 10), tempfile::tempdir().unwrap());

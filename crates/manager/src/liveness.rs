@@ -233,7 +233,10 @@ impl Liveness {
         let volumes = known.map(|h| h.volumes.clone()).unwrap_or_default();
         let cut_off = known.is_some_and(|h| h.cut_off);
         let release = known.filter(|_| serves).and_then(|h| h.release.clone());
-        let full = known.filter(|_| serves).map(|h| h.full.clone()).unwrap_or_default();
+        let mut full = known.map(|h| h.full.clone()).unwrap_or_default();
+        if !serves {
+            full.said.clear();
+        }
         let life = known.map_or(0, |h| h.life);
         let lease_end = known.map_or(now, |h| h.lease_end);
         let kept_until = now + tenure(self.lease);

@@ -374,7 +374,7 @@ impl Manager {
         let moved = live.hear_volumes(beat.server, beat.epoch, beat.serves);
         let cut_off = live.hear_cut_off(beat.server, beat.cut_off, now);
         let mut is_other = live.hear_release(beat.server, &beat.release);
-        is_other |= live.hear_full(beat.server, beat.full);
+        is_other |= live.hear_full(beat.server, &beat.full, now);
         if cut_off || moved {
             // Whoever asks for the map next waits for what follows from it.
             *ticked = None;

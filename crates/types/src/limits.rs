@@ -28,6 +28,8 @@ pub const INLINE_BYTES_DEFAULT: u32 = 8 << 10;
 pub const INLINE_BYTES_MAX: u32 = 64 << 10;
 /// Longest name of a release that is kept of what servers and clients say, in characters.
 pub const RELEASE_CHARS_MAX: usize = 64;
+/// Most that is kept of what a server says of a full metadata store, in characters.
+pub const FULL_CHARS_MAX: usize = 1_000;
 /// Most files that a client has open at once: it names all of them in one message when its session goes on.
 pub const OPEN_FILES_MAX: usize = 200_000;
 /// Most targets in an explicit list or a stripe.

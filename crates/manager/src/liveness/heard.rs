@@ -1,5 +1,6 @@
 //! What is known of one server.
 
+use super::said::Full;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(super) struct Heard {
     /// Of which release it has said that it is, in this life.
     pub release: Option<String>,
     /// What the store of its metadata says while it has no room for changes; empty: it has.
-    pub full: String,
+    pub full: Full,
     /// Volumes that it serves, going by the map of this epoch or a later one.
     pub volumes: (u64, HashSet<u32>),
 }
@@ -60,7 +61,7 @@ impl Heard {
             targets: HashSet::new(),
             cut_off: false,
             release: None,
-            full: String::new(),
+            full: Full::default(),
             volumes: (0, HashSet::new()),
         }
     }

@@ -12,7 +12,7 @@ use crate::testing::TestClock;
 use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::memory::MemoryKv;
-use strake_types::limits::RELEASE_CHARS_MAX;
+use strake_types::limits::{FULL_CHARS_MAX, RELEASE_CHARS_MAX};
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobKind, Plan};
 use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName, VolumeSpec};
@@ -118,6 +118,8 @@ async fn a_server_whose_metadata_store_is_full_is_shown_with_what_that_says() {
         say(full).await;
         assert_eq!(shown().await, full);
     }
+    say(&"0".repeat(10_000)).await;
+    assert_eq!(shown().await.len(), FULL_CHARS_MAX);
     bench.join(again(&first, &joined)).await.unwrap();
     assert_eq!(shown().await, "", "in its next life it has not met that yet");
 }

@@ -78,8 +78,8 @@ pub(crate) struct Core {
     tables: Mutex<Option<(u64, GroupTables)>>,
     /// The groups that new files leave out.
     pub full: FullNow,
-    /// What the store said when it was last looked whether it has room for changes; empty: it has.
-    pub store_full: Mutex<String>,
+    /// What the store said when a volume was last not taken into use for want of room there; empty: that was not why.
+    pub full_at_open: Mutex<String>,
     /// Volumes that are counted since nobody knows what they hold.
     recounts: Recounts,
     /// One volume is taken into use at a time.
@@ -124,7 +124,7 @@ impl Core {
             volumes: RwLock::default(),
             tables: Mutex::default(),
             full: FullNow::default(),
-            store_full: Mutex::default(),
+            full_at_open: Mutex::default(),
             recounts: Recounts::default(),
             opening: tokio::sync::Mutex::default(),
             being_opened: Mutex::default(),

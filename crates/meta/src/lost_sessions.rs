@@ -61,30 +61,26 @@ pub(crate) async fn end_all(core: &Arc<Core>, volume: &Arc<Volume>) -> Result<()
     let patience = &lengths::patience();
     let finds_no_room = &AtomicBool::new(false);
     let given_back = stream::iter(lost).for_each_concurrent(PARALLEL, |session| async move {
-        let Err(error) = give_back(core, volume, &session, patience).await else { return };
-        if error.kind == ErrorKind::NoSpace {
-            finds_no_room.store(true, Ordering::Relaxed);
-            // There may be hundreds, and a full store stays so for long: it is told of the first.
-            if volume.lost_find_no_room.swap(true, Ordering::Relaxed) {
-                return;
-            }
+        if let Err(error) = give_back(core, volume, &session, patience, finds_no_room).await {
+            tracing::warn!(
+                "volume {}: what {} held, which is lost: {error}; trying again",
+                volume.id,
+                session.client
+            );
         }
-        tracing::warn!(
-            "volume {}: what {} held, which is lost: {error}; trying again",
-            volume.id,
-            session.client
-        );
     });
     given_back.await;
     volume.lost_find_no_room.store(finds_no_room.load(Ordering::Relaxed), Ordering::Relaxed);
     Ok(())
 }
 
+/// The error is what is to be told of it. `finds_no_room` is set where the store has none.
 async fn give_back(
     core: &Arc<Core>,
     volume: &Arc<Volume>,
     session: &Session,
     patience: &Patience,
+    finds_no_room: &AtomicBool,
 ) -> Result<()> {
     let settled = settle(core, volume, session, patience);
     if let Err(error) = in_time("the storage servers", settled).await {
@@ -109,8 +105,19 @@ async fn give_back(
         // Who was evicted may not have heard of it yet. What is changed meanwhile is recalled from it as from others.
         return Ok(());
     }
-    recopy::note_lost(core, volume, session).await?;
-    end(core, volume, session).await
+    let stored = async {
+        recopy::note_lost(core, volume, session).await?;
+        end(core, volume, session).await
+    };
+    let stored = stored.await;
+    if stored.as_ref().is_err_and(|error| error.kind == ErrorKind::NoSpace) {
+        finds_no_room.store(true, Ordering::Relaxed);
+        // There may be hundreds, and a full store stays so for long: it is told of the first.
+        if volume.lost_find_no_room.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+    }
+    stored
 }
 
 /// What a lost client had written counts, as far as it has arrived: its files are as long as that. Goes on where

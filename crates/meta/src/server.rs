@@ -339,7 +339,8 @@ impl MetaRole for MetaServer {
     }
 
     fn full(&self) -> String {
-        self.core.store_full.lock().clone()
+        let full = self.core.volumes().iter().find_map(|volume| volume.kv.full());
+        full.map_or_else(|| self.core.full_at_open.lock().clone(), |full| full.to_string())
     }
 
     fn now(&self) -> Duration {

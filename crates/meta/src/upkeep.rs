@@ -44,14 +44,11 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
     }
 }
 
-/// Looks again and again whether this process stands still, and whether the store has room, whatever the other tasks wait for.
+/// Looks again and again whether this process stands still, whatever the other tasks wait for.
 pub(crate) async fn look(core: Arc<Core>, stop: Arc<Stop>) {
     let tick = Duration::from_millis(core.options.tick_ms);
     loop {
         core.has_heard_for_a_lease();
-        // Else nobody but who writes hears that it has none.
-        let full = core.volumes().iter().find_map(|volume| volume.kv.full());
-        *core.store_full.lock() = full.map(|full| full.to_string()).unwrap_or_default();
         tokio::select! {
             biased;
             () = tokio::time::sleep(tick) => {}
@@ -93,6 +90,7 @@ async fn follow_map(core: &Arc<Core>, told: &mut Told) {
     if (!ours.is_empty() || told.no_tenure) && !told.has_tenure(core) {
         return;
     }
+    let mut full = String::new();
     for volume in ours {
         let Err(error) = core.volume(VolumeId(volume.id)).await else { continue };
         let known = before.get(&volume.id).filter(|(kind, _)| *kind == error.kind);
@@ -101,7 +99,11 @@ async fn follow_map(core: &Arc<Core>, told: &mut Told) {
         if turns.is_power_of_two() {
             tracing::warn!("volume {}: {error}; trying again", volume.spec.name);
         }
+        if error.kind == ErrorKind::NoSpace {
+            full = error.detail.into_owned();
+        }
     }
+    *core.full_at_open.lock() = full;
 }
 
 /// Ends sessions that are over, and stores the counts.
@@ -132,55 +134,17 @@ pub(crate) async fn store_counts(volume: &Volume, clean: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MetaOptions;
+    use crate::tests::lines::Lines;
     use crate::tests::world::{TestClock, World, options};
-    use parking_lot::Mutex;
-    use std::fmt::Debug;
+    use crate::{MetaOptions, MetaServer};
+    use async_trait::async_trait;
+    use bytes::Bytes;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use strake_engine::kv::memory::MemoryKv;
+    use strake_engine::kv::{Kv, KvError, Part, Result as KvResult, Store};
+    use strake_wire::capability::CapabilityKey;
     use strake_wire::lease::Lease;
     use strake_wire::member::MetaRole;
-    use tracing::field::{Field, Visit};
-    use tracing::{Event, Metadata, Subscriber, span};
-
-    /// What is logged.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
-
-    impl Lines {
-        fn count(&self, text: &str) -> usize {
-            self.0.lock().iter().filter(|line| line.contains(text)).count()
-        }
-    }
-
-    impl Visit for Lines {
-        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-            if field.name() == "message" {
-                self.0.lock().push(format!("{value:?}"));
-            }
-        }
-    }
-
-    impl Subscriber for Lines {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-        fn event(&self, event: &Event<'_>) {
-            event.record(&mut self.clone());
-        }
-
-        fn enter(&self, _: &span::Id) {}
-
-        fn exit(&self, _: &span::Id) {}
-    }
 
     /// While no manager answered, each volume and share was named once a second.
     #[tokio::test(start_paused = true)]
@@ -199,5 +163,50 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert_eq!(lines.count("volumes are served again"), times);
         }
+    }
+
+    /// A store of which nothing can be opened while it is full: that takes room, too.
+    struct Filled {
+        kv: MemoryKv,
+        has_room: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Store for Filled {
+        fn name(&self) -> &'static str {
+            "filled"
+        }
+
+        fn is_shared(&self) -> bool {
+            false
+        }
+
+        async fn open(&self, _: Part) -> KvResult<Arc<dyn Kv>> {
+            match self.has_room.load(Ordering::SeqCst) {
+                true => Ok(Arc::new(self.kv.clone())),
+                false => Err(KvError::Full { store: "filled".into(), next: "make room" }),
+            }
+        }
+
+        async fn look(&self, _: &[Vec<u8>]) -> KvResult<Vec<Option<Bytes>>> {
+            Ok(Vec::new())
+        }
+    }
+
+    /// No volume was in use after a restart, so none said that it had no room: the cluster was fine.
+    #[tokio::test]
+    async fn a_store_too_full_to_open_a_volume_is_said_to_the_manager_until_all_are_open() {
+        let world = World::new().await;
+        let store = Arc::new(Filled { kv: MemoryKv::new(), has_room: AtomicBool::new(false) });
+        let tenure = Arc::new(Lease::new(Arc::new(TestClock::default())));
+        let options = MetaOptions { tenure: Some(tenure.clone()), ..options() };
+        let (map, key) = (world.map.clone(), CapabilityKey::new([7; 32]));
+        let server = MetaServer::start(store.clone(), map, key, world.clock.clone(), options);
+        let server = server.await.unwrap();
+        server.renew(tenure.now(), 1_000_000_000, 0);
+        world.until(async || server.full().contains("no space left; make room")).await;
+        store.has_room.store(true, Ordering::SeqCst);
+        world.until(async || server.full().is_empty()).await;
+        assert_eq!(server.serves(), [1]);
     }
 }

@@ -110,6 +110,8 @@ pub struct FakeStorage {
     pub target_away: AtomicU32,
     /// All targets are poisoned: they take no changes.
     pub poisoned: AtomicBool,
+    /// They have no room for anything.
+    pub full: AtomicBool,
     /// How often they were asked for something.
     pub calls: AtomicU64,
     /// This target says nothing; 0: none.
@@ -145,6 +147,7 @@ impl FakeStorage {
             away: AtomicBool::new(false),
             target_away: AtomicU32::new(0),
             poisoned: AtomicBool::new(false),
+            full: AtomicBool::new(false),
             calls: AtomicU64::new(0),
             target_silent: AtomicU32::new(0),
             silent_at_syncs: AtomicBool::new(false),
@@ -257,6 +260,9 @@ impl FakeStorage {
         let is_change = request.op.as_ref().is_some_and(StorageOp::is_change);
         if is_change && self.poisoned.load(Ordering::SeqCst) {
             return Err(ErrorKind::Poisoned.into());
+        }
+        if self.full.load(Ordering::SeqCst) {
+            return Err(ErrorKind::NoSpace.into());
         }
         let target_away = self.target_away.load(Ordering::SeqCst);
         if self.away.load(Ordering::SeqCst) || request.target == target_away {

@@ -1,6 +1,7 @@
 use crate::MetaOptions;
 use crate::ledger::STORED_MAX;
 use crate::tests::counted::counted;
+use crate::tests::lines::Lines;
 use crate::tests::world::*;
 use async_trait::async_trait;
 use std::sync::Arc;
@@ -17,9 +18,6 @@ use strake_wire::message::meta::{
 };
 use strake_wire::service::MetaService;
 use tokio::sync::{Notify, RwLock};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::set_default;
-use tracing::{Event, Level, Metadata, Subscriber};
 
 #[tokio::test]
 async fn a_session_ends_by_itself_or_by_the_clock() {
@@ -516,31 +514,6 @@ impl Kv for Full {
     }
 }
 
-/// Counts warnings about lost clients.
-struct Warnings(Arc<AtomicUsize>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, about: &Metadata<'_>) -> bool {
-        *about.level() == Level::WARN && about.target().ends_with("::lost_sessions")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 /// That was a line for each of them, each second.
 #[tokio::test]
 async fn that_a_full_store_keeps_sessions_that_are_over_is_told_once() {
@@ -548,9 +521,9 @@ async fn that_a_full_store_keeps_sessions_that_are_over_is_told_once() {
     let (full, refused) = Default::default();
     let kv = Arc::new(Full { kv: MemoryKv::new(), full, refused });
     let world = World::on(kv.clone()).await;
-    let told = Arc::new(AtomicUsize::new(0));
-    let _told_here = set_default(Warnings(told.clone()));
-    for lines in 1..=2 {
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    for times in 1..=2 {
         while world.keys(b'S').await < SESSIONS {
             world.open_session(0, &[]).await;
         }
@@ -558,8 +531,22 @@ async fn that_a_full_store_keeps_sessions_that_are_over_is_told_once() {
         kv.refused.store(0, Ordering::SeqCst);
         world.clock.advance_ms(31_000);
         world.until(async || kv.refused.load(Ordering::SeqCst) >= 10 * SESSIONS).await;
-        assert_eq!(told.load(Ordering::SeqCst), lines);
+        assert_eq!(lines.count("which is lost"), times);
         kv.full.store(false, Ordering::SeqCst);
         world.until(async || world.keys(b'S').await == 0).await;
     }
+}
+
+/// It was told once, as if the store kept the session, and never again.
+#[tokio::test]
+async fn that_targets_have_no_room_for_what_a_lost_client_had_is_told_again_and_again() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    world.write_untold(&root, ino).await;
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    world.storage.full.store(true, Ordering::SeqCst);
+    world.clock.advance_ms(31_000);
+    world.until(async || lines.count("which is lost") > 1).await;
 }

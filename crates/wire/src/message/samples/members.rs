@@ -34,6 +34,24 @@ impl Gen {
         }
     }
 
+    fn heartbeat(&mut self) -> mgr::Heartbeat {
+        mgr::Heartbeat {
+            server: self.u32(),
+            targets: self.list(Self::target_spec),
+            held: self.list(Self::held),
+            progress: self.list(Self::progress),
+            scrubs: self.list(Self::scrub_progress),
+            recopies: self.list(Self::recopy_progress),
+            serves: self.list(Self::u32),
+            epoch: self.u64(),
+            cut_off: self.bool(),
+            lease_ms: self.u64(),
+            tenure_ms: self.u64(),
+            release: self.string(),
+            full: self.string(),
+        }
+    }
+
     /// A request with each operation.
     pub fn manager_requests(&mut self) -> Vec<mgr::ManagerRequest> {
         use mgr::ManagerOp::*;
@@ -52,21 +70,7 @@ impl Gen {
                 old_disks: self.bool(),
                 life: self.u64(),
             }),
-            Heartbeat(mgr::Heartbeat {
-                server: self.u32(),
-                targets: self.list(Self::target_spec),
-                held: self.list(Self::held),
-                progress: self.list(Self::progress),
-                scrubs: self.list(Self::scrub_progress),
-                recopies: self.list(Self::recopy_progress),
-                serves: self.list(Self::u32),
-                epoch: self.u64(),
-                cut_off: self.bool(),
-                lease_ms: self.u64(),
-                tenure_ms: self.u64(),
-                release: self.string(),
-                full: self.string(),
-            }),
+            Heartbeat(self.heartbeat()),
             GetMap(mgr::GetMap {
                 known_epoch: self.u64(),
                 missed: self.list(Self::u32),

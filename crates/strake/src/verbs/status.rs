@@ -16,6 +16,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use strake_base::clock::wall_time;
 use strake_base::disk::Place;
+use strake_engine::kv::database_engine;
 use strake_manager::{ADD_DISK, ADD_SERVER};
 use strake_types::layout::LayoutTemplate;
 use strake_wire::message::jobs::Job;
@@ -99,6 +100,8 @@ struct ServerRow {
     silent_ms: u64,
     /// Null: it has not said it, as an earlier one.
     release: Option<String>,
+    /// What the store of its metadata says while it has no room for changes; empty: it has.
+    full: String,
 }
 
 #[derive(Serialize)]
@@ -250,17 +253,27 @@ fn full_problems(map: &ClusterMap) -> Vec<Problem> {
         if volumes.is_empty() {
             return None;
         }
-        let volumes: Vec<&str> = volumes.into_iter().collect();
-        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        let volumes = several("volume", volumes.into_iter());
+        let take = if servers.len() == 1 { "takes" } else { "take" };
+        let servers = several("server", servers.iter().map(|server| server.name.as_str()));
         let (what, mend) = full_store(said).unwrap_or((said, "strake doctor looks closer"));
-        let about = format!(
-            "server {} takes no new names, longer files or attributes of volume {}: {what}",
-            names.join(", "),
-            volumes.join(", ")
-        );
+        let store = what.strip_prefix("metadata store ").unwrap_or_default();
+        let about = match database_engine(store) {
+            // It refuses what gives room back, too.
+            Some("etcd") => format!("on {servers} nothing can be changed in {volumes}: {what}"),
+            _ => format!(
+                "{servers} {take} no new names, longer files or attributes of {volumes}: {what}"
+            ),
+        };
         Some(Problem { health: Health::Broken, about, mend: mend.to_owned() })
     };
     by_store.into_iter().filter_map(problem).collect()
+}
+
+/// Of which kind some things are, and their names.
+fn several<'a>(kind: &str, names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let plural = if names.len() == 1 { "" } else { "s" };
+    format!("{kind}{plural} {}", names.collect::<Vec<_>>().join(", "))
 }
 
 /// What a metadata store says that has no room, and what mends it in its words; `None`: something else was said. Also where it
@@ -432,6 +445,7 @@ fn server_row(map: &ClusterMap, server: &Server) -> ServerRow {
         up: server.up,
         silent_ms: server.silent_ms,
         release: server.release.as_deref().and_then(release::said),
+        full: server.full.clone(),
     }
 }
 

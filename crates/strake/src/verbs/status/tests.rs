@@ -104,14 +104,19 @@ fn a_metadata_store_without_room_is_told_once_with_its_volumes_and_what_mends_it
     }
     let report = judge(&map);
     let told = format!(
-        "server h1, h2 takes no new names, longer files or attributes of volume main, work: {said}"
+        "servers h1, h2 take no new names, longer files or attributes of volumes main, work: {said}"
     );
     assert_eq!((report.health, report.problems), (Health::Broken, vec![told]));
+    assert!(report.servers.iter().all(|row| row.full == said), "for programs");
     // It can say nothing of that any more, or nobody is the worse for it.
     (map.servers[0].cut_off, map.volumes[1].deleting) = (true, true);
     assert!(judge(&map).problems.iter().all(|problem| !problem.contains("no space left")));
     (map.servers[0].cut_off, map.servers[0].full) = (false, String::new());
     assert_eq!(judge(&map).health, Health::Fine);
+    map.servers[0].full = "metadata store etcd://db/strake: no space left; disarm it".into();
+    let told =
+        "on server h1 nothing can be changed in volume main: metadata store etcd://db/strake";
+    assert!(judge(&map).problems[0].starts_with(told), "it lets nobody delete either");
 }
 
 /// It was fine, and the server up.

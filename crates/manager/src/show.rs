@@ -122,6 +122,8 @@ impl Sight {
             fenced: state.fences.values().map(fenced).collect(),
             leader: state.cluster.leader,
             next_target: state.cluster.next_target,
+            // That is for people, who do not follow the map.
+            missed: Vec::new(),
         }
     }
 

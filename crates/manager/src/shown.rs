@@ -219,6 +219,7 @@ impl Shown {
             fenced,
             leader,
             next_target,
+            missed: _,
         } = map;
         self.servers.take(servers, number);
         self.targets.take(targets, number);

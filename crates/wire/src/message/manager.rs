@@ -2,6 +2,7 @@
 
 mod changes;
 mod map;
+mod missed;
 
 use super::common::Template;
 use super::jobs::{Held, JobList, ListJobs, Order, Plan, Progress, SteerJob};
@@ -9,6 +10,7 @@ use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 pub use changes::{MapAnswer, MapChanges, MapVersion};
 pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
+pub use missed::{MISSED_MAX, Missed, MissedBy};
 use prost::{Message, Oneof};
 use strake_base::disk::Place;
 
@@ -265,6 +267,9 @@ pub struct Heartbeat {
     /// Of which release it is, for people; empty: one that does not say.
     #[prost(string, tag = "12")]
     pub release: String,
+    /// Members of groups that it leads for which changes wait, [`MISSED_MAX`] at most.
+    #[prost(message, repeated, tag = "13")]
+    pub missed: Vec<Missed>,
     /// What the store of its metadata says while it has no room for changes, for people; empty: it has.
     #[prost(string, tag = "14")]
     pub full: String,

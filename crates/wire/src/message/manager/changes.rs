@@ -65,6 +65,7 @@ impl ClusterMap {
             epoch: map.epoch,
             leader: map.leader,
             next_target: map.next_target,
+            missed: map.missed,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The map of the cluster.
 
-use super::{TargetSpec, VolumeSpec};
+use super::{MissedBy, TargetSpec, VolumeSpec};
 use prost::Message;
 use strake_types::GroupId;
 use strake_types::same_targets::{GroupsByTarget, SameTargets};
@@ -35,6 +35,9 @@ pub struct ClusterMap {
     /// The number of the next new target: those below were given out. 0: a release that does not say.
     #[prost(uint32, tag = "9")]
     pub next_target: u32,
+    /// Members that do not take what their primaries send them. Who follows the map is not told.
+    #[prost(message, repeated, tag = "10")]
+    pub missed: Vec<MissedBy>,
 }
 
 /// A session whose capabilities storage servers refuse.

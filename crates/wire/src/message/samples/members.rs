@@ -48,6 +48,13 @@ impl Gen {
             lease_ms: self.u64(),
             tenure_ms: self.u64(),
             release: self.string(),
+            missed: self.list(|g| mgr::Missed {
+                group: g.u32(),
+                epoch: g.u64(),
+                member: g.u32(),
+                for_ms: g.u64(),
+                silent: g.bool(),
+            }),
             full: self.string(),
         }
     }
@@ -155,6 +162,12 @@ impl Gen {
             fenced: self.list(Self::fenced),
             leader: self.u32(),
             next_target: self.u32(),
+            missed: self.list(|g| mgr::MissedBy {
+                member: g.u32(),
+                primary: g.u32(),
+                for_ms: g.u64(),
+                silent: g.bool(),
+            }),
         }
     }
 

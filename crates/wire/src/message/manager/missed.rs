@@ -1,0 +1,43 @@
+//! Members that do not take what their primaries send them.
+
+use prost::Message;
+
+/// No more of them are told at once.
+pub const MISSED_MAX: usize = 64;
+
+/// A member for which the changes of a group have waited for some seconds, as the primary's server says it.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Missed {
+    /// The group,
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// and its epoch.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// The member.
+    #[prost(uint32, tag = "3")]
+    pub member: u32,
+    /// For how many ms it has taken nothing.
+    #[prost(uint64, tag = "4")]
+    pub for_ms: u64,
+    /// It does not say that it is there, either: it is not just slow.
+    #[prost(bool, tag = "5")]
+    pub silent: bool,
+}
+
+/// The same of all groups in which these two are, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct MissedBy {
+    /// The member.
+    #[prost(uint32, tag = "1")]
+    pub member: u32,
+    /// The primary.
+    #[prost(uint32, tag = "2")]
+    pub primary: u32,
+    /// For how many ms it has taken nothing at most.
+    #[prost(uint64, tag = "3")]
+    pub for_ms: u64,
+    /// See [`Missed::silent`].
+    #[prost(bool, tag = "4")]
+    pub silent: bool,
+}

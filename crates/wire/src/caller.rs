@@ -289,9 +289,12 @@ impl StorageService for RemoteStorage {
             _ => 0,
         };
         let is_write = matches!(request.op, Some(Op::Write(_) | Op::WriteMany(_)));
+        let is_look = matches!(&request.op, Some(Op::Settle(look)) if look.parts.is_empty());
         let draft = Draft::message(&request)?.with_payload(payload)?;
         let mut call = Call::new(ServiceClass::Storage, draft);
         call.lane = match request.forward {
+            // Whether a member is there is not asked behind changes that it does not take.
+            Some(_) if is_look => LaneKind::Vital,
             Some(_) => LaneKind::Forward,
             None if moved < BULK_BYTES_MIN => LaneKind::Control,
             // The primary forwards what it has in full: two writes that share its link would both come

@@ -9,7 +9,7 @@ use crate::message::meta::{
     Claim, Lock, Look, MetaAnswer, MetaOp, MetaRequest, Publish, Recalls, Told,
 };
 use crate::message::storage::{
-    Chunk, Copy, Data, FileRef, Forward, Read, StorageAnswer, StorageOp, StorageReply,
+    Chunk, Copy, Data, FileRef, Forward, Read, Settle, StorageAnswer, StorageOp, StorageReply,
     StorageRequest, Write,
 };
 use crate::options::CallerOptions;
@@ -281,6 +281,25 @@ async fn what_is_forwarded_does_not_wait_behind_syncs() {
         biased;
         () = sync_for_ever(&storage, forward, 2 * CALLS_MAX) => panic!("nobody answers them"),
         written = write_as(&storage, forward, pattern(7, 4096)) => written.unwrap(),
+    }
+}
+
+/// Who took none of hundreds of changes was not asked, and taken for one that does not answer.
+#[tokio::test]
+async fn a_look_whether_a_member_is_there_does_not_wait_behind_what_is_forwarded_to_it() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    let callers = callers(20_000);
+    let (names, storage) = (callers.meta(&server.entry()), callers.storage(&server.entry()));
+    // They go by the same lane, and in this session nobody is answered.
+    let op = Some(MetaOp::Recalls(Recalls::default()));
+    let wait = MetaRequest { session: 2, op, ..MetaRequest::default() };
+    let mut waits = join_all((0..2 * CALLS_MAX).map(|_| names.call(wait.clone())));
+    let (op, forward) = (Some(StorageOp::Settle(Settle::default())), Some(Forward::default()));
+    let look = StorageRequest { op, forward, ..StorageRequest::default() };
+    tokio::select! {
+        biased;
+        _ = &mut waits => panic!("nobody answers them"),
+        said = storage.call(look, Bytes::new()) => assert!(said.is_ok()),
     }
 }
 

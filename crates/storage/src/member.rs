@@ -8,7 +8,7 @@ use strake_types::{TargetId, VolumeId};
 use strake_wire::lease::Lease;
 use strake_wire::member::Member;
 use strake_wire::message::jobs::{Held, Order, Progress};
-use strake_wire::message::manager::TargetSpec;
+use strake_wire::message::manager::{Missed, TargetSpec};
 use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 
 /// The disks of a server, which only it knows.
@@ -56,6 +56,10 @@ impl<D: Disks> Member for Here<D> {
 
     fn obey(&self, orders: &[Order]) {
         self.storage.iter().for_each(|storage| storage.obey(orders));
+    }
+
+    fn missed(&self) -> Vec<Missed> {
+        self.storage.iter().flat_map(|storage| storage.missed()).collect()
     }
 
     fn scrubs(&self) -> Vec<ScrubProgress> {

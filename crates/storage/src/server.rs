@@ -4,6 +4,7 @@ mod census;
 mod cut;
 mod first;
 mod hung;
+mod missed;
 mod rights;
 mod way;
 

@@ -5,7 +5,8 @@ use crate::lease::Term;
 use crate::map::MapView;
 use crate::message::jobs::{Held, Order, Progress};
 use crate::message::manager::{
-    Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, TargetSpec,
+    Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, Missed,
+    TargetSpec,
 };
 use crate::message::recopies::{RecopyOrder, RecopyProgress};
 use crate::message::scrubs::{ScrubOrder, ScrubProgress};
@@ -63,6 +64,8 @@ pub trait Member: Send + Sync + 'static {
     fn progress(&self) -> Vec<Progress>;
     /// How it is to do that from now on.
     fn obey(&self, orders: &[Order]);
+    /// Members for which changes wait that it makes as the primary.
+    fn missed(&self) -> Vec<Missed>;
     /// How far it is with targets that it verifies for a job.
     fn scrubs(&self) -> Vec<ScrubProgress>;
     /// Which targets it is to verify from now on: these, and no others.
@@ -206,7 +209,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     let serves = meta.map(|meta| meta.serves()).unwrap_or_default();
     let (server, targets) = (pulse.server.0, pulse.member.targets());
     let (held, progress) = (pulse.member.held(), pulse.member.progress());
-    let scrubs = pulse.member.scrubs();
+    let (scrubs, missed) = (pulse.member.scrubs(), pulse.member.missed());
     let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
     let cut_off = meta.is_some_and(|meta| meta.is_cut_off());
     let tenure_ms = tenure_ms(pulse.lease_ms).min(lease_ms);
@@ -223,6 +226,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         lease_ms,
         tenure_ms,
         release: pulse.release.to_owned(),
+        missed,
         full: meta.map(|meta| meta.full()).unwrap_or_default(),
     };
     let op = Some(ManagerOp::Heartbeat(beat));

@@ -2,7 +2,7 @@
 //!
 //! * [`ranges`] — who may touch which bytes now.
 //! * `lead` — the primary: numbers changes, makes them.
-//! * `spread` — the primary: sees that all members have them.
+//! * `spread` — the primary: sees that all members have them; `missed` — those that do not take them.
 //! * `sync` — the primary: makes durable what all members have.
 //! * `cut` — a cut of many chunks, in parts.
 //! * `level` — what a change that has failed half-way leaves.
@@ -37,6 +37,7 @@ mod leave;
 mod left;
 mod level;
 mod met;
+mod missed;
 pub(crate) mod ranges;
 mod recover;
 mod repair;
@@ -58,10 +59,10 @@ use holes::Hole;
 use hung::Offers;
 use left::Left;
 use met::{Met, Repairs};
+use missed::Missing;
 use parking_lot::Mutex;
 use ranges::{Area, Ranges};
 use short::Short;
-use spread::Missing;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -593,6 +594,7 @@ impl Replica {
             replica.open().await;
             match replica.current(0).await {
                 Ok(_) => {
+                    replica.look_at_missing();
                     replica.lead_on().await;
                     replica.let_go().await;
                     replica.hand_over().await;

@@ -118,7 +118,7 @@ impl Replica {
         let mut files: BTreeSet<(VolumeId, Ino)> = own_files.into_iter().collect();
         let mut holes = Vec::new();
         for &member in others {
-            let answer = self.ask(member, epoch, StorageOp::Adopt(msg::Adopt {})).await?;
+            let answer = self.have_adopted(member, epoch).await?;
             let StorageAnswer::Unsettled(list) = answer else { return Err(self.nonsense(member)) };
             chunks.extend(list.chunks.into_iter().map(ChunkId::from));
             files.extend(list.files.iter().map(|f| (VolumeId(f.volume), Ino(f.ino))));

@@ -1,10 +1,8 @@
 //! The primary: sees that all members have its changes.
 
 use super::errand::Errand;
-use super::failing::takes_out;
 use super::lead::{Numbered, PAUSE_FIRST, PAUSE_MAX};
-use super::resync::Report;
-use super::{Message, Reign, Replica};
+use super::{Message, Replica};
 use futures::future::{self, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
@@ -19,21 +17,6 @@ const MENDS_MAX: u32 = 16;
 /// How much longer than members that count one is waited for that does not count yet, until it is asked whether it is there; and how
 /// long it may take to say so. Where it does it may be slow: as slow as those that count.
 const JOINING_WAIT: Duration = Duration::from_secs(1);
-/// Who takes no change for so long is named: one that is dead is taken out in about as long. Who does not say that he takes none is
-/// named as soon as his answer is late.
-const LASTING: Duration = Duration::from_secs(3);
-/// What was missed so long ago has nothing to do with what is missed now: a sync that waits for it is tried more often.
-const FORGOTTEN: Duration = Duration::from_secs(100);
-
-/// A member that takes no change.
-pub(super) struct Missing {
-    /// When it was sent the first one,
-    since: Duration,
-    /// and when the last one was missed.
-    last: Duration,
-    /// It was named.
-    is_told: bool,
-}
 
 impl Replica {
     /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
@@ -56,7 +39,7 @@ impl Replica {
             for (member, answer) in self.forward_to(missing, epoch, forward, words).await {
                 let error = match answer {
                     Ok(done) => {
-                        self.state.lock().reign.iter_mut().for_each(|reign| reign.heard(member));
+                        self.note_taken(member);
                         have.insert(member, done.durable);
                         continue;
                     }
@@ -198,41 +181,6 @@ impl Replica {
         }
     }
 
-    /// A member has not taken a change, which it was sent at this moment.
-    pub(super) async fn missed(&self, epoch: u64, member: TargetId, sent: Duration, error: &Error) {
-        let now = self.common.clock.monotonic();
-        let (counts, in_sync, missing) = {
-            let mut state = self.state.lock();
-            let Some(reign) = state.reign.as_mut().filter(|r| r.view.epoch == epoch) else {
-                return;
-            };
-            let joining = reign.view.joining.contains(&member) && !reign.is_counted(member);
-            if joining {
-                let joiner = reign.joiners.entry(member).or_default();
-                joiner.failed = true;
-                joiner.reason = error.to_string();
-            }
-            let missing = if joining { None } else { reign.misses(member, sent, now) };
-            (!joining, reign.view.in_sync.contains(&member), missing)
-        };
-        tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
-        if let Some(missing) = missing {
-            // If the manager hears it, nobody else will say why everything waits.
-            tracing::warn!(
-                "group {}: writes wait for target {member}, which has taken none for {} s: {error}",
-                self.group,
-                missing.as_secs()
-            );
-        }
-        // Who is in sync and meets damage may answer readers, until that lasts and it takes itself out. Any other one answers nobody.
-        let is_damaged = !in_sync && error.kind == ErrorKind::Corrupt;
-        if counts && (takes_out(error) || is_damaged) {
-            // It answers nobody any more in this epoch; the manager takes it out by its own word.
-            tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);
-            self.report(epoch, member, Report::failed(error.to_string())).await;
-        }
-    }
-
     /// Whether it is durable at everybody who must have a change, as soon as all of these do.
     fn is_spread(
         &self,
@@ -248,57 +196,5 @@ impl Replica {
             false => said.try_fold(true, |all, durable| Some(all & durable?)),
         };
         Ok(durable.filter(|_| reign.view.epoch == epoch))
-    }
-}
-
-impl Reign {
-    /// A member that counts has missed a change, which it was `sent` at this moment. For how long it has taken none, if that lasts and
-    /// was not told yet.
-    fn misses(&mut self, member: TargetId, sent: Duration, now: Duration) -> Option<Duration> {
-        let anew = || Missing { since: sent, last: now, is_told: false };
-        let missing = self.missing.entry(member).or_insert_with(anew);
-        if sent >= missing.last + FORGOTTEN {
-            *missing = anew();
-        }
-        missing.last = now;
-        let lasts = now.saturating_sub(missing.since);
-        (lasts >= LASTING && !std::mem::replace(&mut missing.is_told, true)).then_some(lasts)
-    }
-
-    /// It has taken one.
-    fn heard(&mut self, member: TargetId) {
-        self.missing.remove(&member);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::replica::View;
-
-    /// The manager heard it, so it was waited for without end, and the log said nothing of that.
-    #[test]
-    fn a_member_that_takes_no_change_for_long_is_named_once_until_it_takes_one() {
-        let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
-        let second = Duration::from_secs;
-        let named = |reign: &mut Reign, seconds: std::ops::Range<u64>| {
-            let misses = |at| reign.misses(member, second(at), second(at));
-            seconds.filter_map(misses).collect::<Vec<_>>()
-        };
-        assert_eq!(named(&mut reign, 10..60), [LASTING]);
-        assert_eq!(reign.misses(TargetId(2), second(60), second(60)), None, "it is another one");
-        reign.heard(member);
-        assert!(named(&mut reign, 60..63).is_empty(), "it may pass");
-        assert_eq!(named(&mut reign, 63..90), [LASTING]);
-        // Nobody has tried since.
-        assert!(named(&mut reign, 500..503).is_empty());
-    }
-
-    /// It counted from when its first answer was late, and was named after the second one.
-    #[test]
-    fn a_member_that_says_nothing_is_named_as_soon_as_its_answer_is_late() {
-        let mut reign = Reign::new(View::default());
-        let (sent, late) = (Duration::from_secs(10), Duration::from_secs(20));
-        assert_eq!(reign.misses(TargetId(3), sent, late), Some(late - sent));
     }
 }

@@ -15,7 +15,7 @@ use strake_wire::message::storage::{Attempt, Forward, StorageOp};
 use tokio::time::{Instant, timeout};
 
 /// How long a member may take to say that it is there.
-const LOOK_WAIT: Duration = Duration::from_secs(3);
+pub(super) const LOOK_WAIT: Duration = Duration::from_secs(3);
 /// Pause before one that did not is asked again: who is dead is taken out in less.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 

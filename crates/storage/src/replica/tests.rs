@@ -40,6 +40,7 @@ mod fences;
 mod first;
 mod hung;
 mod level;
+mod missed;
 mod promises;
 mod recover;
 mod room;

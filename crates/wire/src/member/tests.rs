@@ -105,6 +105,10 @@ impl Member for Server {
 
     fn obey(&self, _: &[Order]) {}
 
+    fn missed(&self) -> Vec<Missed> {
+        Vec::new()
+    }
+
     fn scrubs(&self) -> Vec<ScrubProgress> {
         Vec::new()
     }

@@ -1,0 +1,244 @@
+//! The primary: members that do not take what they are sent. They are named in the log, and to the manager: if that hears them, nobody
+//! else would say why everything waits.
+
+use super::failing::takes_out;
+use super::resync::Report;
+use super::sync::LOOK_WAIT;
+use super::{MEMBER_WAIT, Reign, Replica};
+use std::sync::Arc;
+use std::time::Duration;
+use strake_base::task;
+use strake_types::{Error, ErrorKind, Result, TargetId};
+use strake_wire::message::manager::Missed;
+use strake_wire::message::storage as msg;
+use strake_wire::message::storage::{StorageAnswer, StorageOp};
+
+/// Who takes no change for so long is named: one that is dead is taken out in about as long. Who does not say that he takes none is
+/// named as soon as his answer is late.
+const LASTING: Duration = Duration::from_secs(3);
+/// What was missed so long ago has nothing to do with what is missed now: a sync that waits for it is tried more often.
+const FORGOTTEN: Duration = Duration::from_secs(100);
+/// Where nothing was missed for longer than a call and a pause take, nothing is sent any more.
+const SENT_WITHIN: Duration = Duration::from_secs(MEMBER_WAIT.as_secs() + 5);
+
+/// A member that takes no change.
+pub(super) struct Missing {
+    /// When it was sent the first one,
+    since: Duration,
+    /// and when the last one was missed.
+    last: Duration,
+    /// It was named.
+    is_told: bool,
+    /// It says itself why: it is not current.
+    refuses: bool,
+    /// When it was asked last whether it is there.
+    asked: Option<Duration>,
+    /// It has not said so.
+    silent: bool,
+}
+
+impl Replica {
+    /// A member has not taken a change, which it was sent at this moment.
+    pub(super) async fn missed(&self, epoch: u64, member: TargetId, sent: Duration, error: &Error) {
+        let (counts, in_sync) = {
+            let mut state = self.state.lock();
+            let Some(reign) = state.reign.as_mut().filter(|r| r.view.epoch == epoch) else {
+                return;
+            };
+            let joining = reign.view.joining.contains(&member) && !reign.is_counted(member);
+            if joining {
+                let joiner = reign.joiners.entry(member).or_default();
+                joiner.failed = true;
+                joiner.reason = error.to_string();
+            }
+            (!joining, reign.view.in_sync.contains(&member))
+        };
+        tracing::debug!("group {}: target {member} has missed a change: {error}", self.group);
+        if counts {
+            self.note_missed(epoch, member, sent, error);
+        }
+        // Who is in sync and meets damage may answer readers, until that lasts and it takes itself out. Any other one answers nobody.
+        let is_damaged = !in_sync && error.kind == ErrorKind::Corrupt;
+        if counts && (takes_out(error) || is_damaged) {
+            // It answers nobody any more in this epoch; the manager takes it out by its own word.
+            tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);
+            self.report(epoch, member, Report::failed(error.to_string())).await;
+        }
+    }
+
+    /// A member that counts was sent something at this moment that everybody waits for, and has not taken it.
+    fn note_missed(&self, epoch: u64, member: TargetId, sent: Duration, error: &Error) {
+        let now = self.common.clock.monotonic();
+        let missing = {
+            let mut state = self.state.lock();
+            let reign = state.reign.as_mut().filter(|reign| reign.view.epoch == epoch);
+            reign.and_then(|reign| reign.misses(member, sent, now, error.kind))
+        };
+        if let Some(missing) = missing {
+            tracing::warn!(
+                "group {}: writes wait for target {member}, which has taken none for {} s: {error}",
+                self.group,
+                missing.as_secs()
+            );
+        }
+    }
+
+    /// A member that counts has taken what it was sent.
+    pub(super) fn note_taken(&self, member: TargetId) {
+        if let Some(reign) = &mut self.state.lock().reign {
+            reign.missing.remove(&member);
+        }
+    }
+
+    /// Has a member follow into a reign that is not ready; what may be at it only. Everybody waits for that as for a change.
+    pub(super) async fn have_adopted(&self, member: TargetId, epoch: u64) -> Result<StorageAnswer> {
+        let sent = self.common.clock.monotonic();
+        let answer = self.ask(member, epoch, StorageOp::Adopt(msg::Adopt {})).await;
+        match &answer {
+            Ok(_) => self.note_taken(member),
+            Err(error) => self.note_missed(epoch, member, sent, error),
+        }
+        answer
+    }
+
+    /// Asks members that the manager is told of whether they are there: one that is slow says so.
+    pub(super) fn look_at_missing(self: &Arc<Self>) {
+        let now = self.common.clock.monotonic();
+        let (epoch, due) = {
+            let mut state = self.state.lock();
+            let Some(reign) = state.reign.as_mut() else { return };
+            (reign.view.epoch, reign.due_looks(now))
+        };
+        for member in due {
+            let replica = self.clone();
+            task::spawn(async move {
+                let silent = replica.silent_member(Some(member)).await.is_some();
+                let mut state = replica.state.lock();
+                let reign = state.reign.as_mut().filter(|reign| reign.view.epoch == epoch);
+                if let Some(missing) = reign.and_then(|reign| reign.missing.get_mut(&member)) {
+                    missing.silent = silent;
+                }
+            });
+        }
+    }
+
+    /// What the manager is told.
+    pub fn missing(&self) -> Vec<Missed> {
+        let now = self.common.clock.monotonic();
+        let state = self.state.lock();
+        let Some(reign) = &state.reign else { return Vec::new() };
+        let (group, epoch) = (self.group.0, reign.view.epoch);
+        let named = reign.missing.iter().filter(|(_, missing)| missing.lasts(now));
+        let told = |(member, missing): (&TargetId, &Missing)| {
+            let lasts = now.saturating_sub(missing.since).as_millis();
+            let for_ms = u64::try_from(lasts).unwrap_or(u64::MAX);
+            Missed { group, epoch, member: member.0, for_ms, silent: missing.silent }
+        };
+        named.map(told).collect()
+    }
+}
+
+impl Missing {
+    fn new(sent: Duration, now: Duration) -> Self {
+        Self { since: sent, last: now, is_told: false, refuses: false, asked: None, silent: true }
+    }
+
+    /// The manager is told of it, as long as what it was sent is sent again and again.
+    fn lasts(&self, now: Duration) -> bool {
+        self.is_told && !self.refuses && now.saturating_sub(self.last) <= SENT_WITHIN
+    }
+}
+
+impl Reign {
+    /// A member that counts has missed a change, which it was `sent` at this moment, with an error of this kind. For how long it has
+    /// taken none, if that lasts and was not told yet.
+    fn misses(
+        &mut self,
+        member: TargetId,
+        sent: Duration,
+        now: Duration,
+        kind: ErrorKind,
+    ) -> Option<Duration> {
+        let missing = self.missing.entry(member).or_insert_with(|| Missing::new(sent, now));
+        if sent >= missing.last + FORGOTTEN {
+            *missing = Missing::new(sent, now);
+        }
+        missing.last = now;
+        missing.refuses = kind == ErrorKind::NotCurrent;
+        let lasts = now.saturating_sub(missing.since);
+        (lasts >= LASTING && !std::mem::replace(&mut missing.is_told, true)).then_some(lasts)
+    }
+
+    /// Members that are to be asked now whether they are there.
+    fn due_looks(&mut self, now: Duration) -> Vec<TargetId> {
+        let is_due = |missing: &Missing| {
+            missing.lasts(now) && missing.asked.is_none_or(|asked| now >= asked + LOOK_WAIT)
+        };
+        let due = self.missing.iter_mut().filter(|(_, missing)| is_due(missing));
+        let noted = due.map(|(member, missing)| {
+            missing.asked = Some(now);
+            *member
+        });
+        noted.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replica::View;
+
+    const SILENT: ErrorKind = ErrorKind::Unavailable;
+
+    /// The manager heard it, so it was waited for without end, and the log said nothing of that.
+    #[test]
+    fn a_member_that_takes_no_change_for_long_is_named_once_until_it_takes_one() {
+        let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
+        let second = Duration::from_secs;
+        let named = |reign: &mut Reign, seconds: std::ops::Range<u64>| {
+            let misses = |at| reign.misses(member, second(at), second(at), SILENT);
+            seconds.filter_map(misses).collect::<Vec<_>>()
+        };
+        assert_eq!(named(&mut reign, 10..60), [LASTING]);
+        assert_eq!(reign.misses(TargetId(2), second(60), second(60), SILENT), None, "another one");
+        reign.missing.remove(&member);
+        assert!(named(&mut reign, 60..63).is_empty(), "it may pass");
+        assert_eq!(named(&mut reign, 63..90), [LASTING]);
+        // Nobody has tried since.
+        assert!(named(&mut reign, 500..503).is_empty());
+    }
+
+    /// It counted from when its first answer was late, and was named after the second one.
+    #[test]
+    fn a_member_that_says_nothing_is_named_as_soon_as_its_answer_is_late() {
+        let mut reign = Reign::new(View::default());
+        let (sent, late) = (Duration::from_secs(10), Duration::from_secs(20));
+        assert_eq!(reign.misses(TargetId(3), sent, late, SILENT), Some(late - sent));
+    }
+
+    #[test]
+    fn a_member_that_is_named_is_asked_now_and_then_whether_it_is_there_while_changes_wait_for_it()
+    {
+        let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
+        let second = Duration::from_secs;
+        assert!(reign.due_looks(second(10)).is_empty());
+        reign.misses(member, second(0), second(2), SILENT);
+        assert!(reign.due_looks(second(10)).is_empty(), "it is not named yet");
+        reign.misses(member, second(2), second(10), SILENT);
+        let asked: Vec<u64> =
+            (10..60).filter(|&at| reign.due_looks(second(at)) == [member]).collect();
+        assert_eq!(asked, [10, 13, 16, 19, 22, 25]);
+    }
+
+    /// What keeps it from taking changes is neither the network nor its disk.
+    #[test]
+    fn a_member_that_says_that_it_is_not_current_is_named_in_the_log_alone() {
+        let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
+        let second = Duration::from_secs;
+        let named = reign.misses(member, second(0), second(10), ErrorKind::NotCurrent);
+        assert_eq!(named, Some(second(10)));
+        assert!(!reign.missing[&member].lasts(second(10)));
+        reign.misses(member, second(10), second(20), SILENT);
+        assert!(reign.missing[&member].lasts(second(20)));
+    }
+}

@@ -1,0 +1,34 @@
+//! Members that do not take what the primaries here send them.
+
+use super::StorageServer;
+use std::cmp::Reverse;
+use strake_wire::message::manager::{MISSED_MAX, Missed};
+
+impl StorageServer {
+    /// Those of them that the manager is told of.
+    pub fn missed(&self) -> Vec<Missed> {
+        let replicas = self.replicas.lock();
+        gravest(replicas.values().flat_map(|replica| replica.missing()).collect())
+    }
+}
+
+/// As many as may be told: first who is silent, then for whom changes wait longest.
+fn gravest(mut missed: Vec<Missed>) -> Vec<Missed> {
+    missed.sort_by_key(|one| (!one.silent, Reverse(one.for_ms)));
+    missed.truncate(MISSED_MAX);
+    missed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Many groups on a slow disk left no place for the one whose member nobody reached.
+    #[test]
+    fn who_is_silent_is_told_before_many_that_are_slow_for_longer() {
+        let slow = |group| Missed { group, for_ms: 60_000, ..Missed::default() };
+        let silent = Missed { group: 9_999, for_ms: 10_000, silent: true, ..Missed::default() };
+        let told = gravest((0..500).map(slow).chain([silent]).collect());
+        assert_eq!((told.len(), told[0]), (MISSED_MAX, silent));
+    }
+}

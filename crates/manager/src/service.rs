@@ -10,6 +10,7 @@ use crate::groups::{self, Life};
 use crate::jobs;
 use crate::join;
 use crate::liveness::{Liveness, Word};
+use crate::missed::Misses;
 use crate::options::ManagerOptions;
 use crate::owners;
 use crate::plan::Facts;
@@ -31,8 +32,8 @@ use strake_base::random::SystemRandom;
 use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::message::manager::{
-    AddTarget, Fence, GetMap, Heartbeat, Join, Joined, Leader, ManagerAnswer, ManagerOp,
-    ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec,
+    AddTarget, ClusterMap, Fence, GetMap, Heartbeat, Join, Joined, Leader, ManagerAnswer,
+    ManagerOp, ManagerReply, ManagerRequest, MapAnswer, Resynced, TargetSpec,
 };
 use strake_wire::service::ManagerService;
 use tokio::sync::watch;
@@ -56,6 +57,8 @@ struct Inner {
     /// Copied by whoever goes through all of it, while others are heard.
     state: Arc<State>,
     live: Liveness,
+    /// Members that do not take what their primaries send them.
+    misses: Misses,
     /// When it was last looked what follows from state and life; `None`: not since one of them has changed.
     ticked: Option<Duration>,
     /// How often what the map shows has changed.
@@ -135,7 +138,8 @@ impl Manager {
         let fences = Mutex::new(fences::Known::new(&state.fences, now));
         let state = Arc::new(state);
         let owners = owners::Look::default();
-        let inner = Inner { state, live, ticked: None, sights: 0, orders: None, owners };
+        let misses = Misses::default();
+        let inner = Inner { state, live, misses, ticked: None, sights: 0, orders: None, owners };
         let inner = Mutex::new(inner);
         let (changing, coming) = (tokio::sync::Mutex::default(), AtomicU64::new(0));
         let shown = Shown::new(SystemRandom.number().map_err(no_random)?);
@@ -350,7 +354,7 @@ impl Manager {
     fn hear(&self, beat: Heartbeat) -> Result<bool> {
         let now = self.now();
         let mut inner = self.inner.lock();
-        let Inner { state, live, ticked, .. } = &mut *inner;
+        let Inner { state, live, misses, ticked, .. } = &mut *inner;
         if !state.servers.contains_key(&beat.server) {
             let detail = format!(
                 "server {} does not belong to the cluster: was it removed? Then stop it",
@@ -371,6 +375,7 @@ impl Manager {
         let was_up = live.is_up(beat.server, now);
         let news = live.hear(beat.server, now, Word::Beat, specs);
         live.hear_lease(beat.server, beat.lease_ms, now);
+        misses.hear(beat.server, beat.missed);
         let moved = live.hear_volumes(beat.server, beat.epoch, beat.serves);
         let cut_off = live.hear_cut_off(beat.server, beat.cut_off, now);
         let mut is_other = live.hear_release(beat.server, &beat.release);
@@ -441,10 +446,14 @@ impl Manager {
         if request.known_epoch == self.inner.lock().state.cluster.epoch {
             return Ok(ManagerAnswer::Map(MapAnswer::default()));
         }
-        // Who has none and does not follow, as commands, is to learn how full targets are now, and who is silent.
+        // Who has none and does not follow, as commands, is to learn how full targets are now, who is silent, and who is missed.
         if request.known_epoch == 0 && request.known.is_none() {
-            let sight = self.inner.lock().sight(now);
-            return Ok(ManagerAnswer::Map(MapAnswer::of(&sight.map())));
+            let (sight, missed) = {
+                let inner = self.inner.lock();
+                (inner.sight(now), inner.misses.shown(&inner.state, &inner.live, now))
+            };
+            let map = ClusterMap { missed, ..sight.map() };
+            return Ok(ManagerAnswer::Map(MapAnswer::of(&map)));
         }
         let mut shown = self.shown.lock().await;
         let changed = {

@@ -1,0 +1,100 @@
+//! Members that do not take what their primaries send them, although the manager may hear both: nobody else would say why all that write
+//! to their groups wait. It is shown to people, and nothing follows from it.
+
+use crate::liveness::Liveness;
+use crate::state::State;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use strake_wire::message::manager::{MISSED_MAX, Missed, MissedBy};
+
+/// What each server has said last of the groups that it leads, if anything.
+#[derive(Default)]
+pub(crate) struct Misses(HashMap<u32, Vec<Missed>>);
+
+impl Misses {
+    /// A server says which members are missed: all of them.
+    pub fn hear(&mut self, server: u32, mut missed: Vec<Missed>) {
+        missed.truncate(MISSED_MAX);
+        match missed.is_empty() {
+            true => self.0.remove(&server),
+            false => self.0.insert(server, missed),
+        };
+    }
+
+    /// Who is missed by whom, of all groups together: first who is silent, then for whom changes wait longest.
+    pub fn shown(&self, state: &State, live: &Liveness, now: Duration) -> Vec<MissedBy> {
+        let mut pairs: BTreeMap<(u32, u32), MissedBy> = BTreeMap::new();
+        for (&server, missed) in self.0.iter().filter(|(server, _)| live.is_up(**server, now)) {
+            for one in missed {
+                let Some(primary) = primary_of(state, server, one) else { continue };
+                let pair = pairs.entry((primary, one.member)).or_default();
+                let for_ms = pair.for_ms.max(one.for_ms);
+                let silent = pair.silent || one.silent;
+                *pair = MissedBy { member: one.member, primary, for_ms, silent };
+            }
+        }
+        let mut pairs: Vec<MissedBy> = pairs.into_values().collect();
+        pairs.sort_by_key(|pair| (!pair.silent, Reverse(pair.for_ms)));
+        pairs.truncate(MISSED_MAX);
+        pairs
+    }
+}
+
+/// Who leads the group in which a member is missed, if that is on the server that says so, and the group still as it was.
+fn primary_of(state: &State, server: u32, said: &Missed) -> Option<u32> {
+    let group = state.groups.get(&said.group).filter(|group| group.epoch == said.epoch)?;
+    let (&primary, others) = group.in_sync.split_first()?;
+    let is_waited_for = others.contains(&said.member) || group.joining.contains(&said.member);
+    (is_waited_for && state.server_of(primary) == Some(server)).then_some(primary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::{Group, Target};
+
+    /// Three servers with one target each, of the same number, and two groups that the first one leads.
+    fn state() -> State {
+        let target = |server| (server, Target { server, ..Target::default() });
+        let group = |id, in_sync: &[u32], joining: &[u32]| {
+            let (in_sync, joining) = (in_sync.to_vec(), joining.to_vec());
+            (id, Group { epoch: 7, in_sync, joining, ..Group::default() })
+        };
+        State {
+            targets: [1, 2, 3].map(target).into(),
+            groups: [group(10, &[1, 2, 3], &[]), group(11, &[1, 2], &[3])].into(),
+            ..State::default()
+        }
+    }
+
+    fn shown(misses: &Misses) -> Vec<MissedBy> {
+        let lease = Duration::from_secs(3);
+        let live = Liveness::new(lease, Duration::ZERO, [1, 2, 3].into_iter());
+        misses.shown(&state(), &live, Duration::ZERO)
+    }
+
+    fn missed(group: u32, member: u32, for_ms: u64) -> Missed {
+        Missed { group, epoch: 7, member, for_ms, silent: false }
+    }
+
+    #[test]
+    fn two_are_told_once_whatever_their_common_groups_and_who_is_silent_first() {
+        let mut misses = Misses::default();
+        let silent = Missed { silent: true, ..missed(10, 2, 4_000) };
+        misses.hear(1, vec![missed(11, 3, 9_000), silent, missed(11, 2, 6_000)]);
+        let pair = |member, for_ms, silent| MissedBy { member, primary: 1, for_ms, silent };
+        assert_eq!(shown(&misses), [pair(2, 6_000, true), pair(3, 9_000, false)]);
+        misses.hear(1, vec![]);
+        assert_eq!(shown(&misses), []);
+    }
+
+    #[test]
+    fn only_who_leads_a_group_as_it_is_now_is_believed() {
+        let mut misses = Misses::default();
+        misses.hear(2, vec![missed(10, 3, 9_000)]);
+        let of_another = Missed { epoch: 6, ..missed(10, 2, 9_000) };
+        misses.hear(1, vec![of_another, missed(10, 1, 9_000), missed(12, 2, 9_000)]);
+        assert_eq!(shown(&misses), []);
+    }
+}

@@ -290,18 +290,24 @@ impl Ask<'_> {
     }
 }
 
-/// Of which members of a group there is no answer, for people: those that are away, whom the primary waits for too, or else that.
+/// Of which members of a group there is no answer, for people: those that are away, whom the primary waits for too, or else that, or
+/// one that it waits for.
 fn awaited(map: &ClusterMap, group: GroupId) -> String {
     let in_sync = map.group(group).map_or(&[][..], Group::in_sync);
     let is_up = |id: &u32| map.targets.iter().any(|target| target.id == *id && target.up);
     let away: Vec<u32> = in_sync.iter().copied().filter(|id| !is_up(id)).collect();
-    let meant: &[u32] = if away.is_empty() { in_sync.get(..1).unwrap_or_default() } else { &away };
-    match meant {
-        [] => format!("the target of group {group}"),
-        meant => {
-            let names: Vec<String> = meant.iter().map(|&id| route::named(map, id)).collect();
-            format!("{} (group {group})", names.join(" and "))
+    let named = |ids: &[u32], word: &str| {
+        let names: Vec<String> = ids.iter().map(|&id| route::named(map, id)).collect();
+        names.join(word)
+    };
+    match (&away[..], in_sync) {
+        ([], []) => format!("the target of group {group}"),
+        ([], [primary]) => format!("{} (group {group})", route::named(map, *primary)),
+        ([], [primary, others @ ..]) => {
+            let (primary, others) = (route::named(map, *primary), named(others, " or "));
+            format!("{primary}, or {others} behind it (group {group})")
         }
+        (away, _) => format!("{} (group {group})", named(away, " and ")),
     }
 }
 

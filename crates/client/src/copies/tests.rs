@@ -525,9 +525,10 @@ async fn what_the_primary_acknowledges_alone_is_read_from_the_primary() {
     assert!(reads.iter().all(|asked| asked.min_copies == 0), "what is there may be read");
 }
 
-/// The primary was named, which waits for the others, too.
+/// The primary was named, which waits for the others, too; and where all are up that one alone, which answered everybody and waited for a
+/// member that it did not reach.
 #[test]
-fn of_members_that_are_waited_for_those_that_are_away_are_named() {
+fn of_members_that_are_waited_for_those_that_are_away_are_named_and_else_all() {
     let target = |id, up| Target { id, server: id, up, ..Target::default() };
     let server = |id: u32| Server { id, name: format!("host{id}"), ..Server::default() };
     let mut map = ClusterMap {
@@ -537,7 +538,11 @@ fn of_members_that_are_waited_for_those_that_are_away_are_named() {
         ..ClusterMap::default()
     };
     let told = |map: &ClusterMap| awaited(map, GroupId(PAIR));
+    let both = format!("target 1 on host1, or target 3 on host3 behind it (group {PAIR})");
+    assert_eq!(told(&map), both);
+    map.groups[0].in_sync = vec![1];
     assert_eq!(told(&map), format!("target 1 on host1 (group {PAIR})"));
+    map.groups[0].in_sync.clear();
     map.targets[1].up = false;
     assert_eq!(told(&map), format!("target 3 on host3 (group {PAIR})"));
     map.targets[0].up = false;

@@ -20,7 +20,7 @@ use strake_engine::kv::database_engine;
 use strake_manager::{ADD_DISK, ADD_SERVER};
 use strake_types::layout::LayoutTemplate;
 use strake_wire::message::jobs::Job;
-use strake_wire::message::manager::{ClusterMap, Server, Target, Volume};
+use strake_wire::message::manager::{ClusterMap, MissedBy, Server, Target, Volume};
 
 /// Groups of a target that are shown by their numbers; --json gives all.
 const GROUPS_SHOWN_MAX: usize = 3;
@@ -226,8 +226,8 @@ fn add_meta(map: &ClusterMap) -> String {
     }
 }
 
-/// What is wrong with servers. Where the manager does not reach half of those that it hears that is told once: it may be for its
-/// own network.
+/// What is wrong with servers, and between two. Where the manager does not reach half of those that it hears that is told once: it may
+/// be for its own network.
 pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
     let is_unreached = |server: &&Server| server.up && !server.unreached.is_empty();
     let unreached = map.servers.iter().filter(is_unreached).count();
@@ -240,7 +240,31 @@ pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
     });
     let each = map.servers.iter().filter(|server| !is_for_network || !is_unreached(server));
     let each = each.filter_map(|server| server_problem(map, server));
-    network.into_iter().chain(each).chain(full_problems(map)).collect()
+    let between = map.missed.iter().filter_map(|missed| missed_problem(map, missed));
+    network.into_iter().chain(each).chain(between).chain(full_problems(map)).collect()
+}
+
+/// Why changes wait, where two servers are up and one does not take what the other sends it. What is told of a target that is away, or
+/// whose disk hangs, says it already.
+fn missed_problem(map: &ClusterMap, missed: &MissedBy) -> Option<Problem> {
+    let target = |id: u32| map.targets.iter().find(|target| target.id == id && target.up);
+    let (member, primary) = (target(missed.member)?, target(missed.primary)?);
+    if member.spec.silent_ms.is_some() {
+        return None;
+    }
+    let (here, there) = (servers::name(map, member.server), servers::name(map, primary.server));
+    let about = format!(
+        "target {} on {here} does not take what target {} on {there} sends it, for {} s",
+        member.id,
+        primary.id,
+        missed.for_ms / 1000
+    );
+    let suspect = match missed.silent {
+        true => format!("network between {there} and {here}"),
+        false => format!("disk of target {}", member.id),
+    };
+    let mend = format!("look at the {suspect}; strake doctor looks at the rest");
+    Some(Problem { health: Health::Degraded, about, mend })
 }
 
 /// Whose metadata finds no room. Servers of one database say the same, and that is told once.

@@ -135,6 +135,24 @@ fn a_server_that_is_heard_and_cannot_be_reached_is_told_with_its_address() {
     }
 }
 
+/// The primaries were named, which answered everybody, and nothing said between which servers the way was broken.
+#[test]
+fn a_member_that_does_not_take_what_its_primary_sends_is_told_with_both_and_what_to_look_at() {
+    let mut map = map();
+    (map.servers[0].name, map.servers[1].name) = ("h1".into(), "h2".into());
+    for (silent, suspect) in [(true, "network between h1 and h2"), (false, "disk of target 2")] {
+        map.missed = vec![MissedBy { member: 2, primary: 1, for_ms: 12_345, silent }];
+        let report = judge(&map);
+        assert_eq!((report.health, report.problems.len()), (Health::Degraded, 1));
+        let told = format!(
+            "target 2 on h2 does not take what target 1 on h1 sends it, for 12 s; look at the {suspect}; strake doctor"
+        );
+        assert!(report.problems[0].starts_with(&told), "{:?}", report.problems);
+    }
+    map.targets[1].spec.silent_ms = Some(20_000);
+    assert!(judge(&map).problems.iter().all(|told| !told.contains("does not take")), "it hangs");
+}
+
 /// All of them were named, where the manager alone was not let out.
 #[test]
 fn that_the_manager_reaches_hardly_anybody_is_told_once() {

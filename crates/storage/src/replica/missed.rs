@@ -29,8 +29,8 @@ pub(super) struct Missing {
     last: Duration,
     /// It was named.
     is_told: bool,
-    /// It says itself why: it is not current.
-    refuses: bool,
+    /// It has said nothing at least once, or that it cannot, and not only that it is not current.
+    is_late: bool,
     /// When it was asked last whether it is there.
     asked: Option<Duration>,
     /// It has not said so.
@@ -140,12 +140,12 @@ impl Replica {
 
 impl Missing {
     fn new(sent: Duration, now: Duration) -> Self {
-        Self { since: sent, last: now, is_told: false, refuses: false, asked: None, silent: true }
+        Self { since: sent, last: now, is_told: false, is_late: false, asked: None, silent: true }
     }
 
     /// The manager is told of it, as long as what it was sent is sent again and again.
     fn lasts(&self, now: Duration) -> bool {
-        self.is_told && !self.refuses && now.saturating_sub(self.last) <= SENT_WITHIN
+        self.is_told && self.is_late && now.saturating_sub(self.last) <= SENT_WITHIN
     }
 }
 
@@ -164,7 +164,8 @@ impl Reign {
             *missing = Missing::new(sent, now);
         }
         missing.last = now;
-        missing.refuses = kind == ErrorKind::NotCurrent;
+        // Also who is slow says that, as soon as he gets a change again that is under way.
+        missing.is_late |= kind != ErrorKind::NotCurrent;
         let lasts = now.saturating_sub(missing.since);
         (lasts >= LASTING && !std::mem::replace(&mut missing.is_told, true)).then_some(lasts)
     }
@@ -230,15 +231,17 @@ mod tests {
         assert_eq!(asked, [10, 13, 16, 19, 22, 25]);
     }
 
-    /// What keeps it from taking changes is neither the network nor its disk.
+    /// What keeps it from taking changes is neither the network nor its disk, unless it was late before.
     #[test]
-    fn a_member_that_says_that_it_is_not_current_is_named_in_the_log_alone() {
+    fn a_member_that_only_says_that_it_is_not_current_is_named_in_the_log_alone() {
         let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
         let second = Duration::from_secs;
         let named = reign.misses(member, second(0), second(10), ErrorKind::NotCurrent);
         assert_eq!(named, Some(second(10)));
         assert!(!reign.missing[&member].lasts(second(10)));
-        reign.misses(member, second(10), second(20), SILENT);
-        assert!(reign.missing[&member].lasts(second(20)));
+        for (at, kind) in [(20, SILENT), (30, ErrorKind::NotCurrent)] {
+            reign.misses(member, second(at), second(at), kind);
+            assert!(reign.missing[&member].lasts(second(at)), "{kind:?}");
+        }
     }
 }

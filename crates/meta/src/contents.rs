@@ -101,7 +101,7 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
         note_moved(tx.ctx, inode);
         inode.inline = false;
     } else {
-        inode.cut_from = Some(length);
+        inode.cut_from = Some(cut_point(tx.ctx, inode, length));
         inode.cut_groups.clear();
         tx.enqueue(inode).await?;
     }
@@ -109,6 +109,17 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
     occupy(tx, inode, inode.occupied.min(occupied_max(length)));
     note_sparse(tx.ctx, inode);
     Ok(())
+}
+
+/// From where on a file is cut that is given a length: also behind its end, where targets have what the store would not be told,
+/// and nobody else may have bytes there that are no part of the file yet. The caller has told all that he has written to it.
+fn cut_point(ctx: &Ctx, inode: &Inode, length: u64) -> u64 {
+    let (volume, ino) = (&ctx.volume, inode.id());
+    let is_alone = || !volume.sessions.may_others_write(ctx.session.as_deref(), ino);
+    match volume.refused.has(ino) && is_alone() {
+        true => length.min(inode.length),
+        false => length,
+    }
 }
 
 /// The most that a file of this length can occupy.

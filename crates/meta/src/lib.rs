@@ -24,6 +24,7 @@
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost_sessions` — what is looked after all the time: volumes, expired sessions, counts.
 //! * `lengths` — how long a file may be, and how long those of lost clients are.
+//! * `past_end`, `refused` — what targets have behind the ends of files because the store was full.
 //! * `occupied`, `uncounted` — how much files occupy where no client can tell.
 //! * `patience` — how long targets are waited for by who asks them about many files.
 //! * `hearing` — since when clients are heard: who could not be heard is not silent; `reach` — whether the database is reached.
@@ -74,6 +75,7 @@ mod occupied;
 mod ops;
 mod options;
 mod own;
+mod past_end;
 mod patience;
 mod places;
 mod reach;
@@ -81,6 +83,7 @@ mod reaper;
 mod recopies;
 mod recopy;
 mod records;
+mod refused;
 mod server;
 mod session;
 mod sharing;

@@ -16,6 +16,7 @@ use crate::ops::{
     claim, clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir,
     readlink, recalls, sessions, settle, sync, template, volume_stat,
 };
+use crate::past_end;
 use crate::reach::Reach;
 use crate::reaper;
 use crate::recopy::Jobs;
@@ -111,8 +112,9 @@ impl MetaServer {
             (upkeep::run(core.clone(), stop.clone()), reaper::run(core.clone(), stop.clone()));
         let look = upkeep::look(core.clone(), stop.clone());
         let counting = occupied::run(core.clone(), stop.clone());
+        let cutting = past_end::run(core.clone(), stop.clone());
         let background = task::spawn(async move {
-            tokio::join!(upkeep, reaper, look, counting);
+            tokio::join!(upkeep, reaper, look, counting, cutting);
         });
         Ok(Arc::new(MetaServer {
             core,
@@ -292,7 +294,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::ReadLink(op) => Box::pin(readlink::readlink(ctx, op)),
         MetaOp::Open(op) => Box::pin(open_beside_others(ctx, op)),
         MetaOp::ReadDir(op) => Box::pin(readdir::readdir(ctx, op)),
-        MetaOp::Publish(op) => Box::pin(mutate(ctx, op)),
+        MetaOp::Publish(op) => Box::pin(past_end::publish(ctx, op)),
         MetaOp::WriteInline(op) => Box::pin(mutate(ctx, op)),
         MetaOp::MoveOut(op) => {
             let op = MoveOut { ino: Ino(op.ino) };

@@ -7,6 +7,7 @@ use crate::leases::Leases;
 use crate::loans::Loans;
 use crate::locks::ranges::RangeLocks;
 use crate::recopies::Recopies;
+use crate::refused::Refused;
 use crate::session::Sessions;
 use crate::stored::store_error;
 use crate::uncounted::Uncounted;
@@ -190,6 +191,8 @@ pub(crate) struct Volume {
     pub uncounted: Uncounted,
     /// Files that have moved out of their inodes, which may not be on disk yet.
     pub moved: Mutex<HashSet<Ino>>,
+    /// Files that are to be cut at their ends.
+    pub refused: Refused,
     /// The check of them that is under way.
     pub audit: tokio::sync::Mutex<Option<Audit>>,
     /// Files that are getting another number of copies.
@@ -221,6 +224,7 @@ impl Volume {
             chores: Chores::default(),
             uncounted: Uncounted::default(),
             moved: Mutex::default(),
+            refused: Refused::default(),
             audit: tokio::sync::Mutex::default(),
             recopies: Recopies::default(),
             lost_due_ms: AtomicU64::new(0),

@@ -226,6 +226,9 @@ async fn judge(ctx: &Ctx, held: Held) -> Result<Option<Wrong>> {
 
 /// What is wrong with a chunk by its inode, unless it is looked after.
 async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
+    let volume = &tx.ctx.volume;
+    // Before the inode: who cuts it has marked that before he forgets this.
+    let is_refused = volume.refused.has(held.chunk.ino);
     let inode = match tx.find_inode(held.chunk.ino).await {
         Ok(Some(inode)) => inode,
         Ok(None) => return Ok(Some(Wrong::Orphan)),
@@ -239,8 +242,8 @@ async fn wrong(tx: &mut Tx<'_>, held: Held) -> Result<Option<Wrong>> {
     if inode.nlink == 0 {
         return Ok(None);
     }
-    // Who has it open may go on with chunks, although a loss of power has taken that back.
-    let used = || tx.ctx.volume.sessions.may_hold(inode.id());
+    // Who has it open may go on with chunks, although a loss of power has taken that back. What was refused is cut then.
+    let used = || is_refused || volume.sessions.may_hold(inode.id());
     let has_group = || layout_of(&inode).is_ok_and(|layout| layout.slots().contains(&held.group));
     if inode.inline && !has_group() {
         return Ok((!used()).then_some(Wrong::Outside));

@@ -1,0 +1,174 @@
+use super::*;
+use crate::MetaOptions;
+use crate::check::tests::fsck;
+use crate::tests::refusing::Refusing;
+use crate::tests::world::*;
+use std::sync::atomic::Ordering;
+use strake_types::{FileKind, VolumeId};
+use strake_wire::message::meta::Create;
+
+/// Under these nothing is done in the background by the time alone.
+fn without_turns() -> MetaOptions {
+    MetaOptions { tick_ms: 3_600_000, ..options() }
+}
+
+/// A file of 100 bytes in chunks that a client has open.
+async fn written(world: &World) -> u64 {
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let told = Publish { ino, length_min: 100, occupied_delta: 100, ..Publish::default() };
+    root.publish(told).await.unwrap();
+    ino
+}
+
+/// Its client has written 200 bytes more, of which the store, as from now on of all that is of this file, takes nothing.
+async fn write_more(kv: &Refusing, world: &World, ino: u64) {
+    world.put_chunk(ino, 0, 300).await;
+    kv.refuse(ino);
+    let told = Publish { ino, length_min: 300, ..Publish::default() };
+    assert_eq!(kind(world.root().publish(told).await), ErrorKind::NoSpace);
+}
+
+async fn refused(options: MetaOptions) -> (Arc<Refusing>, World, u64) {
+    let kv = Refusing::new();
+    let world = World::with(kv.clone(), options).await;
+    let ino = written(&world).await;
+    write_more(&kv, &world, ino).await;
+    (kv, world, ino)
+}
+
+/// The lengths of all chunks, ascending.
+fn chunks(world: &World) -> Vec<usize> {
+    let mut lens: Vec<usize> = world.storage.chunks.lock().values().map(Vec::len).collect();
+    lens.sort_unstable();
+    lens
+}
+
+async fn own(world: &World) -> Ctx {
+    let core = world.server.core();
+    let volume = core.volume(VolumeId(1)).await.unwrap();
+    Ctx::own(&core, &volume)
+}
+
+/// It read as what the write that had failed had sent.
+#[tokio::test]
+async fn what_is_added_to_a_file_is_zeros_also_where_a_write_could_not_be_told() {
+    let (kv, world, ino) = refused(options()).await;
+    kv.refuse(0);
+    assert_eq!(world.root().truncate(ino, 50_000).await.unwrap().length, 50_000);
+    assert_eq!(chunks(&world), [100]);
+}
+
+/// `strake fsck` called it broken, and nothing gave the room back.
+#[tokio::test]
+async fn what_could_not_be_told_is_cut_when_nobody_has_the_file_open_and_there_is_room() {
+    let (kv, world, ino) = refused(options()).await;
+    let root = world.root();
+    root.close(ino).await.unwrap();
+    assert_eq!(world.opens(ino).await, 0);
+    assert_eq!(fsck(&root, false).await, Vec::new(), "it waits for room");
+    assert_eq!(chunks(&world), [300]);
+    kv.refuse(0);
+    world.until(async || chunks(&world) == [100]).await;
+    assert_eq!(root.getattr(ino).await.unwrap().length, 100);
+    assert_eq!(fsck(&root, false).await, Vec::new());
+    assert_eq!(root.truncate(ino, 50_000).await.unwrap().length, 50_000);
+    assert_eq!(chunks(&world), [100]);
+}
+
+/// The other one is about to tell of what it has there.
+#[tokio::test]
+async fn what_others_write_is_not_cut_with_what_could_not_be_told() {
+    let (kv, world, ino) = refused(options()).await;
+    let other = world.root().at(world.open_session(0, &[]).await.session);
+    other.open(ino, BOTH).await.unwrap();
+    world.put_chunk(ino, 1, 200).await;
+    kv.refuse(0);
+    assert_eq!(world.root().truncate(ino, 100_000).await.unwrap().length, 100_000);
+    assert_eq!(chunks(&world), [200, 300]);
+    let told = Publish { ino, length_min: 65_536 + 200, occupied_delta: 200, ..Publish::default() };
+    let attr = other.publish(told).await.unwrap();
+    assert_eq!((attr.length, attr.occupied), (100_000, 300));
+    assert_eq!(chunks(&world), [200, 300]);
+}
+
+/// Nor is what those may have written of whom nobody knows yet what they have open.
+#[tokio::test]
+async fn while_somebody_has_not_come_back_nothing_is_cut_behind_an_end() {
+    let kv = Refusing::new();
+    let world = World::on(kv.clone()).await;
+    let ino = written(&world).await;
+    let other = world.open_session(0, &[]).await.session;
+    world.root().at(other).open(ino, BOTH).await.unwrap();
+    let world = world.killed().await;
+    assert!(world.open_session(world.session, &[ino]).await.resumed);
+    write_more(&kv, &world, ino).await;
+    kv.refuse(0);
+    let root = world.root();
+    root.close(ino).await.unwrap();
+    cut_unused(&own(&world).await, Ino(ino)).await.unwrap();
+    root.open(ino, BOTH).await.unwrap();
+    assert_eq!(root.truncate(ino, 50_000).await.unwrap().length, 50_000);
+    assert_eq!(chunks(&world), [300]);
+    assert!(world.open_session(other, &[ino]).await.resumed);
+    let told = Publish { ino, length_min: 300, ..Publish::default() };
+    assert_eq!(root.at(other).publish(told).await.unwrap().length, 50_000);
+    assert_eq!(chunks(&world), [300]);
+}
+
+/// Whoever writes to it further on would have made it a part of the file.
+#[tokio::test]
+async fn what_could_not_be_told_is_cut_before_the_file_is_opened_again() {
+    for creates in [false, true] {
+        let (kv, world, ino) = refused(without_turns()).await;
+        let root = world.root();
+        root.close(ino).await.unwrap();
+        kv.refuse(0);
+        if creates {
+            let open = Some(BOTH);
+            let op = Create { open, exclusive: false, ..new(1, "f", FileKind::File, 0o644) };
+            assert_eq!(root.make(op).await.unwrap().attr.ino, ino);
+        } else {
+            root.open(ino, BOTH).await.unwrap();
+        }
+        assert_eq!((world.opens(ino).await, chunks(&world)), (1, vec![100]), "{creates}");
+    }
+}
+
+/// It took of the room that is kept for deletions.
+#[tokio::test]
+async fn nothing_is_marked_where_there_is_no_room_for_what_is_new_and_files_are_opened() {
+    let (kv, world, ino) = refused(without_turns()).await;
+    let (root, ctx) = (world.root(), own(&world).await);
+    kv.refuse(0);
+    kv.full.store(true, Ordering::SeqCst);
+    root.close(ino).await.unwrap();
+    assert_eq!(kind(cut_unused(&ctx, Ino(ino)).await), ErrorKind::NoSpace);
+    root.open(ino, BOTH).await.unwrap();
+    root.close(ino).await.unwrap();
+    assert_eq!(Tx::reader(&ctx).inode(Ino(ino)).await.unwrap().cut_from, None);
+    assert_eq!(chunks(&world), [300]);
+    kv.full.store(false, Ordering::SeqCst);
+    cut_unused(&ctx, Ino(ino)).await.unwrap();
+    assert_eq!(chunks(&world), [100]);
+}
+
+#[tokio::test]
+async fn whoever_is_busy_with_a_file_or_away_is_not_waited_for() {
+    let (kv, world, ino) = refused(without_turns()).await;
+    let (root, ctx) = (world.root(), own(&world).await);
+    kv.refuse(0);
+    root.close(ino).await.unwrap();
+    let busy = ctx.core.locks.lock(ctx.volume.id, &[Ino(ino)]).await;
+    cut_unused(&ctx, Ino(ino)).await.unwrap();
+    drop(busy);
+    world.set_targets_up(false).await;
+    cut_unused(&ctx, Ino(ino)).await.unwrap();
+    assert_eq!(Tx::reader(&ctx).inode(Ino(ino)).await.unwrap().cut_from, None);
+    assert_eq!(chunks(&world), [300]);
+    world.set_targets_up(true).await;
+    cut_unused(&ctx, Ino(ino)).await.unwrap();
+    assert_eq!(chunks(&world), [100]);
+}

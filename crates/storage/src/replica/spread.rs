@@ -8,7 +8,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_types::{Error, ErrorKind, Result, TargetId};
+use strake_types::{ErrorKind, Result, TargetId};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer};
 

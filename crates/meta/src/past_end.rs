@@ -1,12 +1,10 @@
 //! What targets have behind the ends of files because the metadata store was full. Their writers were told so (ENOSPC): it is no
 //! part of the file, and is cut.
 //!
-//! Who else writes to a file may have bytes there that he is about to tell. So that is done only where nobody may have the file
-//! open, by a background task or before it is opened, and where its length is set and nobody else may write to it
-//! ([`crate::contents::set_length`]). Which files these are is known in memory only ([`crate::refused`]): what a server
+//! Who else writes to a file may have bytes there that he is about to tell. So that is done only by a background task where nobody
+//! may have the file open, and where its length is set and nobody else may write to it ([`crate::contents::set_length`]). Which files these are is known in memory only ([`crate::refused`]): what a server
 //! that stops forgets `strake fsck` finds (S-053).
 
-use crate::borrow::lock_here;
 use crate::contents::{finish_cut, is_away, layout_of};
 use crate::core::Core;
 use crate::ctx::Ctx;
@@ -57,78 +55,44 @@ pub(crate) async fn run(core: Arc<Core>, stop: Arc<Stop>) {
 async fn cut_some(core: &Arc<Core>, volume: &Arc<Volume>, stop: &Stop) {
     let ctx = &Ctx::own(core, volume);
     for ino in volume.refused.next(TURN_FILES) {
-        if stop.is_told() {
-            return;
-        }
-        if let Err(error) = cut_unused(ctx, ino).await {
+        // One that is marked by then is cut after the next start.
+        let cut = tokio::select! {
+            biased;
+            () = stop.told() => return,
+            cut = cut_unused(ctx, ino) => cut,
+        };
+        if let Err(error) = cut {
             tracing::debug!("volume {} inode {ino}: cannot be cut at its end: {error}", volume.id);
             return;
         }
     }
 }
 
-/// Cuts a file, unless somebody uses it.
+/// Cuts a file, unless somebody uses it or a target of it is known to be away.
 async fn cut_unused(ctx: &Ctx, ino: Ino) -> Result<()> {
+    let volume = &ctx.volume;
     let mut held = Held::default();
     // Whoever has its lock may wait for storage servers.
-    if !ctx.core.locks.try_more(&mut held, ctx.volume.id, &[ino]) {
+    let is_free = ctx.core.locks.try_more(&mut held, volume.id, &[ino]);
+    // What a recopy takes along would be there again.
+    let is_used = || volume.sessions.may_hold(ino) || volume.recopies.is_active(ino);
+    if !is_free || !volume.refused.has(ino) || is_used() {
         return Ok(());
-    }
-    match mark(ctx, ino).await? {
-        true => finish_cut(ctx, ino).await,
-        false => Ok(()),
-    }
-}
-
-/// Before a file is opened: cuts it if nobody has it open yet. Where there is no room for that it waits on. The caller holds its
-/// lock.
-pub(crate) async fn before_open(ctx: &Ctx, ino: Ino) -> Result<()> {
-    // In a box: few files wait, and each open asks.
-    match ctx.volume.refused.has(ino) {
-        true => Box::pin(cut_to_open(ctx, ino)).await,
-        false => Ok(()),
-    }
-}
-
-/// The same, for who holds no lock yet.
-pub(crate) async fn before_open_first(ctx: &Ctx, ino: Ino) -> Result<()> {
-    if !ctx.volume.refused.has(ino) {
-        return Ok(());
-    }
-    let _held = lock_here(ctx, &[ino]).await?;
-    before_open(ctx, ino).await
-}
-
-async fn cut_to_open(ctx: &Ctx, ino: Ino) -> Result<()> {
-    match mark(ctx, ino).await {
-        Ok(true) => finish_cut(ctx, ino).await,
-        Ok(false) => Ok(()),
-        Err(error) if error.kind == ErrorKind::NoSpace => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// Marks a file that waits to be cut at its end, if nobody may have it open and no target of it is known to be away. Fails while
-/// the store has no room for what is new. True if it is marked: the caller, who holds its lock, finishes that before he
-/// gives it back.
-async fn mark(ctx: &Ctx, ino: Ino) -> Result<bool> {
-    let volume = &ctx.volume;
-    if !volume.refused.has(ino) || volume.sessions.may_hold(ino) {
-        return Ok(false);
     }
     let inode = Tx::reader(ctx).find_inode(ino).await?;
-    // Nor is there anything where a file has gone.
-    let marks = inode.filter(|inode| inode.nlink > 0 && !inode.inline);
-    if let Some(inode) = &marks {
-        // What is to be cut already comes first.
-        if inode.cut_from.is_some() || is_away(&ctx.core, &layout_of(inode)?.slots()) {
-            return Ok(false);
-        }
-        volume.kv.check_room().map_err(store_error)?;
-        under_locks(ctx, &MarkCut { ino }).await?;
+    // There is nothing where a file has gone.
+    let Some(inode) = inode.filter(|inode| inode.nlink > 0 && !inode.inline) else {
+        volume.refused.forget(ino);
+        return Ok(());
+    };
+    // What is to be cut already comes first.
+    if inode.cut_from.is_some() || is_away(&ctx.core, &layout_of(&inode)?.slots()) {
+        return Ok(());
     }
+    volume.kv.check_room().map_err(store_error)?;
+    under_locks(ctx, &MarkCut { ino }).await?;
     volume.refused.forget(ino);
-    Ok(marks.is_some())
+    finish_cut(ctx, ino).await
 }
 
 /// What targets have behind the end of a file is about to be cut.

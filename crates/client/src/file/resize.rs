@@ -94,9 +94,7 @@ impl FileState {
     fn resized(&self, attr: &Arc<Attr>, length: u64, now: std::time::Duration) {
         let mut core = self.core();
         core.ahead.clear();
-        // Where it grows, too: behind its end targets may have had what was refused to become a part of it. They have nothing of
-        // one that has just moved out of its inode.
-        let is_cut = !attr.inline && (length < core.length || !core.is_inline());
+        let is_cut = !attr.inline && length < core.length;
         if attr.inline {
             if let Body::Inline(inline) = &mut core.body {
                 inline.set_len(length as usize);

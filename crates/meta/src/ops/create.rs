@@ -10,7 +10,6 @@ use crate::layout;
 use crate::locks::inodes::Held;
 use crate::merge;
 use crate::merge_queue::Change;
-use crate::past_end;
 use crate::records::{Entry, Inode, Raw};
 use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
@@ -36,7 +35,6 @@ impl Mutation for Create {
         }
         if let Some(child) = child.filter(|_| !self.exclusive) {
             contents::finish_cut_first(ctx, child).await?;
-            past_end::before_open_first(ctx, child).await?;
         }
         Ok([dir].into_iter().chain(child).collect())
     }

@@ -4,7 +4,6 @@ use super::open_file::{open_existing, opened};
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
-use crate::past_end;
 use crate::sharing::settle_to_cut;
 use crate::txn::Mutation;
 use crate::view::Tx;
@@ -21,8 +20,7 @@ impl Mutation for Open {
     }
 
     async fn prepare(&self, ctx: &Ctx, _held: &Held) -> Result<()> {
-        contents::finish_cut(ctx, Ino(self.ino)).await?;
-        past_end::before_open(ctx, Ino(self.ino)).await
+        contents::finish_cut(ctx, Ino(self.ino)).await
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
@@ -35,10 +33,12 @@ impl Mutation for Open {
         Ok(MetaAnswer::Opened(opened))
     }
 
-    /// Also where it does not cut the file itself: an answer that is given again was not prepared for, and what is to be cut by
-    /// then is cut before its client writes there.
+    /// [`Mutation::prepare`] has finished what was cut before, under the same locks.
     async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
-        contents::finish_cut(ctx, Ino(self.ino)).await
+        match self.mode.truncate {
+            true => contents::finish_cut(ctx, Ino(self.ino)).await,
+            false => Ok(()),
+        }
     }
 }
 

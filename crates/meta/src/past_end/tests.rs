@@ -4,8 +4,7 @@ use crate::check::tests::fsck;
 use crate::tests::refusing::Refusing;
 use crate::tests::world::*;
 use std::sync::atomic::Ordering;
-use strake_types::{FileKind, VolumeId};
-use strake_wire::message::meta::Create;
+use strake_types::VolumeId;
 
 /// Under these nothing is done in the background by the time alone.
 fn without_turns() -> MetaOptions {
@@ -116,25 +115,6 @@ async fn while_somebody_has_not_come_back_nothing_is_cut_behind_an_end() {
     let told = Publish { ino, length_min: 300, ..Publish::default() };
     assert_eq!(root.at(other).publish(told).await.unwrap().length, 50_000);
     assert_eq!(chunks(&world), [300]);
-}
-
-/// Whoever writes to it further on would have made it a part of the file.
-#[tokio::test]
-async fn what_could_not_be_told_is_cut_before_the_file_is_opened_again() {
-    for creates in [false, true] {
-        let (kv, world, ino) = refused(without_turns()).await;
-        let root = world.root();
-        root.close(ino).await.unwrap();
-        kv.refuse(0);
-        if creates {
-            let open = Some(BOTH);
-            let op = Create { open, exclusive: false, ..new(1, "f", FileKind::File, 0o644) };
-            assert_eq!(root.make(op).await.unwrap().attr.ino, ino);
-        } else {
-            root.open(ino, BOTH).await.unwrap();
-        }
-        assert_eq!((world.opens(ino).await, chunks(&world)), (1, vec![100]), "{creates}");
-    }
 }
 
 /// It took of the room that is kept for deletions.

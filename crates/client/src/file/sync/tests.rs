@@ -198,19 +198,6 @@ async fn syncfs_asks_only_groups_that_hold_what_this_mount_wrote() {
     assert!(target_syncs(&fake) > 1);
 }
 
-/// What was behind its end, and was refused to become a part of it, was there again after a loss of power.
-#[tokio::test]
-async fn an_fsync_covers_what_was_cut_behind_the_end_of_a_file_that_grows() {
-    let (fake, volume) = cluster().await;
-    let file = written(&volume, "grows").await;
-    volume.fsync(&file, false).await.unwrap();
-    let longer = SetAttr { length: Some(3 * CHUNK), ..SetAttr::default() };
-    volume.setattr(&Credentials::root(), file.ino(), longer, Some(&file)).await.unwrap();
-    fake.take_log();
-    volume.fsync(&file, false).await.unwrap();
-    assert!(target_syncs(&fake) > 1);
-}
-
 fn target_syncs(fake: &Fake) -> usize {
     fake.take_log().iter().filter(|line| *line == "sync target").count()
 }

@@ -160,7 +160,8 @@ impl Link {
             Fate::Arrives(after) => tokio::time::sleep(after).await,
         }
         let mut waited = Duration::ZERO;
-        while self.world.is_cut(from, to) {
+        let is_call = to == self.to;
+        while self.world.is_cut(from, to) || (is_call && self.world.is_closed(to)) {
             if waited >= UNACKNOWLEDGED {
                 return Err(self.gone("the connection broke"));
             }

@@ -22,6 +22,8 @@ pub enum Trouble {
     Roll,
     /// Some machines do not hear others, or one way only.
     Partition,
+    /// Nobody reaches a machine, which reaches the others itself, as behind a firewall.
+    Unreached,
     /// A process does not run for a while.
     Pause,
     /// A server is cut off from the others, a client stands still meanwhile, and both hear late what has
@@ -246,6 +248,10 @@ fn old_disk(chance: &mut SplitMix64, troubles: &mut Vec<Trouble>) {
 fn add_others(world: &World, copies: u32, troubles: &mut Vec<Trouble>) {
     if copies > 1 {
         old_disk(&mut world.stream(0x9004), troubles);
+        if world.stream(0x9013).percent(20) {
+            // It needs others to work, and time.
+            troubles.extend([Trouble::Unreached; 2]);
+        }
     }
     roll(&mut world.stream(0x9007), troubles);
     if world.stream(0x9012).percent(20) {

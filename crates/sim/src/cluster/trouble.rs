@@ -94,6 +94,7 @@ impl Cluster {
             Trouble::Restart => self.stop_for(host, length),
             Trouble::Roll => self.roll(length, &mut random),
             Trouble::Partition => self.cut(&host, length, &mut random),
+            Trouble::Unreached => self.close(&host, &mut random),
             Trouble::Pause => self.pause(&host, length),
             Trouble::Doze => self.doze(&mut random).await,
             Trouble::Silence => self.silence(&mut random),
@@ -312,6 +313,24 @@ impl Cluster {
         let pairs = cut.into_iter().map(|other| (me, other)).collect();
         let without = if random.percent(30) { vec![me] } else { Vec::new() };
         self.part(pairs, way, without, length, format!("server {me} is not cut off any more"));
+    }
+
+    /// Nobody reaches a machine that serves no names for about as long as the manager takes to see that, or for longer.
+    fn close(self: &Arc<Self>, host: &Arc<Host>, random: &mut SplitMix64) {
+        let me = host.number;
+        if me <= self.plan.metas {
+            return;
+        }
+        let length = Duration::from_millis(8_000 + random.below(12_000));
+        self.world.note(format_args!("nobody reaches server {me}"));
+        count_case("fault-unreached");
+        self.world.set_closed(me, true);
+        let world = self.world.clone();
+        self.later(async move {
+            tokio::time::sleep(length).await;
+            world.note(format_args!("server {me} is reached again"));
+            world.set_closed(me, false);
+        });
     }
 
     fn cut_database(self: &Arc<Self>, host: &Arc<Host>, length: Duration) {

@@ -121,6 +121,8 @@ struct Network {
     off: BTreeSet<u32>,
     /// From whom to whom nothing gets through.
     cut: BTreeSet<(u32, u32)>,
+    /// Machines into which no call gets.
+    closed: BTreeSet<u32>,
     lives: u64,
 }
 
@@ -142,6 +144,7 @@ impl World {
             serving: BTreeMap::new(),
             off: BTreeSet::new(),
             cut: BTreeSet::new(),
+            closed: BTreeSet::new(),
             lives: 0,
         };
         let start = Instant::now();
@@ -246,9 +249,25 @@ impl World {
         self.set_cut(other, one, cut);
     }
 
-    /// Mends everything that was cut.
+    /// Lets no call into a machine any more, or again; what it calls itself is answered.
+    pub fn set_closed(&self, to: u32, closed: bool) {
+        let mut network = self.network.lock();
+        match closed {
+            true => network.closed.insert(to),
+            false => network.closed.remove(&to),
+        };
+    }
+
+    /// Mends everything that was cut or closed.
     pub fn mend_all(&self) {
-        self.network.lock().cut.clear();
+        let mut network = self.network.lock();
+        network.cut.clear();
+        network.closed.clear();
+    }
+
+    /// True while no call gets into a machine.
+    pub fn is_closed(&self, to: u32) -> bool {
+        self.network.lock().closed.contains(&to)
     }
 
     /// True while nothing gets from one to another.

@@ -415,6 +415,7 @@ impl Inner {
     async fn keep_looking(&self) {
         let clock = &self.options.clock;
         let mut last: Option<(Beat, Duration)> = None;
+        let mut seen: Option<Beat> = None;
         let mut rests_until = Duration::ZERO;
         let mut is_told = false;
         loop {
@@ -450,7 +451,8 @@ impl Inner {
                 last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
             let is_silent = now.saturating_sub(since) >= lead_of(&beat);
             *self.seat.write() = Seat::Follows(leader(&beat));
-            if !is_silent {
+            // Somebody can use the store.
+            if seen.replace(beat.clone()).as_ref() != Some(&beat) {
                 self.cut_off.lock().clear();
             }
             if !is_silent && !beat.ended || now < rests_until {

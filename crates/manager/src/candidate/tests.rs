@@ -227,9 +227,11 @@ async fn map_of(candidate: &Candidate) -> Result<ClusterMap, Leader> {
     match answer.map(|reply| reply.answer.unwrap()) {
         Ok(ManagerAnswer::Map(answer)) => Ok(answer.decoded().unwrap().unwrap()),
         Ok(ManagerAnswer::Leader(leader)) => Err(leader),
-        // It does not reach its store, or cannot write to it.
-        Err(error) if matches!(error.kind, ErrorKind::Unavailable | ErrorKind::NoSpace) => {
-            Err(Leader::default())
+        // It does not reach its store,
+        Err(error) if error.kind == ErrorKind::Unavailable => Err(Leader::default()),
+        // or cannot write to it.
+        Err(error) if error.kind == ErrorKind::NoSpace => {
+            Err(Leader { cut_off: error.detail.into_owned(), ..Leader::default() })
         }
         other => panic!("{other:?}"),
     }

@@ -306,6 +306,10 @@ impl<'a> Patience<'a> {
             self.say(what, &error, self.began, SYNC_TIME_MAX.as_millis() as u64);
         } else if waited_ms >= SILENT_MS_MAX.min(limit_ms / 2) {
             self.say(what, &error, self.started, limit_ms);
+        } else if self.works.is_some() && self.now() >= self.began + LOOK_AFTER {
+            // It is asked again and again, and at work.
+            let in_all_ms = WORK_TIME_MAX.as_millis() as u64 + limit_ms;
+            self.say(what, &error, self.began, in_all_ms);
         }
         let pause_ms = self.pause_ms.min(limit_ms - waited_ms).max(1);
         self.pause_ms = (self.pause_ms * 2).min(PAUSE_MS_MAX);

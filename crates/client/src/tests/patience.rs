@@ -218,6 +218,25 @@ async fn a_write_is_waited_for_while_its_target_is_heard_of() {
     told.unwrap();
 }
 
+/// The first call ended after 20 s, and then nothing was told for as long as the primary said at once that it is at work.
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_target_says_again_and_again_that_it_is_at_work_is_told_of() {
+    let fake = Arc::new(Fake::default());
+    let volume = fake.volume_in_pair(patient(30)).await;
+    let file = create(&volume, "a").await;
+    fake.pairs.set(0, Mood::Says(ErrorKind::NotCurrent));
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    let look = async {
+        sleep(Duration::from_secs(60)).await;
+        let told = volume.waits.told(volume.clock().monotonic());
+        let limits: Vec<_> = told.iter().map(|wait| wait.limit_ms).collect();
+        assert!(limits.contains(&140_000), "{told:?}");
+        fake.pairs.heal(0);
+    };
+    let (told, ()) = tokio::join!(volume.flush(&file), look);
+    told.unwrap();
+}
+
 /// The half of a sync that waits for the metadata server's disk was given up when the mount's wait was over.
 #[tokio::test(start_paused = true)]
 async fn a_durable_change_is_waited_for_while_its_metadata_server_is_heard_of() {

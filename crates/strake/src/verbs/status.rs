@@ -378,7 +378,8 @@ pub fn disk_problem(target: &Target, single: bool, jobs: &[Job]) -> Option<Probl
     if target.up && spec.place() != Place::Same {
         return Some(place_problem(target, single, jobs));
     }
-    if !spec.poisoned.is_empty() {
+    // One whose directory is gone is no disk to check: which groups miss it, and what to do then, is told of those.
+    if !spec.poisoned.is_empty() && spec.place() != Place::Removed {
         let about = format!("{who} takes no writes: {}", spec.poisoned);
         let mend = "check its disk (dmesg, smartctl), then restart its server".into();
         return Some(Problem { health, about, mend });

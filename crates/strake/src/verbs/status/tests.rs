@@ -224,6 +224,14 @@ fn a_target_whose_directory_is_not_where_it_was_is_told_with_what_becomes_of_it(
     for word in ["its directory was removed", "files 2 --only-copy", "replace 2 NEW --lose-data"] {
         assert!(second.contains(word), "{word}: {second}");
     }
+    // Its server has ended, and finds nothing there when it begins.
+    map.targets[1].up = false;
+    let report = judge(&map);
+    assert!(
+        !report.problems.iter().any(|told| told.contains("restart its server")),
+        "{:?}",
+        report.problems
+    );
 }
 
 #[test]

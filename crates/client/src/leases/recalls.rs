@@ -87,7 +87,10 @@ pub(crate) async fn follow_recalls(volume: Weak<Volume>, share: usize) {
         let asked = volume.ask_for_recalls(&volume.parts()[share], &mut followed);
         let pause = Box::pin(asked).await;
         drop(volume);
-        tokio::time::sleep(pause).await;
+        // A timer takes a tick of 1 ms also for no time, and somebody waits for what is followed.
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
     }
 }
 

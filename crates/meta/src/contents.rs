@@ -258,7 +258,7 @@ pub(crate) async fn move_out(ctx: &Ctx, ino: Ino) -> Result<()> {
         // Should this server stop half-way, what it has written to chunks must not be seen. The mark must not go with the
         // power and leave them: nobody would look for chunks of such a file.
         finish_cut_of(ctx, &inode).await?;
-        under_locks(ctx, &MarkMoving { ino }).await?;
+        under_locks(ctx, &MarkCut { ino, from: 0 }).await?;
         ctx.volume.sync().await?;
         write_chunks(&ctx.core, ctx.volume.reign(), &inode, &bytes).await?;
     }
@@ -293,19 +293,21 @@ pub(crate) async fn keep_moved(ctx: &Ctx, ino: Ino) -> Result<()> {
     Ok(())
 }
 
-/// Chunks of an inline file are about to be written.
-struct MarkMoving {
-    ino: Ino,
+/// What targets have of a file from a byte on is about to be cut; of an inline file, whose chunks are about to be written, all
+/// of it, unless that comes to its end.
+pub(crate) struct MarkCut {
+    pub ino: Ino,
+    pub from: u64,
 }
 
-impl Mutation for MarkMoving {
+impl Mutation for MarkCut {
     async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
         Ok(vec![self.ino])
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
         let mut inode = (*tx.inode(self.ino).await?).clone();
-        inode.cut_from = Some(0);
+        inode.cut_from = Some(self.from);
         inode.cut_groups.clear();
         tx.enqueue(&mut inode).await?;
         tx.put_unseen(inode).await?;

@@ -25,7 +25,7 @@
 //! * `upkeep`, `lost_sessions` — what is looked after all the time: volumes, expired sessions, counts.
 //! * `lengths` — how long a file may be, and how long those of lost clients are.
 //! * `past_end`, `refused` — what targets have behind the ends of files because the store was full.
-//! * `occupied`, `uncounted` — how much files occupy where no client can tell.
+//! * `occupied`, `uncounted` — how much files occupy where no client can tell; `in_turn` — how the files of these lists come to their turn.
 //! * `patience` — how long targets are waited for by who asks them about many files.
 //! * `hearing` — since when clients are heard: who could not be heard is not silent; `reach` — whether the database is reached.
 //! * `losses` — how often a loss of power may have taken what clients had been told.
@@ -57,6 +57,7 @@ mod forms;
 mod full;
 mod groups;
 mod hearing;
+mod in_turn;
 mod kept_loans;
 mod keys;
 mod layout;

@@ -5,20 +5,20 @@
 //! may have the file open, and where its length is set and nobody else may write to it ([`crate::contents::set_length`]). Which files these are is known in memory only ([`crate::refused`]): what a server
 //! that stops forgets `strake fsck` finds (S-053).
 
-use crate::contents::{finish_cut, is_away, layout_of};
+use crate::contents::{MarkCut, finish_cut, is_away, layout_of};
 use crate::core::Core;
 use crate::ctx::Ctx;
 use crate::locks::inodes::Held;
 use crate::stop::Stop;
 use crate::stored::store_error;
-use crate::txn::{Mutation, mutate, under_locks};
+use crate::txn::{mutate, under_locks};
 use crate::view::Tx;
 use crate::volume::Volume;
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_types::{ErrorKind, Ino, Result};
-use strake_wire::message::meta::{MetaAnswer, Nothing, Publish};
+use strake_wire::message::meta::{MetaAnswer, Publish};
 
 /// Files of a volume that are looked at in one turn.
 const TURN_FILES: usize = 256;
@@ -90,29 +90,9 @@ async fn cut_unused(ctx: &Ctx, ino: Ino) -> Result<()> {
         return Ok(());
     }
     volume.kv.check_room().map_err(store_error)?;
-    under_locks(ctx, &MarkCut { ino }).await?;
+    under_locks(ctx, &MarkCut { ino, from: inode.length }).await?;
     volume.refused.forget(ino);
     finish_cut(ctx, ino).await
-}
-
-/// What targets have behind the end of a file is about to be cut.
-struct MarkCut {
-    ino: Ino,
-}
-
-impl Mutation for MarkCut {
-    async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
-        Ok(vec![self.ino])
-    }
-
-    async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
-        let mut inode = (*tx.inode(self.ino).await?).clone();
-        inode.cut_from = Some(inode.length);
-        inode.cut_groups.clear();
-        tx.enqueue(&mut inode).await?;
-        tx.put_unseen(inode).await?;
-        Ok(MetaAnswer::Done(Nothing {}))
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Files of which targets have more than the metadata store would be told, for want of room: they wait to be cut.
 
+use crate::in_turn::InTurn;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
 use strake_types::Ino;
 
 /// Files that wait, at most. What others have behind their ends `strake fsck` finds.
@@ -9,9 +9,7 @@ const FILES_MAX: usize = 65_536;
 
 #[derive(Default)]
 struct Waiting {
-    files: BTreeSet<Ino>,
-    /// Where the next look begins, so that each comes to its turn.
-    begin: Ino,
+    in_turn: InTurn<()>,
     /// That there were too many has been said.
     said: bool,
 }
@@ -24,8 +22,9 @@ impl Refused {
     /// A file is to be cut. True, once, where there are too many.
     pub fn note(&self, ino: Ino) -> bool {
         let mut waiting = self.0.lock();
-        if waiting.files.len() < FILES_MAX || waiting.files.contains(&ino) {
-            waiting.files.insert(ino);
+        let files = &mut waiting.in_turn.files;
+        if files.len() < FILES_MAX || files.contains_key(&ino) {
+            files.insert(ino, ());
             return false;
         }
         !std::mem::replace(&mut waiting.said, true)
@@ -33,24 +32,17 @@ impl Refused {
 
     /// It is, or will be by itself.
     pub fn forget(&self, ino: Ino) {
-        self.0.lock().files.remove(&ino);
+        self.0.lock().in_turn.files.remove(&ino);
     }
 
     /// True if a file waits.
     pub fn has(&self, ino: Ino) -> bool {
-        self.0.lock().files.contains(&ino)
+        self.0.lock().in_turn.files.contains_key(&ino)
     }
 
     /// The next ones, so many at most.
     pub fn next(&self, files_max: usize) -> Vec<Ino> {
-        let mut waiting = self.0.lock();
-        let (behind, before) =
-            (waiting.files.range(waiting.begin..), waiting.files.range(..waiting.begin));
-        let found: Vec<Ino> = behind.chain(before).take(files_max).copied().collect();
-        if let Some(last) = found.last() {
-            waiting.begin = Ino(last.0.saturating_add(1));
-        }
-        found
+        self.0.lock().in_turn.next(files_max, |()| true)
     }
 }
 

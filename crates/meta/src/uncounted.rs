@@ -1,7 +1,7 @@
 //! Files of which clients' words do not say how much they occupy: they wait to be counted on their targets.
 
+use crate::in_turn::InTurn;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use strake_types::Ino;
 
 /// Files that wait, at most. Of others only those that say that they occupy nothing are found, by `strake fsck`.
@@ -21,16 +21,9 @@ struct Due {
     pause_ms: u64,
 }
 
-#[derive(Default)]
-struct Waiting {
-    files: BTreeMap<Ino, Due>,
-    /// Where the next look begins, so that each comes to its turn.
-    begin: Ino,
-}
-
 /// The files of a volume that wait.
 #[derive(Default)]
-pub(crate) struct Uncounted(Mutex<Waiting>);
+pub(crate) struct Uncounted(Mutex<InTurn<Due>>);
 
 impl Uncounted {
     /// A file is to be counted.
@@ -68,15 +61,7 @@ impl Uncounted {
 
     /// The next ones whose time has come, so many at most.
     pub fn due(&self, now_ms: u64, files_max: usize) -> Vec<Ino> {
-        let mut waiting = self.0.lock();
-        let (behind, before) =
-            (waiting.files.range(waiting.begin..), waiting.files.range(..waiting.begin));
-        let is_due = |(ino, due): (&Ino, &Due)| (due.at_ms <= now_ms).then_some(*ino);
-        let found: Vec<Ino> = behind.chain(before).filter_map(is_due).take(files_max).collect();
-        if let Some(last) = found.last() {
-            waiting.begin = Ino(last.0.saturating_add(1));
-        }
-        found
+        self.0.lock().next(files_max, |due| due.at_ms <= now_ms)
     }
 }
 

@@ -31,7 +31,7 @@ struct Candidate {
     state: Asked,
     /// Why it will not do what was asked, however often it is asked.
     refuses: Option<Error>,
-    /// It has said that it does not lead, and why it does not reach the metadata store (empty: it does).
+    /// It has said that it does not lead, and why the metadata store is of no use to it (empty: it is of use).
     cut_off: Option<String>,
 }
 

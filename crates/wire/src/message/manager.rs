@@ -501,7 +501,7 @@ pub struct Leader {
     /// Its address.
     #[prost(string, tag = "2")]
     pub address: String,
-    /// Why the manager that says so does not reach the metadata store, for people; empty: it does, or is of an earlier release.
+    /// Why the metadata store is of no use to the manager that says so, for people; empty: it is, or that one is of an earlier release.
     #[prost(string, tag = "3")]
     pub cut_off: String,
 }

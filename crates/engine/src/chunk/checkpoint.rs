@@ -64,9 +64,20 @@ impl ChunkStore {
         };
         self.flush_until(|flushes| flushes.covers(wanted), run)
     }
+
+    /// Gives the disk what is free in great pieces, and keeps back again what was used up, as the background thread does after
+    /// each checkpoint: a target that waits for room hears of it so, for nobody writes there.
+    pub fn balance_room(&self) {
+        self.store.balance_room();
+    }
 }
 
 impl Store {
+    fn balance_room(&self) {
+        self.give_space_back();
+        self.table.refill_reserve();
+    }
+
     /// Brings everything acknowledged before the call into the durable map. Concurrent calls share a
     /// checkpoint.
     pub(super) fn checkpoint(&self) -> Result<()> {
@@ -275,8 +286,7 @@ pub(super) fn run_worker(store: &Weak<Store>) {
         let Some(store) = store.upgrade() else { return };
         // A failure has poisoned the store, and whoever writes next is told.
         if store.checkpoint().is_ok() {
-            store.give_space_back();
-            store.table.refill_reserve();
+            store.balance_room();
         }
     }
 }

@@ -478,7 +478,8 @@ impl Host {
                 loop {
                     tokio::time::sleep(CHECKPOINT).await;
                     let Some(store) = store.upgrade() else { return };
-                    let _poisoned = task::blocking(move || store.sync()).await;
+                    let kept = move || store.sync().map(|()| store.balance_room());
+                    let _poisoned = task::blocking(kept).await;
                 }
             });
         }

@@ -91,8 +91,7 @@ fn the_map_of_a_full_disk_takes_only_what_it_needs() {
     let store = open();
     assert_eq!(contents(&store, chunk(1, 0)), vec![1; MIB as usize]);
     store.checkpoint().unwrap();
-    store.give_space_back();
-    store.table.refill_reserve();
+    store.balance_room();
     assert_eq!(disk.occupied("reserve"), reserve_bytes, "room is kept back again");
 }
 
@@ -119,8 +118,7 @@ fn clones_on_a_full_disk_are_refused_before_the_map_has_no_room() {
     store.delete_range(VolumeId(1), Ino(3), from(0)).unwrap();
     store.delete_range(VolumeId(1), Ino(1), from(10)).unwrap();
     store.checkpoint().unwrap();
-    store.give_space_back();
-    store.table.refill_reserve();
+    store.balance_room();
     assert_eq!(disk.occupied("reserve"), MIB);
     put(&store, chunk(1, 1), 0, vec![9; 4096]).unwrap();
     assert!(store.stat().free_bytes > 10 * MIB);
@@ -315,6 +313,22 @@ fn the_disk_is_asked_for_room_for_the_map_once_between_two_checkpoints() {
     disk.set_capacity(40 << 20);
     store.table.refill_reserve();
     assert!(!is_refused(&store));
+}
+
+/// A simulated target kept nothing back again: what was opened on a full disk took nothing new for ever, since nobody writes to
+/// what offers no room.
+#[test]
+fn a_target_offers_room_again_when_its_disk_has_some_though_nobody_writes() {
+    let disk = formatted(1, 40 << 20);
+    let store = open(&disk);
+    use_up_map_room(&store, &disk, room::OFFERED);
+    drop(store);
+    let store = open(&disk);
+    store.balance_room();
+    assert!(!store.offers_room());
+    disk.set_capacity(40 << 20);
+    store.balance_room();
+    assert!(store.offers_room());
 }
 
 /// One checkpoint could take half of what was left: who sends to the target did not hear in time that it is short.

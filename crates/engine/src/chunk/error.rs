@@ -36,7 +36,7 @@ pub enum ChunkError {
     },
     /// An earlier write or flush failed; nothing more is accepted until a restart.
     #[error(
-        "target {target} takes no writes after an I/O error ({cause}); check the disk, then restart the server"
+        "target {target} takes no writes any more ({cause}); check the disk, then restart the server"
     )]
     Poisoned {
         /// Where the target lies.

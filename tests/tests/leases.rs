@@ -1,10 +1,11 @@
 //! What mounts of one volume know without asking, and how they learn that it is no longer so: each mount
 //! a process of its own, and their server another.
 
+use rustix::fs::{Timespec, Timestamps, futimens};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -280,6 +281,52 @@ fn git_status_asks_for_nothing_the_second_time() {
     });
     fs::write(b.at("repository/12/4/other"), "").unwrap();
     assert_eq!(status(), "?? 12/4/other\n?? 3/7/new\n");
+}
+
+/// What unpacks an archive sets the times of each file, and the owner that it has already: each was a message of its own.
+#[test]
+fn times_that_are_set_after_a_write_are_told_with_it() {
+    let (servers, metrics) = Servers::start_counted();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let times =
+        |stat: &fs::Metadata| (stat.mtime(), stat.mtime_nsec(), stat.atime(), stat.atime_nsec());
+    let time = |tv_sec| Timespec { tv_sec, tv_nsec: 7 };
+    let set = Timestamps { last_access: time(1_000_000_000), last_modification: time(900_000_000) };
+    for (name, length) in [("small", 100), ("large", 300_000)] {
+        // On a busy machine what is written may be told before the times are set, and leases may end.
+        eventually(WAIT, "times that cost no message", || {
+            let file = fs::File::create(a.at(name)).unwrap();
+            fs::set_permissions(a.at(name), fs::Permissions::from_mode(0o640)).unwrap();
+            file.write_all_at(&vec![1; length], 0).unwrap();
+            let (written, before) = (file.metadata().unwrap(), asked(&metrics, &["setattr"]));
+            futimens(&file, &set).unwrap();
+            fchown(&file, Some(written.uid()), Some(written.gid())).unwrap();
+            file.set_permissions(fs::Permissions::from_mode(0o640)).unwrap();
+            let after = asked(&metrics, &["setattr"]);
+            let shown = file.metadata().unwrap();
+            assert_eq!(times(&shown), (900_000_000, 7, 1_000_000_000, 7));
+            let changed = |stat: &fs::Metadata| (stat.ctime(), stat.ctime_nsec());
+            assert!(changed(&shown) > changed(&written));
+            // Who may do what is told at once.
+            file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+            assert_eq!(mode(&b.at(name)), 0o600);
+            let shown = file.metadata().unwrap();
+            drop(file);
+            for mount in [&a, &b] {
+                let told = fs::metadata(mount.at(name)).unwrap();
+                assert_eq!(times(&told), times(&shown));
+                assert_eq!((changed(&told), told.len()), (changed(&shown), length as u64));
+            }
+            after == before
+        });
+        let file = fs::File::options().write(true).open(a.at(name)).unwrap();
+        file.write_all_at(b"2", 0).unwrap();
+        futimens(&file, &set).unwrap();
+        file.write_all_at(b"3", 1).unwrap();
+        drop(file);
+        let stat = fs::metadata(b.at(name)).unwrap();
+        assert!(stat.mtime() > 1_000_000_000 && stat.atime() == 1_000_000_000);
+    }
 }
 
 #[test]

@@ -239,7 +239,7 @@ impl Volume {
         core.ahead.cut(from, to);
         core.change_in_doubt = doubt || changed.is_err();
         life.check_in(&core)?;
-        core.unpublished.mtime = Some(self.wall_time());
+        core.unpublished.written(self.wall_time());
         self.note_change(handle, &mut core);
         core.unpublished.occupied += *changed.as_ref().unwrap_or(&0);
         if changed.is_ok() && mode.extends() && to > core.length {

@@ -2,13 +2,14 @@
 
 use super::Life;
 use super::open::{OpenFile, TellBy};
-use super::state::{Body, FileState, Unpublished};
+use super::state::{Body, FileState};
+use super::unpublished::Times;
 use crate::metrics::Op;
 use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Attr, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_types::{Attr, Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -24,24 +25,6 @@ pub(crate) enum Tell {
     Durably,
     /// The same; and it is told the time of the newest bytes, although they are on their way still.
     WithTheBytes,
-}
-
-impl Unpublished {
-    /// End of what the metadata server may not know of.
-    pub(super) fn end(&self) -> u64 {
-        self.acknowledged.max(self.telling)
-    }
-
-    /// It is told now of what was acknowledged, and of what it was told in vain: where that ends.
-    fn begin_telling(&mut self) -> u64 {
-        (self.telling, self.acknowledged) = (self.end(), 0);
-        self.telling
-    }
-
-    /// It has set the length after all that.
-    pub(super) fn forget_end(&mut self) {
-        (self.telling, self.acknowledged) = (0, 0);
-    }
 }
 
 impl Volume {
@@ -187,12 +170,12 @@ impl Volume {
         sync: bool,
         close: bool,
     ) -> Result<bool> {
-        let (unsent, mtime, drop_setid, life) = {
+        let (unsent, times, drop_setid, life) = {
             let core = file.core();
             let Body::Inline(inline) = &core.body else { return Ok(false) };
             let Some(unsent) = inline.unsent() else { return Ok(false) };
             let unpublished = &core.unpublished;
-            (unsent, unpublished.mtime, unpublished.drop_setid, Life::of(file, &core))
+            (unsent, unpublished.times, unpublished.drop_setid, Life::of(file, &core))
         };
         let (close, incarnation) = {
             let mut core = file.core();
@@ -208,7 +191,9 @@ impl Volume {
             ino: file.ino().0,
             offset: unsent.offset,
             data: unsent.data.clone(),
-            mtime: mtime.map(Into::into),
+            mtime: times.map(|times| times.mtime.into()),
+            ctime: times.and_then(Times::changed),
+            atime: times.and_then(|times| times.atime).map(Into::into),
             sync,
             drop_setid,
             close,
@@ -224,7 +209,7 @@ impl Volume {
                     inline.accepted(&unsent);
                 }
                 let attr = self.own_entry(file, answer, "write inline")?;
-                self.published(life, mtime, drop_setid, (0, 0));
+                self.published(life, times, drop_setid, (0, 0));
                 self.inodes().learn(&attr, self.now());
                 return Ok(true);
             }
@@ -255,7 +240,7 @@ impl Volume {
     /// Tells the metadata server length and time of what targets have acknowledged. False if it
     /// knows all. The caller holds the file's order.
     pub(crate) async fn publish(&self, file: &Arc<FileState>, how: Tell) -> Result<bool> {
-        let (publish, mtime, life) = {
+        let (publish, times, life) = {
             let mut core = file.core();
             if !core.is_unpublished() {
                 return Ok(false);
@@ -267,7 +252,7 @@ impl Volume {
             // Who opens it then waits for them, where nobody has it open yet ([`Volume::fsync`]).
             let waited_for = how == Tell::WithTheBytes && !core.shared;
             let early = core.is_unsent() && !waited_for;
-            let told = unpublished.mtime.map(|time| if early { time.before() } else { time });
+            let told = unpublished.times.map(|times| if early { times.before() } else { times });
             // The server counts nothing behind the end that it knows, where bytes lie that are on their way.
             let end = length_min.max(core.attr.length).next_multiple_of(4096);
             let counted = i64::try_from(end.saturating_sub(core.attr.occupied)).unwrap_or(i64::MAX);
@@ -275,7 +260,9 @@ impl Volume {
             let publish = meta::Publish {
                 ino: file.ino().0,
                 length_min,
-                mtime: told.map(Into::into),
+                mtime: told.map(|times| times.mtime.into()),
+                ctime: told.and_then(Times::changed),
+                atime: told.and_then(|times| times.atime).map(Into::into),
                 sync: how != Tell::Lazily,
                 occupied_delta: unpublished.occupied.min(most),
                 drop_setid: unpublished.drop_setid,
@@ -298,7 +285,7 @@ impl Volume {
         };
         let attr = self.own_entry(file, answer, "publish")?;
         let told = (publish.length_min, publish.occupied_delta);
-        self.published(life, mtime, publish.drop_setid, told);
+        self.published(life, times, publish.drop_setid, told);
         self.inodes().learn(&attr, self.now());
         Ok(true)
     }
@@ -307,7 +294,7 @@ impl Volume {
     fn published(
         &self,
         life: Life<'_>,
-        mtime: Option<Timestamp>,
+        times: Option<Times>,
         drop_setid: bool,
         (length, occupied): (u64, i64),
     ) {
@@ -323,8 +310,8 @@ impl Volume {
             unpublished.telling = 0;
         }
         // What was acknowledged meanwhile is told next, however far it reaches: another mount may have cut the file in between.
-        if unpublished.mtime == mtime && !unsent && unpublished.end() == 0 {
-            unpublished.mtime = None;
+        if unpublished.knows(times) && !unsent && unpublished.end() == 0 {
+            unpublished.times = None;
             unpublished.drop_setid &= !drop_setid;
             // Longer it can be only by what has failed to be written.
             core.length = core.attr.length;

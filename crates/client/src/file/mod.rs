@@ -30,6 +30,7 @@ mod send;
 pub(crate) mod shared;
 mod state;
 mod sync;
+mod unpublished;
 mod write;
 
 #[cfg(test)]

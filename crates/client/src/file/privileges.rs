@@ -4,7 +4,7 @@
 //! What the file has, as far as this mount was told, goes first: nobody is to run what is new with the rights of what was
 //! there before. So does what others may have given to it where a lease on it has gone: that is all that a mount hears of
 //! that. Nobody is asked whether it has anything: what others may have given to it where nothing would tell of that goes when
-//! the metadata server is told of the change ([`super::state::Unpublished::drop_setid`]).
+//! the metadata server is told of the change ([`super::unpublished::Unpublished::drop_setid`]).
 
 use super::open::OpenFile;
 use super::state::{Core, FileState};

@@ -1,12 +1,13 @@
 //! Changing attributes of a file that is open in this mount, above all its length.
 
 use super::open::OpenFile;
-use super::state::{Body, FileState};
+use super::state::{Body, Core, FileState};
+use super::unpublished::Times;
 use crate::ops::unexpected;
 use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::{SETGID, SETUID};
-use strake_types::{Attr, Credentials, Result};
+use strake_types::{Attr, Credentials, Result, SetAttr, SetTime};
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Keeps writes of a file waiting while it lives, and the file in use: its process may be killed, and its last handle go.
@@ -87,6 +88,51 @@ impl Volume {
         drop(exclusive);
         Ok(file.merge(&attr))
     }
+}
+
+impl Volume {
+    /// Keeps a change back that needs no message of its own: the metadata server is told of it with what was written to the file,
+    /// which it is still to be told (S-062). What unpacks an archive sets the time of each file, and its owner to what it is.
+    /// `None`: it has to be told at once.
+    pub(crate) fn hold_back(
+        &self,
+        cred: &Credentials,
+        file: &FileState,
+        change: &SetAttr,
+    ) -> Option<Attr> {
+        // Who has its order may be telling.
+        let _order = file.order.try_lock().ok()?;
+        let mut core = file.core();
+        let may = cred.checked || [0, core.attr.uid].contains(&cred.uid);
+        let alone = !core.shared && !core.exclusive && !core.change_in_doubt;
+        let times = core.unpublished.times.filter(|_| may && alone)?;
+        let knows = self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
+        if !knows || !is_of_times(&core, change) {
+            return None;
+        }
+        let now = self.wall_time();
+        let time = |set: SetTime| match set {
+            SetTime::Now => now,
+            SetTime::At(time) => time,
+        };
+        let mtime = change.mtime.map_or(times.mtime, time);
+        let atime = change.atime.map(time).or(times.atime);
+        core.unpublished.times = Some(Times { mtime, ctime: now, atime });
+        Some(core.merged(&core.attr))
+    }
+}
+
+/// True if a change changes nothing but times.
+fn is_of_times(core: &Core, change: &SetAttr) -> bool {
+    let SetAttr { mode, uid, gid, length, atime, mtime, ctime, drop_setid: _ } = change;
+    let attr = &core.attr;
+    let is = |asked: &Option<u32>, now: u32| asked.is_none_or(|asked| asked == now);
+    // A new owner, even the same, takes these away.
+    let special = attr.mode & (SETUID | SETGID) != 0 || !attr.no_xattrs;
+    let some = mode.is_some() || uid.is_some() || gid.is_some();
+    let same = is(mode, attr.mode) && is(uid, attr.uid) && is(gid, attr.gid);
+    let times = mtime.is_some() || atime.is_some();
+    length.is_none() && ctime.is_none() && (times || some) && (!some || same && !special)
 }
 
 impl FileState {

@@ -8,6 +8,7 @@ use super::handles::Handles;
 use super::in_vain::{InVain, OrderInVain};
 use super::inline::Inline;
 use super::parts::Parts;
+use super::unpublished::Unpublished;
 use crate::contents::Contents;
 use crate::kept::{Kept, KeptFile};
 use crate::pace::Paces;
@@ -21,7 +22,7 @@ use std::time::Duration;
 use strake_types::access::written_by_user;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_BYTES_MAX;
-use strake_types::{Attr, Consistency, Error, ErrorKind, Ino, Result, Timestamp};
+use strake_types::{Attr, Consistency, Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::Opened;
 use tokio::sync::Notify;
 
@@ -42,21 +43,6 @@ pub(crate) struct InFlight {
     pub(crate) kept_mark: u64,
     /// Given back when the entry is dropped.
     pub(crate) _room: Option<Room>,
-}
-
-/// What the metadata server has not been told yet.
-#[derive(Default)]
-pub(crate) struct Unpublished {
-    /// When the contents were last written, if that is unpublished.
-    pub(crate) mtime: Option<Timestamp>,
-    /// Bytes written where there were none.
-    pub(crate) occupied: i64,
-    /// Setuid and setgid are to be taken back, and what a program may do beyond who runs it.
-    pub(crate) drop_setid: bool,
-    /// End of the last byte that a target has acknowledged since it was begun to tell the server of such.
-    pub(crate) acknowledged: u64,
-    /// The same of what it is being told, or was told in vain.
-    pub(crate) telling: u64,
 }
 
 /// The part of [`FileState`] under its lock.
@@ -177,7 +163,7 @@ impl Core {
     /// True if the metadata server must be told something about chunks.
     pub(crate) fn is_unpublished(&self) -> bool {
         let unpublished = &self.unpublished;
-        unpublished.mtime.is_some()
+        unpublished.times.is_some()
             || unpublished.occupied != 0
             || unpublished.end() > self.attr.length
     }
@@ -292,10 +278,11 @@ impl Core {
     pub(crate) fn merged(&self, attr: &Attr) -> Attr {
         let mut merged = attr.clone();
         let unpublished = &self.unpublished;
-        if let Some(mtime) = unpublished.mtime {
+        if let Some(times) = unpublished.times {
             merged.length = merged.length.max(self.length);
-            merged.mtime = mtime;
-            merged.ctime = merged.ctime.max(mtime);
+            merged.mtime = times.mtime;
+            merged.ctime = merged.ctime.max(times.ctime);
+            merged.atime = times.atime.unwrap_or(merged.atime);
             merged.occupied = merged.occupied.saturating_add_signed(unpublished.occupied);
         }
         if unpublished.drop_setid {
@@ -382,7 +369,7 @@ impl Core {
 
     /// True if the server knows everything that was written.
     pub(crate) fn knows_no_better(&self) -> bool {
-        self.unpublished.mtime.is_none() && !self.is_unsent()
+        self.unpublished.times.is_none() && !self.is_unsent()
     }
 
     /// As [`Core::learn`], of an answer to a change of contents that this mount has made.

@@ -8,7 +8,8 @@ use super::Life;
 use super::allocate::REQUESTS_MAX;
 use super::flush::Tell;
 use super::open::{OpenFile, TellBy};
-use super::state::{FileState, Unpublished};
+use super::state::FileState;
+use super::unpublished::{Times, Unpublished};
 use crate::metrics::Op;
 use crate::ops::done;
 use crate::unsynced::{Acknowledged, Marks, boot_of, lost, vouching};
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Boot, Error, GroupId, Ino, Result, Timestamp};
+use strake_types::{Boot, Error, GroupId, Ino, Result};
 use strake_wire::message::meta::{self, MetaOp};
 use strake_wire::message::storage::{FileRef, StorageAnswer, StorageOp};
 use tokio::sync::oneshot;
@@ -57,13 +58,13 @@ impl Drop for Syncing<'_> {
 
 impl Life<'_> {
     /// The metadata server knows when the file was written, and targets what.
-    fn told_time(self, mtime: Timestamp) {
+    fn told_times(self, times: Times) {
         let mut core = self.file().core();
-        if !self.is_that_of(&core) || core.is_unsent() || core.unpublished.mtime != Some(mtime) {
+        if !self.is_that_of(&core) || core.is_unsent() || !core.unpublished.knows(Some(times)) {
             return;
         }
         if core.unpublished.end() <= core.attr.length {
-            core.unpublished.mtime = None;
+            core.unpublished.times = None;
             core.unpublished.forget_end();
             core.length = core.attr.length;
         }
@@ -94,7 +95,7 @@ impl Volume {
 
     async fn sync_file(self: &Arc<Self>, file: &Arc<FileState>) -> Result<()> {
         let waited = Waited { failures: file.core().failure.count, since: self.now() };
-        if self.time_alone(file).is_none() {
+        if self.times_alone(file).is_none() {
             // On its way while another syncs.
             let _syncing = Syncing::of(file);
             self.drain(file).await;
@@ -145,7 +146,7 @@ impl Volume {
         self.sync_targets(file).await
     }
 
-    /// Syncs a file of which only the time has to be told: that is told while the bytes are on their way. `None`: not
+    /// Syncs a file of which only the times have to be told: they are told while the bytes are on their way. `None`: not
     /// this one.
     ///
     /// Who opens the file meanwhile learns its new time, and waits until the bytes have arrived before he reads
@@ -155,12 +156,12 @@ impl Volume {
         file: &Arc<FileState>,
         waited: Waited,
     ) -> Option<Result<()>> {
-        self.time_alone(file)?;
+        self.times_alone(file)?;
         let order = match self.in_order(file).await {
             Ok(order) => order,
             Err(error) => return Some(Err(error)),
         };
-        let (mtime, life) = self.time_alone(file)?;
+        let (times, life) = self.times_alone(file)?;
         let (syncing, (arrive, arrived)) = (Syncing::of(file), oneshot::channel());
         let data = async {
             self.drain(file).await;
@@ -178,7 +179,7 @@ impl Volume {
             // Until the bytes are there, too, and no longer: as above. Told again, it would be set over what others set since.
             let _ = arrived.await;
             if told.is_ok() {
-                life.told_time(mtime);
+                life.told_times(times);
             }
             drop(order);
             told
@@ -187,11 +188,11 @@ impl Volume {
         Some(self.sync_moved(file, waited, data.and(told)).await)
     }
 
-    /// When a file was last written, if that is all that the metadata server has to be told of it, and nobody reads the
+    /// The times that a file has got, if they are all that the metadata server has to be told of it, and nobody reads the
     /// file before what is on its way has arrived.
-    fn time_alone<'a>(&self, file: &'a Arc<FileState>) -> Option<(Timestamp, Life<'a>)> {
+    fn times_alone<'a>(&self, file: &'a Arc<FileState>) -> Option<(Times, Life<'a>)> {
         let core = file.core();
-        let Unpublished { mtime, occupied, drop_setid, .. } = core.unpublished;
+        let Unpublished { times, occupied, drop_setid, .. } = core.unpublished;
         let end = core.unpublished.end().max(core.dirty.end());
         let settles = !core.shared && core.is_strict();
         let alone = !core.is_inline()
@@ -201,7 +202,7 @@ impl Volume {
             && (core.attr.nlink > 0 && end <= core.attr.length && end <= core.length)
             && settles
             && self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
-        mtime.filter(|_| alone).map(|mtime| (mtime, Life::of(file, &core)))
+        times.filter(|_| alone).map(|times| (times, Life::of(file, &core)))
     }
 
     /// Makes durable what the metadata server knows of a file, and tells it the rest before. True if contents have moved out of

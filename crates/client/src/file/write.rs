@@ -447,6 +447,6 @@ impl Core {
             self.unpublished.occupied += grown as i64;
         }
         self.length = self.length.max(end);
-        self.unpublished.mtime = Some(mtime);
+        self.unpublished.written(mtime);
     }
 }

@@ -114,9 +114,13 @@ impl Volume {
         handle: Option<&Arc<OpenFile>>,
     ) -> Result<Attr> {
         let _timer = self.count(Op::SetAttr);
+        let file = self.inodes().file(ino);
+        if let Some(held) = file.as_ref().and_then(|file| self.hold_back(cred, file, &change)) {
+            return Ok(held);
+        }
         let writable_handle = handle.is_some_and(|h| h.flags().write);
         let request = meta::SetAttr { ino: ino.0, change: (&change).into(), writable_handle };
-        match self.inodes().file(ino) {
+        match file {
             None => {
                 let attr = self.setattr_closed(cred, request).await?;
                 // As where an open cuts: what this mount has told of the file meanwhile may have come after that.

@@ -60,7 +60,8 @@ impl Mutation for Publish {
             contents::occupy(tx, &mut changed, occupied.max(least));
             contents::note_sparse(tx.ctx, &changed);
         }
-        mark_written(tx.now, &mut changed, self.mtime);
+        let Self { mtime, ctime, atime, .. } = *self;
+        Written { mtime, ctime, atime }.mark(tx.now, &mut changed);
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
     }
@@ -74,13 +75,23 @@ impl Mutation for Publish {
     }
 }
 
-/// What a write does to an inode besides its contents.
-pub(crate) fn mark_written(now: Timestamp, inode: &mut Inode, mtime: Option<Time>) {
-    let written = mtime.unwrap_or(now.into());
-    inode.mtime = written;
-    // Not the present: a write that is told of later did not change the inode later, and a program
-    // that has looked in between must not see it change again.
-    inode.ctime = later(inode.ctime, written);
+/// What a write does to an inode besides its contents: the times of [`Publish`].
+pub(crate) struct Written {
+    pub mtime: Option<Time>,
+    pub ctime: Option<Time>,
+    pub atime: Option<Time>,
+}
+
+impl Written {
+    /// Notes it.
+    pub(crate) fn mark(self, now: Timestamp, inode: &mut Inode) {
+        let written = self.mtime.unwrap_or(now.into());
+        inode.mtime = written;
+        // Not the present: a write that is told of later did not change the inode later, and a program
+        // that has looked in between must not see it change again.
+        inode.ctime = later(inode.ctime, self.ctime.unwrap_or(written));
+        inode.atime = self.atime.unwrap_or(inode.atime);
+    }
 }
 
 #[cfg(test)]

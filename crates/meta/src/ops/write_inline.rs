@@ -2,7 +2,7 @@
 
 use super::open_file::check_writer;
 use super::privileges::drop_privileges;
-use super::publish::mark_written;
+use super::publish::Written;
 use crate::contents;
 use crate::ctx::Ctx;
 use crate::txn::Mutation;
@@ -38,7 +38,8 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        mark_written(tx.now, &mut changed, self.mtime);
+        let Self { mtime, ctime, atime, .. } = *self;
+        Written { mtime, ctime, atime }.mark(tx.now, &mut changed);
         if self.drop_setid {
             drop_privileges(tx, &mut changed).await?;
         }

@@ -4,14 +4,16 @@ mod answer;
 mod check;
 mod claims;
 mod loans;
+mod written;
 
-use super::common::{AttrChange, Cred, Template, Time};
+use super::common::{AttrChange, Cred, Template};
 use prost::{Message, Oneof};
 use strake_types::Ino;
 
 pub use check::{Check, CheckPart, Checked, Problem};
 pub use claims::{Claim, Claimed, Look, Told};
 pub use loans::{Borrow, GiveBack, Loan};
+pub use written::{Publish, WriteInline};
 
 pub use answer::{
     Ask, Client, ClientList, Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named,
@@ -477,59 +479,6 @@ pub struct ReadDir {
     /// With attributes.
     #[prost(bool, tag = "4")]
     pub plus: bool,
-}
-
-/// See [`MetaOp::Publish`].
-#[derive(Clone, Copy, PartialEq, Message)]
-pub struct Publish {
-    /// The file.
-    #[prost(uint64, tag = "1")]
-    pub ino: u64,
-    /// The length is at least this.
-    #[prost(uint64, tag = "2")]
-    pub length_min: u64,
-    /// When it was written.
-    #[prost(message, optional, tag = "3")]
-    pub mtime: Option<Time>,
-    /// Answer only when this is on disk.
-    #[prost(bool, tag = "4")]
-    pub sync: bool,
-    /// Bytes written since the last publish, for the file's and volume's occupied bytes.
-    #[prost(sint64, tag = "5")]
-    pub occupied_delta: i64,
-    /// Also take back setuid and setgid, as a write by an ordinary user does, and `security.capability`. With nothing else it
-    /// comes before a write, and changes no time of contents.
-    #[prost(bool, tag = "6")]
-    pub drop_setid: bool,
-}
-
-/// See [`MetaOp::WriteInline`].
-#[derive(Clone, PartialEq, Message)]
-pub struct WriteInline {
-    /// The file.
-    #[prost(uint64, tag = "1")]
-    pub ino: u64,
-    /// First byte written; a gap before it is zeros.
-    #[prost(uint64, tag = "2")]
-    pub offset: u64,
-    /// The bytes.
-    #[prost(bytes = "bytes", tag = "3")]
-    pub data: bytes::Bytes,
-    /// When it was written.
-    #[prost(message, optional, tag = "4")]
-    pub mtime: Option<Time>,
-    /// Answer only when this is on disk.
-    #[prost(bool, tag = "5")]
-    pub sync: bool,
-    /// As in [`Publish`].
-    #[prost(bool, tag = "6")]
-    pub drop_setid: bool,
-    /// The writer closes the file with this: takes back one open.
-    #[prost(bool, tag = "7")]
-    pub close: bool,
-    /// The incarnation of the session in which it was opened: in another one `close` counts for nothing.
-    #[prost(uint64, tag = "8")]
-    pub incarnation: u64,
 }
 
 /// An extended attribute. Also `system.posix_acl_access`, `system.posix_acl_default` and

@@ -200,6 +200,8 @@ impl Gen {
             drop_setid: self.bool(),
             close: self.bool(),
             incarnation: self.u64(),
+            ctime: self.opt(Self::time),
+            atime: self.opt(Self::time),
         }
     }
 
@@ -211,6 +213,8 @@ impl Gen {
             sync: self.bool(),
             occupied_delta: self.u64() as i64,
             drop_setid: self.bool(),
+            ctime: self.opt(Self::time),
+            atime: self.opt(Self::time),
         }
     }
 

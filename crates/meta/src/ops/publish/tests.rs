@@ -33,6 +33,33 @@ async fn the_length_only_grows_and_the_time_is_the_writers() {
     assert_eq!(root.stat().await.bytes, 102_400);
 }
 
+/// Somebody has set times after the write: a time of modification of long ago is not when the file was changed.
+#[tokio::test]
+async fn times_that_were_set_after_a_write_come_with_it() {
+    let world = World::new().await;
+    let root = world.root();
+    let time = |seconds| Some(Timestamp { seconds, nanos: 9 }.into());
+    let inline = root.file(1, "inline").await.unwrap();
+    let chunks = root.file(1, "chunks").await.unwrap();
+    root.move_out(chunks).await.unwrap();
+    let changed = root.getattr(chunks).await.unwrap().ctime.seconds + 100;
+    let (mtime, ctime, atime) = (time(99), time(changed), time(98));
+    let data = "x".into();
+    let write = WriteInline { ino: inline, data, mtime, ctime, atime, ..WriteInline::default() };
+    root.call(MetaOp::WriteInline(write)).await.unwrap();
+    let told = Publish { ino: chunks, length_min: 1, mtime, ctime, atime, ..Publish::default() };
+    root.publish(told).await.unwrap();
+    for ino in [inline, chunks] {
+        let attr = root.getattr(ino).await.unwrap();
+        let times = (attr.mtime.seconds, attr.ctime.seconds, attr.atime.seconds);
+        assert_eq!(times, (99, changed, 98));
+        root.publish(Publish { ino, mtime: time(100), ..Publish::default() }).await.unwrap();
+        let attr = root.getattr(ino).await.unwrap();
+        let times = (attr.mtime.seconds, attr.ctime.seconds, attr.atime.seconds);
+        assert_eq!(times, (100, changed, 98));
+    }
+}
+
 /// A new file that its client has seen move out, and written to; the file was on disk, and the move went with the power.
 async fn moved_in_vain() -> (World, u64) {
     let kv = SyncedKv::new();

@@ -1,0 +1,73 @@
+//! What was done to a file here, and the metadata server is still to be told of.
+
+use strake_types::Timestamp;
+use strake_wire::message::common::Time;
+
+/// Times that a file has got here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// When the contents were last written, or what somebody has set after that.
+    pub(crate) mtime: Timestamp,
+    /// When it was changed last.
+    pub(crate) ctime: Timestamp,
+    /// When it was last read, if somebody has set that.
+    pub(crate) atime: Option<Timestamp>,
+}
+
+impl Times {
+    /// Before what is written there has arrived: by a nanosecond.
+    pub(super) fn before(self) -> Self {
+        Self { mtime: self.mtime.before(), ctime: self.ctime.before(), ..self }
+    }
+
+    /// When it was changed last, as the metadata server is told: nothing where that is when it was written.
+    pub(super) fn changed(self) -> Option<Time> {
+        (self.ctime != self.mtime).then(|| self.ctime.into())
+    }
+}
+
+/// What the metadata server has not been told yet.
+#[derive(Default)]
+pub(crate) struct Unpublished {
+    /// Of what was written, or set after that, if they are unpublished.
+    pub(crate) times: Option<Times>,
+    /// Bytes written where there were none.
+    pub(crate) occupied: i64,
+    /// Setuid and setgid are to be taken back, and what a program may do beyond who runs it.
+    pub(crate) drop_setid: bool,
+    /// End of the last byte that a target has acknowledged since it was begun to tell the server of such.
+    pub(crate) acknowledged: u64,
+    /// The same of what it is being told, or was told in vain.
+    pub(crate) telling: u64,
+}
+
+impl Unpublished {
+    /// It is written to now.
+    pub(super) fn written(&mut self, now: Timestamp) {
+        let atime = self.times.and_then(|times| times.atime);
+        self.times = Some(Times { mtime: now, ctime: now, atime });
+    }
+
+    /// The server knows these times. True if there are none that are newer. An `atime` is told once: others may set it, too.
+    pub(super) fn knows(&mut self, told: Option<Times>) -> bool {
+        let (Some(times), Some(told)) = (&mut self.times, told) else { return self.times == told };
+        times.atime = times.atime.filter(|_| times.atime != told.atime);
+        (times.mtime, times.ctime, times.atime) == (told.mtime, told.ctime, None)
+    }
+
+    /// End of what the metadata server may not know of.
+    pub(super) fn end(&self) -> u64 {
+        self.acknowledged.max(self.telling)
+    }
+
+    /// It is told now of what was acknowledged, and of what it was told in vain: where that ends.
+    pub(super) fn begin_telling(&mut self) -> u64 {
+        (self.telling, self.acknowledged) = (self.end(), 0);
+        self.telling
+    }
+
+    /// It has set the length after all that.
+    pub(super) fn forget_end(&mut self) {
+        (self.telling, self.acknowledged) = (0, 0);
+    }
+}

@@ -109,6 +109,8 @@ impl Member for Server {
         Vec::new()
     }
 
+    fn resign(&self, _: &[Resign]) {}
+
     fn scrubs(&self) -> Vec<ScrubProgress> {
         Vec::new()
     }

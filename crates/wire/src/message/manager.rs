@@ -10,7 +10,7 @@ use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 pub use changes::{MapAnswer, MapChanges, MapVersion};
 pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
-pub use missed::{MISSED_MAX, Missed, MissedBy};
+pub use missed::{MISSED_MAX, Missed, MissedBy, RESIGNS_MAX, Resign};
 use prost::{Message, Oneof};
 use strake_base::disk::Place;
 
@@ -306,8 +306,8 @@ pub struct Resynced {
     /// The boot by which the member does.
     #[prost(fixed64, tag = "9")]
     pub member_boot: u64,
-    /// `failed`, and said by the member itself: its disk does not answer, or fails for good, so it answers nobody any more in this
-    /// epoch. It may be the primary.
+    /// `failed`, and said by the member itself: its disk does not answer, or fails for good, or it was asked to resign, so it answers
+    /// nobody any more in this epoch. It may be the primary.
     #[prost(bool, tag = "10")]
     pub hangs: bool,
     /// Said by the primary, of itself, as it was asked to ([`Group::hand_over`]): all members in sync have what it has acknowledged,
@@ -455,9 +455,12 @@ pub struct ManagerReply {
     /// what the answer renews, too, so that who follows need not wait for it. 0: it does not end so.
     #[prost(uint64, tag = "4")]
     pub lead: u64,
-    /// It takes note of a primary that answers nobody any more because its disk hangs ([`Resynced::hangs`]).
+    /// It takes note of a primary that says itself that it answers nobody any more ([`Resynced::hangs`]).
     #[prost(bool, tag = "5")]
     pub hears_hangs: bool,
+    /// To a heartbeat: members on the server that are to resign, [`RESIGNS_MAX`] at most.
+    #[prost(message, repeated, tag = "6")]
+    pub resigns: Vec<Resign>,
 }
 
 impl From<ManagerAnswer> for ManagerReply {

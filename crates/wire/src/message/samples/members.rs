@@ -54,6 +54,7 @@ impl Gen {
                 member: g.u32(),
                 for_ms: g.u64(),
                 silent: g.bool(),
+                early: g.bool(),
             }),
             full: self.string(),
         }
@@ -167,6 +168,7 @@ impl Gen {
                 primary: g.u32(),
                 for_ms: g.u64(),
                 silent: g.bool(),
+                left: g.bool(),
             }),
         }
     }
@@ -233,6 +235,8 @@ impl Gen {
         let scrubs = self.list(Self::scrub_order);
         let recopies = self.list(Self::recopy_order);
         let (lead, hears_hangs) = (self.u64(), self.bool());
+        let resigns =
+            self.list(|g| mgr::Resign { group: g.u32(), epoch: g.u64(), member: g.u32() });
         let reply = |answer| mgr::ManagerReply {
             answer: Some(answer),
             orders: orders.clone(),
@@ -240,6 +244,7 @@ impl Gen {
             recopies: recopies.clone(),
             lead,
             hears_hangs,
+            resigns: resigns.clone(),
         };
         answers.into_iter().map(reply).collect()
     }

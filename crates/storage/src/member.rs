@@ -8,7 +8,7 @@ use strake_types::{TargetId, VolumeId};
 use strake_wire::lease::Lease;
 use strake_wire::member::Member;
 use strake_wire::message::jobs::{Held, Order, Progress};
-use strake_wire::message::manager::{Missed, TargetSpec};
+use strake_wire::message::manager::{Missed, Resign, TargetSpec};
 use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 
 /// The disks of a server, which only it knows.
@@ -60,6 +60,10 @@ impl<D: Disks> Member for Here<D> {
 
     fn missed(&self) -> Vec<Missed> {
         self.storage.iter().flat_map(|storage| storage.missed()).collect()
+    }
+
+    fn resign(&self, asked: &[Resign]) {
+        self.storage.iter().for_each(|storage| storage.ask_to_resign(asked));
     }
 
     fn scrubs(&self) -> Vec<ScrubProgress> {

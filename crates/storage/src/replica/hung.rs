@@ -5,11 +5,12 @@
 //! of the report that comes later. The manager takes it out if another one in sync serves; else it goes on in a new epoch, and
 //! offers to go again after a pause that becomes longer each time: each offer costs an epoch.
 //!
-//! So does a primary whose own store fails for good at what it needs to go on (`failing`), whom nobody else would take out.
+//! So does a primary whose own store fails for good at what it needs to go on (`failing`), whom nobody else would take out; and a
+//! member that the manager asks to go, because its server and that of another member do not reach each other.
 
-use super::Replica;
 use super::failing::STORE_FAILS;
 use super::resync::Report;
+use super::{Reign, Replica, State};
 use std::time::Duration;
 use strake_types::{Error, ErrorKind};
 use strake_wire::message::manager::ManagerOp;
@@ -25,12 +26,17 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// The longest of these.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
+/// What the manager is told of a member that it has asked to go.
+const NOT_REACHED: &str = "its server and that of another member do not reach each other";
+
 /// When a member has offered to go.
 #[derive(Default)]
 pub(super) struct Offers {
     last: Option<Duration>,
     /// Until it does so in another epoch.
     pause: Duration,
+    /// The epoch from which the manager asks it to go.
+    asked: Option<u64>,
 }
 
 impl Offers {
@@ -47,6 +53,11 @@ impl Offers {
         true
     }
 
+    /// None is made at present.
+    fn rest(&mut self) {
+        *self = Self { asked: self.asked, ..Self::default() };
+    }
+
     /// True if it is time to in another epoch; as for the first time if the last one was long ago.
     pub(super) fn is_due_anew(&mut self, now: Duration) -> bool {
         if self.last.is_some_and(|last| now >= last + 2 * PAUSE_MAX) {
@@ -61,13 +72,27 @@ impl Offers {
     }
 }
 
+impl State {
+    /// True for a primary that may have acknowledged what others do not have.
+    fn may_have_more(&self) -> bool {
+        self.reign.as_ref().is_some_and(Reign::may_have_more)
+    }
+}
+
+impl Reign {
+    /// True if what it, or an earlier reign that it knows nothing of yet, has acknowledged may be nowhere else.
+    pub(super) fn may_have_more(&self) -> bool {
+        !self.ready || !self.early.is_empty()
+    }
+}
+
 impl Replica {
     /// True if it is time to give up, or to say so again.
     pub fn must_give_up(&self) -> bool {
         let epoch = self.hangs_in();
         let mut state = self.state.lock();
         let Some(epoch) = epoch else {
-            state.offers = Offers::default();
+            state.offers.rest();
             return false;
         };
         let again = state.gave_up >= Some(epoch);
@@ -75,15 +100,15 @@ impl Replica {
     }
 
     /// The epoch in which this member is in sync beside others, if its disk has not answered for so long that the manager knows of
-    /// it; or if it leads in that epoch and its store fails; or if it has given up in that epoch before, and the manager may not have
-    /// heard it.
+    /// it; or if it leads in that epoch and its store fails; or if the manager asks it to go; or if it has given up in that epoch
+    /// before, and the manager may not have heard it.
     fn hangs_in(&self) -> Option<u64> {
         let hangs = self.shelf.target.watch.has_hung(Instant::now());
-        let (gave_up, own_failed) = {
+        let (gave_up, own_failed, asked) = {
             let state = self.state.lock();
-            (state.gave_up, state.own_failed)
+            (state.gave_up, state.own_failed, state.offers.asked)
         };
-        if !hangs && gave_up.is_none() && own_failed.is_none() {
+        if !hangs && gave_up.is_none() && own_failed.is_none() && asked.is_none() {
             return None;
         }
         // Whether we have adopted that epoch or not: what is under way may keep us from it.
@@ -91,8 +116,18 @@ impl Replica {
         let beside_others = view.in_sync.contains(&self.me()) && view.in_sync.len() > 1;
         let unheard = gave_up >= Some(view.epoch);
         let now = self.common.clock.monotonic();
-        let fails = self.state.lock().own_store_has_failed(view.epoch, now);
-        (beside_others && (hangs || unheard || fails)).then_some(view.epoch)
+        let (fails, goes) = {
+            let state = self.state.lock();
+            let goes = asked == Some(view.epoch) && !state.may_have_more();
+            (state.own_store_has_failed(view.epoch, now), goes)
+        };
+        (beside_others && (hangs || unheard || fails || goes)).then_some(view.epoch)
+    }
+
+    /// The manager asks this member to go from an epoch.
+    pub fn ask_to_resign(&self, epoch: u64) {
+        let mut state = self.state.lock();
+        state.offers.asked = state.offers.asked.max(Some(epoch));
     }
 
     /// If so it still is: from now on this member answers nobody in this epoch, and the manager is told.
@@ -108,16 +143,22 @@ impl Replica {
             let (group, me) = (self.group, self.me());
             return tracing::debug!("group {group}: the manager would not let {me} go");
         }
+        let silent = self.shelf.target.check_disk().err();
         // Every answer is checked against this at its very end.
-        let (reign, fails) = {
+        let (reign, fails, is_asked) = {
             let mut state = self.state.lock();
+            let fails = state.own_failed.is_some_and(|(failed, _)| failed == epoch);
+            let is_asked = state.offers.asked == Some(epoch);
+            let is_sound = silent.is_none() && !fails && state.gave_up < Some(epoch);
+            if is_asked && is_sound && state.may_have_more() {
+                // It has acknowledged something since. The manager hears of that, and asks another one.
+                return;
+            }
             state.gave_up = state.gave_up.max(Some(epoch));
             state.resign(epoch);
-            let fails = state.own_failed.is_some_and(|(failed, _)| failed == epoch);
-            (state.reign.as_ref().map(|reign| reign.since), fails)
+            (state.reign.as_ref().map(|reign| reign.since), fails, is_asked)
         };
         self.progress.notify_waiters();
-        let silent = self.shelf.target.check_disk().err();
         if let Some(reign) = reign {
             // Others have that in memory by now, if they answer. What they have not is told to who wrote it, as that of a primary
             // that dies. A reign that is not ready is not waited for: it may wait for this very disk.
@@ -134,6 +175,7 @@ impl Replica {
         let reason = match silent {
             Some(silent) => silent.to_string(),
             None if fails => STORE_FAILS.to_owned(),
+            None if is_asked => NOT_REACHED.to_owned(),
             None => "its disk did not answer".to_owned(),
         };
         tracing::warn!("group {group}: target {me} answers nobody in epoch {epoch}: {reason}");
@@ -151,7 +193,7 @@ impl Replica {
         said.is_ok_and(|said| said.is_ok_and(|reply| reply.hears_hangs))
     }
 
-    /// Waits until this member answers nobody any more in an epoch because its disk does not answer, or fails: an error that says so.
+    /// Waits until this member answers nobody any more in an epoch, because it has given up: an error that says so.
     /// What it has under way goes on, and who waits for that asks whoever leads next.
     pub(super) async fn given_up(&self, epoch: u64) -> Error {
         loop {
@@ -159,7 +201,7 @@ impl Replica {
             tokio::pin!(progress);
             progress.as_mut().enable();
             if self.state.lock().gave_up >= Some(epoch) {
-                return self.error(ErrorKind::NotCurrent, "its disk does not answer, or fails");
+                return self.error(ErrorKind::NotCurrent, "it answers nobody in this epoch");
             }
             progress.await;
         }

@@ -1,5 +1,5 @@
 //! The primary: members that do not take what they are sent. They are named in the log, and to the manager: if that hears them, nobody
-//! else would say why everything waits.
+//! else would say why everything waits. Where they are silent, too, it takes one side out.
 
 use super::failing::takes_out;
 use super::resync::Report;
@@ -33,7 +33,7 @@ pub(super) struct Missing {
     is_late: bool,
     /// When it was asked last whether it is there.
     asked: Option<Duration>,
-    /// It has not said so.
+    /// It did not say so.
     silent: bool,
 }
 
@@ -127,12 +127,12 @@ impl Replica {
         let now = self.common.clock.monotonic();
         let state = self.state.lock();
         let Some(reign) = &state.reign else { return Vec::new() };
-        let (group, epoch) = (self.group.0, reign.view.epoch);
+        let (group, epoch, early) = (self.group.0, reign.view.epoch, reign.may_have_more());
         let named = reign.missing.iter().filter(|(_, missing)| missing.lasts(now));
         let told = |(member, missing): (&TargetId, &Missing)| {
             let lasts = now.saturating_sub(missing.since).as_millis();
             let for_ms = u64::try_from(lasts).unwrap_or(u64::MAX);
-            Missed { group, epoch, member: member.0, for_ms, silent: missing.silent }
+            Missed { group, epoch, member: member.0, for_ms, silent: missing.silent, early }
         };
         named.map(told).collect()
     }
@@ -140,7 +140,7 @@ impl Replica {
 
 impl Missing {
     fn new(sent: Duration, now: Duration) -> Self {
-        Self { since: sent, last: now, is_told: false, is_late: false, asked: None, silent: true }
+        Self { since: sent, last: now, is_told: false, is_late: false, asked: None, silent: false }
     }
 
     /// The manager is told of it, as long as what it was sent is sent again and again.

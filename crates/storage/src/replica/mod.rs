@@ -11,7 +11,7 @@
 //! * `recover` — what a new primary does first.
 //! * `resync` — making a joining member equal; `healing` — when and how fast, and how far it is.
 //! * `leave` — a member that is to leave; `handing` — a primary that is to let another member lead.
-//! * `hung` — a member whose disk does not answer; `failing` — one whose store fails for good.
+//! * `hung` — a member whose disk does not answer, or that is asked to go; `failing` — one whose store fails for good.
 //! * `left` — changes that nobody waits for any more, and their bound.
 //! * `digest` — what copies of chunks are compared by.
 //! * `compare` — whether the copies of chunks are the same.

@@ -2,8 +2,9 @@
 
 use super::errand::Errand;
 use super::lead::{Numbered, PAUSE_FIRST, PAUSE_MAX};
+use super::sync::LOOK_WAIT;
 use super::{Message, Replica};
-use futures::future::{self, join_all};
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,6 +18,8 @@ const MENDS_MAX: u32 = 16;
 /// How much longer than members that count one is waited for that does not count yet, until it is asked whether it is there; and how
 /// long it may take to say so. Where it does it may be slow: as slow as those that count.
 const JOINING_WAIT: Duration = Duration::from_secs(1);
+/// One that counts is asked after this part of the time that it has to answer: where it is silent, that is missed sooner.
+const COUNTED_PART: u32 = 3;
 
 impl Replica {
     /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
@@ -65,7 +68,8 @@ impl Replica {
     }
 
     /// Sends members a change, in the first of these words those that count, and in the second one all others; what each of them says.
-    /// Who does not count is waited for only a moment longer than who does, unless it says that it is there.
+    /// Who counts is waited for longer than a third of its time only if it says that it is there; who does not, only a moment longer
+    /// than who does.
     async fn forward_to(
         &self,
         members: Vec<TargetId>,
@@ -84,10 +88,17 @@ impl Replica {
         }
         let (mut waited_for, mut answers) = (members, Vec::new());
         while !waited_for.is_empty() {
+            let count = |member: &&TargetId| counted.contains(*member);
+            let counts: Vec<TargetId> = waited_for.iter().filter(count).copied().collect();
             let falling_silent = async {
-                match waited_for.iter().any(|member| counted.contains(member)) {
-                    true => future::pending().await,
-                    false => self.falling_silent(&waited_for, epoch, forward).await,
+                match counts.is_empty() {
+                    true => {
+                        self.falling_silent(&waited_for, epoch, forward, [JOINING_WAIT; 2]).await
+                    }
+                    false => {
+                        let waits = [self.member_wait() / COUNTED_PART, LOOK_WAIT];
+                        self.falling_silent(&counts, epoch, forward, waits).await
+                    }
                 }
             };
             tokio::select! {
@@ -102,9 +113,10 @@ impl Replica {
                 }
                 silent = falling_silent => {
                     waited_for.retain(|member| !silent.contains(member));
-                    // What is under way to them may arrive still: before they are made equal anew, or not at all in a later epoch.
+                    // What is under way to them may arrive still: before it is sent again under its number, before they are made
+                    // equal anew, or not at all in a later epoch.
                     answers.extend(silent.into_iter().map(|member| {
-                        let what = format!("target {member} joins, and does not answer");
+                        let what = format!("target {member} does not answer");
                         (member, Err(self.error(ErrorKind::Unavailable, &what)))
                     }));
                 }
@@ -113,16 +125,18 @@ impl Replica {
         answers
     }
 
-    /// Those of some members that do not say that they are there, as soon as there is one.
+    /// Those of some members that do not say that they are there, as soon as there is one. They are asked after the first of these
+    /// times, and have the second one to answer.
     async fn falling_silent(
         &self,
         members: &[TargetId],
         epoch: u64,
         forward: Forward,
+        [after, wait]: [Duration; 2],
     ) -> Vec<TargetId> {
         loop {
-            tokio::time::sleep(JOINING_WAIT).await;
-            let wait = self.look_wait(JOINING_WAIT);
+            tokio::time::sleep(after).await;
+            let wait = self.look_wait(wait);
             let asked = members.iter().map(|&member| self.is_silent(member, epoch, forward, wait));
             let silent = members.iter().zip(join_all(asked).await).filter(|(_, silent)| *silent);
             let silent: Vec<TargetId> = silent.map(|(&member, _)| member).collect();

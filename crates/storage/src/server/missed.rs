@@ -1,14 +1,24 @@
-//! Members that do not take what the primaries here send them.
+//! Members that do not take what the primaries here send them, and those here that are to go for such a reason.
 
 use super::StorageServer;
 use std::cmp::Reverse;
-use strake_wire::message::manager::{MISSED_MAX, Missed};
+use strake_types::{GroupId, TargetId};
+use strake_wire::message::manager::{MISSED_MAX, Missed, Resign};
 
 impl StorageServer {
     /// Those of them that the manager is told of.
     pub fn missed(&self) -> Vec<Missed> {
         let replicas = self.replicas.lock();
         gravest(replicas.values().flat_map(|replica| replica.missing()).collect())
+    }
+
+    /// The manager has these members resign: others go on without them, which do not reach this server.
+    pub fn ask_to_resign(&self, asked: &[Resign]) {
+        let replicas = self.replicas.lock();
+        for resign in asked {
+            let place = (TargetId(resign.member), GroupId(resign.group));
+            replicas.get(&place).inspect(|replica| replica.ask_to_resign(resign.epoch));
+        }
     }
 }
 

@@ -1,12 +1,31 @@
 //! Members that the manager hears, and that do not take what their primary sends them.
 
 use super::*;
-use strake_wire::message::manager::Missed;
+use strake_wire::message::manager::{Missed, Resign};
+use tokio::task::JoinHandle;
 
 impl Bench {
     /// What the server of a primary tells the manager of a member, as soon as it is so.
     async fn until_told(&self, primary: u32, is_so: impl Fn(&Missed) -> bool) -> Missed {
         self.until(async || self.server(primary).missed().into_iter().find(&is_so)).await
+    }
+
+    /// The manager asks a member to go from an epoch.
+    fn ask_to_resign(&self, member: u32, epoch: u64) {
+        let resign = Resign { group: self.group.0, epoch, member };
+        self.server(member).ask_to_resign(&[resign]);
+    }
+
+    fn epoch(&self) -> u64 {
+        self.manager.map.lock().groups[0].epoch
+    }
+
+    /// A write that the first member is sent once; answers as soon as that misses another one.
+    async fn waiting_write(self: &Arc<Self>) -> JoinHandle<Result<()>> {
+        let (writer, attempt) = (self.clone(), self.attempt());
+        let write = tokio::spawn(async move { writer.write_to(1, attempt, 0, 2).await });
+        self.until_told(1, |told| told.silent).await;
+        write
     }
 }
 
@@ -48,4 +67,59 @@ async fn a_member_that_is_slow_is_told_as_one_that_says_that_it_is_there() {
     assert_eq!(bench.until_told(1, |told| !told.silent).await.member, 3);
     *bench.net.slow.lock() = None;
     drop(write.await.unwrap());
+}
+
+/// It was silent for its primary and heard by the manager, so no write of the group ended.
+#[tokio::test]
+async fn a_member_that_is_asked_to_go_answers_nobody_and_the_write_that_waits_for_it_ends() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let write = bench.waiting_write().await;
+    bench.ask_to_resign(3, bench.epoch() - 1);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3], "of an epoch that is over");
+    bench.ask_to_resign(3, bench.epoch());
+    bench.until_in_sync(&[1, 2]).await;
+    write.await.unwrap().unwrap();
+    assert!(bench.has_resigned(3).await);
+    assert_eq!((bench.read(1, 0).await, bench.read(2, 0).await), (2, 2));
+    bench.read_from(3, 0).await.expect_err("it is out");
+    bench.net.cut.lock().clear();
+    bench.manager.let_join(3);
+    bench.until_in_sync(&[1, 2, 3]).await;
+    assert_eq!(bench.read(3, 0).await, 2);
+}
+
+#[tokio::test]
+async fn a_primary_that_is_asked_to_go_leaves_its_write_to_the_next_one() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    let write = bench.waiting_write().await;
+    bench.ask_to_resign(1, bench.epoch());
+    bench.until_in_sync(&[2, 3]).await;
+    let told = write.await.unwrap().unwrap_err();
+    assert!(matches!(told.kind, ErrorKind::NotCurrent | ErrorKind::StaleMap), "{told}");
+    bench.write(0, 3).await;
+    assert_eq!((bench.read(2, 0).await, bench.read(3, 0).await), (3, 3));
+    bench.read_from(1, 0).await.expect_err("it is out");
+}
+
+/// Whoever led next did not have it, and its client would have been told of a loss.
+#[tokio::test]
+async fn a_primary_that_has_acknowledged_something_alone_says_so_and_does_not_go() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.cut(1, 3);
+    bench.write_early(1, 2).await;
+    assert!(bench.until_told(1, |told| told.silent).await.early);
+    bench.ask_to_resign(1, bench.epoch());
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!bench.has_resigned(1).await);
+    assert_eq!(bench.manager.in_sync(), [1, 2, 3]);
+    bench.ask_to_resign(3, bench.epoch());
+    bench.until_in_sync(&[1, 2]).await;
+    assert_eq!(bench.read(1, 0).await, 2);
+    bench.until(async || bench.server(1).missed().is_empty().then_some(())).await;
 }

@@ -16,7 +16,7 @@ impl Bench {
     }
 
     /// A write that is done when the primary has it; who vouches for it.
-    async fn write_early(&self, target: u32, fill: u8) -> u64 {
+    pub(super) async fn write_early(&self, target: u32, fill: u8) -> u64 {
         let (request, data) = self.write_request(target, fill);
         let request = StorageRequest { ack_primary: true, ..request };
         boot(self.send(request, data).await.unwrap().0)

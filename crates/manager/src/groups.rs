@@ -60,6 +60,8 @@ pub(crate) enum Yields {
     NotYet,
     /// It has, and vouches for this reign.
     As(u64),
+    /// It does not: that one does not reach another member.
+    Never,
 }
 
 /// A server that came back, and what it has forgotten.
@@ -275,6 +277,7 @@ fn handed_over(
     match yields() {
         Yields::AtOnce => Some(next),
         Yields::As(stands_for) => Some(Group { handed_in: epoch, stands_for, ..next }),
+        Yields::Never => None,
         Yields::NotYet if group.hand_over == group.epoch => None,
         Yields::NotYet => Some(Group { hand_over: group.epoch, ..group.clone() }),
     }

@@ -31,7 +31,8 @@
 //!
 //! * `service` — the operations, `records` — what is stored of the state; `forms` — the same, for those who test decoders.
 //! * `fences` — which sessions are over; `steer` — what people do to jobs; `advice` — the commands that refusals name.
-//! * `missed` — members that do not take what their primaries send them.
+//! * `missed` — members that do not take what their primaries send them. Where two servers do not reach each other one of them is
+//!   asked to leave groups of both.
 //!
 //! The manager looks back, too, whether the servers that it hears are reached at their addresses: one that nobody reaches would
 //! be waited for without end, so it counts as silent where others go on without it.

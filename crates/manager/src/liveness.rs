@@ -1,9 +1,11 @@
 //! Who is heard from, and what targets said of themselves last. Never stored.
 
+mod apart;
 mod heard;
 mod knocks;
 mod leads;
 mod looks;
+mod pauses;
 mod refusals;
 mod room;
 mod said;
@@ -14,9 +16,11 @@ use crate::beats::Bequest;
 use crate::groups::{Life, Since};
 use crate::owners::Tenure;
 use crate::plan::Wait;
+use apart::Apart;
 use heard::Heard;
 use knocks::Knock;
 use looks::Looks;
+use pauses::Pause;
 use seen::{Seen, SeenRecopy, SeenScrub, smoothed};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -28,13 +32,10 @@ use strake_wire::message::manager::TargetSpec;
 use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
+pub(crate) use apart::{Silences, pair};
 pub(crate) use seen::copied;
 #[cfg(test)]
 pub(crate) use waits::waiting;
-
-/// Pause after a member could not be made equal, or a server was refused; it doubles each time, up to [`PAUSE_MAX`].
-const PAUSE: Duration = Duration::from_secs(1);
-const PAUSE_MAX: Duration = Duration::from_secs(32);
 
 /// How a server speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,25 +44,6 @@ pub(crate) enum Word {
     Join,
     /// It serves.
     Beat,
-}
-
-/// How long something is not tried again.
-#[derive(Clone, Copy)]
-struct Pause {
-    length: Duration,
-    end: Duration,
-}
-
-impl Pause {
-    /// One that begins now, after this one.
-    fn after(before: Option<&Pause>, now: Duration) -> Self {
-        let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
-        Self { length, end: now + length }
-    }
-
-    fn lasts(&self, now: Duration) -> bool {
-        now < self.end
-    }
 }
 
 /// Who has served for so many leases is bound by nothing that it promised in an earlier life.
@@ -96,6 +78,8 @@ pub(crate) struct Liveness {
     knocks: HashMap<(u32, String), Knock>,
     /// By group and member.
     pauses: HashMap<(u32, u32), Pause>,
+    /// Which servers do not reach each other.
+    apart: Apart,
     /// In which epoch of a group its primary has said that another member may lead, and for which reign it vouches.
     yielded: HashMap<u32, (u64, u64)>,
     /// What targets hold, by target and then by group.
@@ -136,6 +120,7 @@ impl Liveness {
             looks: Looks::default(),
             knocks: HashMap::new(),
             pauses: HashMap::new(),
+            apart: Apart::default(),
             yielded: HashMap::new(),
             held: HashMap::new(),
             progress: HashMap::new(),
@@ -198,6 +183,7 @@ impl Liveness {
         tracing::warn!("the manager stood still for {} ms", gap.as_millis());
         self.watched = Some(now);
         self.looks.pass_over(now);
+        self.apart.pass_over(gap);
         let lease = self.lease;
         let lasted = |at: Duration| last.saturating_sub(at) <= lease;
         for heard in self.servers.values_mut().filter(|heard| lasted(heard.at)) {
@@ -544,22 +530,6 @@ impl Liveness {
             _ if self.refused_at(server).is_some_and(|at| at > then) => Since::Refused,
             _ => Since::Gone,
         }
-    }
-
-    /// A member could not be made equal: it is not tried again at once.
-    pub fn pause(&mut self, group: u32, member: u32, now: Duration) {
-        let pause = Pause::after(self.pauses.get(&(group, member)), now);
-        self.pauses.insert((group, member), pause);
-    }
-
-    /// A member was made equal.
-    pub fn forget_pause(&mut self, group: u32, member: u32) {
-        self.pauses.remove(&(group, member));
-    }
-
-    /// True while a member is not tried again.
-    pub fn is_paused(&self, group: u32, member: u32, now: Duration) -> bool {
-        self.pauses.get(&(group, member)).is_some_and(|pause| pause.lasts(now))
     }
 
     /// Milliseconds since a server was heard.

@@ -1,7 +1,8 @@
 //! Members that do not take what their primaries send them, although the manager may hear both: nobody else would say why all that write
-//! to their groups wait. It is shown to people, and nothing follows from it.
+//! to their groups wait. It is shown to people. Where the member is silent, too, its server and the primary's do not reach each other,
+//! and one of them is asked to go (`liveness::apart`).
 
-use crate::liveness::Liveness;
+use crate::liveness::{Liveness, Silences, pair};
 use crate::state::State;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +23,7 @@ impl Misses {
         };
     }
 
-    /// Who is missed by whom, of all groups together: first who is silent, then for whom changes wait longest.
+    /// Who is missed by whom, or out of groups for that, of all groups together: first who is silent, then for whom changes wait longest.
     pub fn shown(&self, state: &State, live: &Liveness, now: Duration) -> Vec<MissedBy> {
         let mut pairs: BTreeMap<(u32, u32), MissedBy> = BTreeMap::new();
         for (&server, missed) in self.0.iter().filter(|(server, _)| live.is_up(**server, now)) {
@@ -31,13 +32,37 @@ impl Misses {
                 let pair = pairs.entry((primary, one.member)).or_default();
                 let for_ms = pair.for_ms.max(one.for_ms);
                 let silent = pair.silent || one.silent;
-                *pair = MissedBy { member: one.member, primary, for_ms, silent };
+                *pair = MissedBy { member: one.member, primary, for_ms, silent, left: false };
             }
+        }
+        for ((member, primary), lasts) in live.left_out(state, now) {
+            let for_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+            let left = MissedBy { member, primary, for_ms, silent: true, left: true };
+            pairs.entry((primary, member)).or_insert(left);
         }
         let mut pairs: Vec<MissedBy> = pairs.into_values().collect();
         pairs.sort_by_key(|pair| (!pair.silent, Reverse(pair.for_ms)));
         pairs.truncate(MISSED_MAX);
         pairs
+    }
+
+    /// Which servers do not reach each other, although both are up. A disk that hangs is told of by its own server.
+    pub fn silences(&self, state: &State, live: &Liveness, now: Duration) -> Silences {
+        let mut said = Silences::default();
+        for (&server, missed) in self.0.iter().filter(|(server, _)| live.is_up(**server, now)) {
+            for one in missed.iter().filter(|one| primary_of(state, server, one).is_some()) {
+                if one.early {
+                    said.early.insert(one.group);
+                }
+                let hangs = live.target(one.member).is_some_and(|spec| spec.silent_ms.is_some());
+                let there = state.server_of(one.member).filter(|there| live.is_up(*there, now));
+                if let Some(there) = there.filter(|there| one.silent && !hangs && *there != server)
+                {
+                    said.pairs.insert(pair(server, there));
+                }
+            }
+        }
+        said
     }
 }
 
@@ -53,6 +78,7 @@ fn primary_of(state: &State, server: u32, said: &Missed) -> Option<u32> {
 mod tests {
     use super::*;
     use crate::records::{Group, Target};
+    use std::collections::BTreeSet;
 
     /// Three servers with one target each, of the same number, and two groups that the first one leads.
     fn state() -> State {
@@ -75,7 +101,7 @@ mod tests {
     }
 
     fn missed(group: u32, member: u32, for_ms: u64) -> Missed {
-        Missed { group, epoch: 7, member, for_ms, silent: false }
+        Missed { group, epoch: 7, member, for_ms, ..Missed::default() }
     }
 
     #[test]
@@ -83,7 +109,8 @@ mod tests {
         let mut misses = Misses::default();
         let silent = Missed { silent: true, ..missed(10, 2, 4_000) };
         misses.hear(1, vec![missed(11, 3, 9_000), silent, missed(11, 2, 6_000)]);
-        let pair = |member, for_ms, silent| MissedBy { member, primary: 1, for_ms, silent };
+        let pair =
+            |member, for_ms, silent| MissedBy { member, primary: 1, for_ms, silent, left: false };
         assert_eq!(shown(&misses), [pair(2, 6_000, true), pair(3, 9_000, false)]);
         misses.hear(1, vec![]);
         assert_eq!(shown(&misses), []);
@@ -96,5 +123,23 @@ mod tests {
         let of_another = Missed { epoch: 6, ..missed(10, 2, 9_000) };
         misses.hear(1, vec![of_another, missed(10, 1, 9_000), missed(12, 2, 9_000)]);
         assert_eq!(shown(&misses), []);
+    }
+
+    #[test]
+    fn two_servers_are_apart_by_what_either_says_of_a_member_that_is_silent() {
+        let mut misses = Misses::default();
+        let mut state = state();
+        state.groups.insert(12, Group { epoch: 7, in_sync: vec![2, 1], ..Group::default() });
+        let lease = Duration::from_secs(3);
+        let mut live = Liveness::new(lease, Duration::ZERO, [1, 2, 3].into_iter());
+        let silent =
+            |group, member| Missed { silent: true, early: true, ..missed(group, member, 0) };
+        misses.hear(1, vec![silent(10, 2), silent(11, 2), missed(10, 3, 60_000)]);
+        misses.hear(2, vec![silent(12, 1), Missed { epoch: 6, ..silent(12, 3) }]);
+        let said = |live: &Liveness| misses.silences(&state, live, Duration::ZERO);
+        assert_eq!(said(&live).pairs, BTreeSet::from([(1, 2)]), "3 is slow");
+        assert_eq!(said(&live).early, BTreeSet::from([10, 11, 12]));
+        live.leave(2, 0, Duration::ZERO);
+        assert_eq!(said(&live).pairs, BTreeSet::new(), "it is gone");
     }
 }

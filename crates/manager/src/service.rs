@@ -329,17 +329,19 @@ impl Manager {
             self.tick().await?;
         }
         let lead = self.grant(server, lease_ms).await?;
-        let ((orders, scrubs), recopies) = {
+        let ((orders, scrubs), recopies, resigns) = {
             let Inner { state, live, orders, .. } = &mut *self.inner.lock();
             let recopies = recopies::orders(state, server, |job, share| {
                 live.recopy(job, share).is_some_and(|seen| seen.progress.ended)
             });
-            (orders.get_or_insert_with(|| Orders::of(state)).to(server), recopies)
+            let resigns = live.asked_to_resign(server);
+            (orders.get_or_insert_with(|| Orders::of(state)).to(server), recopies, resigns)
         };
         // Nobody goes on by a map that is about to be replaced: what he has may have been given to another.
         let coming = self.coming.load(Ordering::Acquire);
         let epoch = self.inner.lock().state.cluster.epoch.max(coming);
-        Ok(ManagerReply { orders, scrubs, recopies, lead, ..ManagerAnswer::Epoch(epoch).into() })
+        let answer: ManagerReply = ManagerAnswer::Epoch(epoch).into();
+        Ok(ManagerReply { orders, scrubs, recopies, lead, resigns, ..answer })
     }
 
     /// Groups of one copy in which there is something of which nobody has told: this manager's data are older.
@@ -401,12 +403,9 @@ impl Manager {
         }
         {
             let now = self.now();
-            let mut inner = self.inner.lock();
-            if groups::is_current(&inner.state, &report) {
-                match report.failed {
-                    true => inner.live.pause(report.group, report.member, now),
-                    false => inner.live.forget_pause(report.group, report.member),
-                }
+            let Inner { state, live, .. } = &mut *self.inner.lock();
+            if groups::is_current(state, &report) {
+                live.hear_resynced(state, &report, now);
             }
         }
         let take = |state: &mut State, live: &Liveness| {

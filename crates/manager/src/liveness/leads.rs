@@ -12,6 +12,9 @@ impl Liveness {
 
     /// What the primary of a group says of that.
     pub fn yields(&self, id: u32, group: &Group) -> Yields {
+        if self.is_led_on(id) {
+            return Yields::Never;
+        }
         match self.yielded.get(&id) {
             Some(&(epoch, vouches)) if epoch == group.epoch => Yields::As(vouches),
             _ => {

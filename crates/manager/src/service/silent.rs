@@ -69,11 +69,13 @@ impl Manager {
         let now = self.now();
         let (changed, due, owned) = {
             let mut inner = self.inner.lock();
-            let Inner { state, live, owners, ticked, .. } = &mut *inner;
+            let Inner { state, live, misses, owners, ticked, .. } = &mut *inner;
             *ticked = Some(now);
             live.forget_old(now);
             live.decide_refused(state, now);
             live.cut_refused(now);
+            let silences = misses.silences(state, live, now);
+            live.decide_apart(state, &silences, now);
             live.note_waits(state, now);
             let changed = live.changed(now);
             let (state, live) = (&**state, &*live);

@@ -244,8 +244,8 @@ pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
     network.into_iter().chain(each).chain(between).chain(full_problems(map)).collect()
 }
 
-/// Why changes wait, where two servers are up and one does not take what the other sends it. What is told of a target that is away, or
-/// whose disk hangs, says it already.
+/// Why changes wait, or a copy is behind, where two servers are up and one does not take what the other sends it. What is told of a
+/// target that is away, or whose disk hangs, says it already.
 fn missed_problem(map: &ClusterMap, missed: &MissedBy) -> Option<Problem> {
     let target = |id: u32| map.targets.iter().find(|target| target.id == id && target.up);
     let (member, primary) = (target(missed.member)?, target(missed.primary)?);
@@ -253,8 +253,13 @@ fn missed_problem(map: &ClusterMap, missed: &MissedBy) -> Option<Problem> {
         return None;
     }
     let (here, there) = (servers::name(map, member.server), servers::name(map, primary.server));
+    let does_not = match missed.left {
+        true => "is out of groups of",
+        false => "does not take what",
+    };
+    let why = if missed.left { ", which does not reach it" } else { " sends it" };
     let about = format!(
-        "target {} on {here} does not take what target {} on {there} sends it, for {} s",
+        "target {} on {here} {does_not} target {} on {there}{why}, for {} s",
         member.id,
         primary.id,
         missed.for_ms / 1000

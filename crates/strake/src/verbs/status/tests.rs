@@ -141,7 +141,7 @@ fn a_member_that_does_not_take_what_its_primary_sends_is_told_with_both_and_what
     let mut map = map();
     (map.servers[0].name, map.servers[1].name) = ("h1".into(), "h2".into());
     for (silent, suspect) in [(true, "network between h1 and h2"), (false, "disk of target 2")] {
-        map.missed = vec![MissedBy { member: 2, primary: 1, for_ms: 12_345, silent }];
+        map.missed = vec![MissedBy { member: 2, primary: 1, for_ms: 12_345, silent, left: false }];
         let report = judge(&map);
         assert_eq!((report.health, report.problems.len()), (Health::Degraded, 1));
         let told = format!(
@@ -151,6 +151,17 @@ fn a_member_that_does_not_take_what_its_primary_sends_is_told_with_both_and_what
     }
     map.targets[1].spec.silent_ms = Some(20_000);
     assert!(judge(&map).problems.iter().all(|told| !told.contains("does not take")), "it hangs");
+}
+
+/// Its copies were behind, and nothing said why they were not made equal.
+#[test]
+fn a_member_that_was_taken_out_since_its_primary_does_not_reach_it_is_told_with_both() {
+    let mut map = map();
+    (map.servers[0].name, map.servers[1].name) = ("h1".into(), "h2".into());
+    map.missed = vec![MissedBy { member: 2, primary: 1, for_ms: 12_345, silent: true, left: true }];
+    let told = "target 2 on h2 is out of groups of target 1 on h1, which does not reach it, for 12 s; look at the network between h1 and h2;";
+    let problems = judge(&map).problems;
+    assert!(problems[0].starts_with(told), "{problems:?}");
 }
 
 /// All of them were named, where the manager alone was not let out.

@@ -58,12 +58,14 @@ pub const REQUIRED: &[&str] = &[
     "read-bounded",
     "read-bounded-by-write",
     "room-reserved",
+    "servers-apart",
     "session-fenced",
     "session-over-by-silence",
     "silence-outlasts-session",
     "synced-name-judged",
     "volume-taken-over",
     "waited-for-room",
+    "way-lost",
     "write-dropped",
 ];
 

@@ -1,4 +1,4 @@
-//! One server is lost while all else is well: for how long do those who read and write wait?
+//! One server is lost, or the way between two, while all else is well: for how long do those who read and write wait?
 //!
 //! While there is other trouble nobody can say how long a call may take, so this has a time of its own: all copies are equal,
 //! all servers are up, and the network is as it is on a good day of the plan. Clients write their own files and sync each
@@ -16,9 +16,12 @@ use super::trouble::has_copies_beside;
 use super::world::{Power, World};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use strake_base::count_case;
 use strake_base::random::SplitMix64;
 use strake_client::{OpenFile, OpenFlags};
 use strake_types::{Ino, Result};
@@ -37,13 +40,20 @@ const NAME_BOUND: Duration = Duration::from_secs(1);
 /// The same where it may have had them: another one takes over first, and waits for what mounts may believe (S-011). A read of what
 /// another client has open may wait for that one to tell what it has written, and so for as long (3.2 s in seed 2863000223141).
 const NAME_TAKEOVER_BOUND: Duration = Duration::from_secs(7);
-/// Seeds that have such a time, of a hundred.
+/// How long a read or a write may take while two servers do not reach each other. One that says nothing is asked after 3 s, is told of
+/// as silent when it has not answered twice for as long, and the manager waits for 2 s more.
+const WAY_BOUND: Duration = Duration::from_secs(16);
+/// Seeds that have such a time, of a hundred;
 const SEEDS: u64 = 60;
+/// and of these so many in which it is the way between two servers that is lost, where others keep the names.
+const WAYS: u64 = 50;
 /// How long all is well before the files are made, and before a server is lost. One that was started binds nobody any more
 /// then. Its groups it leads again later, while clients are at work: nothing is told as lost for that.
 const CALM: Duration = Duration::from_secs(4);
-/// For how long a server is lost.
+/// For how long a server is lost,
 const LOST: Duration = Duration::from_secs(8);
+/// or the way between two.
+const WAY_LOST: Duration = Duration::from_secs(25);
 /// Longest pause between two calls of a client, in ms.
 const PAUSE_MS: u64 = 80;
 /// Blocks of a file: three chunks.
@@ -53,10 +63,34 @@ const SPAN: u64 = 5;
 /// Numbers of the machines of these clients begin here.
 const MOUNTS_FROM: u32 = CLIENTS_FROM + 50;
 
+/// What is lost.
+enum Loss {
+    Server(Arc<Host>),
+    /// The way between two servers with these numbers.
+    Way(u32, u32),
+}
+
+impl Loss {
+    /// True if the names may go, too, or whoever leads.
+    fn has_names(&self, plan: &Plan) -> bool {
+        matches!(self, Self::Server(host) if host.number <= plan.metas)
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(host) if host.number == HEAD => write!(f, "head {HEAD}"),
+            Self::Server(host) => write!(f, "server {}", host.number),
+            Self::Way(one, other) => write!(f, "the way between {one} and {other}"),
+        }
+    }
+}
+
 /// What clients have waited for.
 struct Waits {
     world: Arc<World>,
-    /// A server is lost.
+    /// A server, or a way, is lost.
     is_lost: AtomicBool,
     /// It is over.
     ending: AtomicBool,
@@ -68,7 +102,7 @@ struct Waits {
 }
 
 impl Waits {
-    /// A call that is to work; it is timed while a server is lost.
+    /// A call that is to work; it is timed while a server, or a way, is lost.
     async fn time(&self, longest: &Mutex<Duration>, call: impl Future<Output = Result<()>>) {
         let began = self.world.now();
         let outcome = call.await;
@@ -77,7 +111,7 @@ impl Waits {
             *longest = (*longest).max(self.world.now() - began);
         }
         if let (Err(error), false) = (outcome, self.alone) {
-            self.world.fail(format!("one server was lost, and a client was told: {error}"));
+            self.world.fail(format!("one server or way was lost, and a client was told: {error}"));
         }
     }
 
@@ -175,16 +209,23 @@ impl Probe {
 }
 
 impl Cluster {
-    /// Loses one server for a while, if it is the turn of this seed and others have all that it has.
+    /// Loses one server for a while, or the way between two, if it is the turn of this seed and others have all that it has.
     pub(super) async fn lose_one(self: &Arc<Self>) -> Result<()> {
         let mut random = self.world.stream(0x9008);
         if self.plan.copies == 1 || !random.percent(SEEDS) {
             return Ok(());
         }
-        let Some(host) = self.one_to_lose(&mut random).await? else { return Ok(()) };
+        let way = self.way_to_lose().await?;
+        let loss = match way {
+            Some(way) => way,
+            None => match self.one_to_lose(&mut random).await? {
+                Some(host) => Loss::Server(host),
+                None => return Ok(()),
+            },
+        };
         let plan = Plan { files: self.plan.clients, blocks: BLOCKS, ..(*self.plan).clone() };
         let files = Files::new(&self.world, &plan, &self.directories);
-        match host.number <= self.plan.metas {
+        match loss.has_names(&self.plan) {
             // The metadata server goes, too.
             true => files.may_be_missed_at_any_time(),
             false => files.may_be_missed(),
@@ -207,13 +248,13 @@ impl Cluster {
             probes.push(Probe { mount, file, files, waits: waits.clone() });
         }
         tokio::time::sleep(CALM).await;
-        self.probe(&host, &probes, &waits, &mut random).await?;
-        self.judge_waits(&host, &waits);
+        self.probe(&loss, &probes, &waits, &mut random).await?;
+        self.judge_waits(&loss, &waits);
         for probe in &probes {
             probe.files.remove(&probe.mount, probe.file).await?;
             probe.mount.close().await?;
         }
-        let what = "all copies are equal after a server was lost";
+        let what = "all copies are equal after a server, or a way, was lost";
         self.wait(WHOLE_BOUND, what, async |cluster| cluster.is_whole().await).await
     }
 
@@ -232,10 +273,33 @@ impl Cluster {
         Ok(hosts.get(nth).cloned())
     }
 
-    /// Clients work while a server is lost, until it comes back.
+    /// Two servers that keep no names, and a way between them that a group needs.
+    async fn way_to_lose(&self) -> Result<Option<Loss>> {
+        let mut random = self.world.stream(0x9011);
+        if !random.percent(WAYS) {
+            return Ok(None);
+        }
+        let map = self.map().await?;
+        let names = self.plan.managers.max(self.plan.metas);
+        let server = |target: &u32| {
+            let target = map.targets.iter().find(|one| one.id == *target);
+            target.map(|target| target.server).filter(|server| *server > names)
+        };
+        let mut ways = BTreeSet::new();
+        for group in &map.groups {
+            let Some((primary, others)) = group.in_sync().split_first() else { continue };
+            let Some(one) = server(primary) else { continue };
+            let others = others.iter().filter_map(server).filter(|other| *other != one);
+            ways.extend(others.map(|other| (one.min(other), one.max(other))));
+        }
+        let nth = random.below(ways.len().max(1) as u64) as usize;
+        Ok(ways.into_iter().nth(nth).map(|(one, other)| Loss::Way(one, other)))
+    }
+
+    /// Clients work while a server is lost, or a way, until it comes back.
     async fn probe(
         self: &Arc<Self>,
-        host: &Arc<Host>,
+        loss: &Loss,
         probes: &[Probe],
         waits: &Waits,
         random: &mut SplitMix64,
@@ -266,19 +330,30 @@ impl Cluster {
         tokio::time::sleep(Duration::from_millis(500 + random.below(1_000))).await;
         let is_cut = random.percent(50);
         waits.is_lost.store(true, Ordering::Relaxed);
-        match is_cut {
-            true => self.isolate(host, true),
-            false => host.crash(Power::On).await,
+        match loss {
+            Loss::Server(host) if is_cut => self.isolate(host, true),
+            Loss::Server(host) => host.crash(Power::On).await,
+            Loss::Way(one, other) => {
+                self.world.note(format_args!("servers {one} and {other} do not reach each other"));
+                count_case("way-lost");
+                self.world.set_cut_both(*one, *other, true);
+            }
         }
-        tokio::time::sleep(LOST).await;
+        let length = if matches!(loss, Loss::Server(_)) { LOST } else { WAY_LOST };
+        tokio::time::sleep(length).await;
         waits.ending.store(true, Ordering::Relaxed);
         for part in work {
             if let Ok(ended) = part.await {
                 ended?;
             }
         }
-        self.isolate(host, false);
-        self.start(host).await;
+        match loss {
+            Loss::Server(host) => {
+                self.isolate(host, false);
+                self.start(host).await;
+            }
+            Loss::Way(one, other) => self.world.set_cut_both(*one, *other, false),
+        }
         Ok(())
     }
 
@@ -295,20 +370,22 @@ impl Cluster {
         host.cut_database(is);
     }
 
-    fn judge_waits(&self, host: &Host, waits: &Waits) {
+    fn judge_waits(&self, loss: &Loss, waits: &Waits) {
         let (read, written, named) =
             (*waits.read.lock(), *waits.written.lock(), *waits.named.lock());
-        let (number, of) = (host.number, if host.number == HEAD { "head" } else { "server" });
         self.world.note(format_args!(
-            "while {of} {number} was lost: the longest read took {} ms, the longest write with its sync {} ms, the longest change of a name {} ms",
+            "while {loss} was lost: the longest read took {} ms, the longest write with its sync {} ms, the longest change of a name {} ms",
             read.as_millis(),
             written.as_millis(),
             named.as_millis()
         ));
         let quick = if waits.alone { PRIMARY_READ_BOUND } else { READ_BOUND };
-        let (read_bound, write_bound, name_bound) = match number <= self.plan.metas {
-            true => (NAME_TAKEOVER_BOUND, WRITE_BOUND + TAKEOVER, NAME_TAKEOVER_BOUND),
-            false => (quick, WRITE_BOUND, NAME_BOUND),
+        let (read_bound, write_bound, name_bound) = match loss {
+            Loss::Way(..) => (WAY_BOUND, WAY_BOUND, NAME_BOUND),
+            Loss::Server(_) if loss.has_names(&self.plan) => {
+                (NAME_TAKEOVER_BOUND, WRITE_BOUND + TAKEOVER, NAME_TAKEOVER_BOUND)
+            }
+            Loss::Server(_) => (quick, WRITE_BOUND, NAME_BOUND),
         };
         for (what, took, bound) in [
             ("read", read, read_bound),
@@ -316,7 +393,7 @@ impl Cluster {
             ("change of a name", named, name_bound),
         ] {
             if took > bound {
-                self.world.fail(format!("one server was lost, and a {what} took {took:?}"));
+                self.world.fail(format!("{loss} was lost, and a {what} took {took:?}"));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What mounts of one volume know without asking, and how they learn that it is no longer so: each mount
 //! a process of its own, and their server another.
 
-use rustix::fs::{Timespec, Timestamps, futimens};
+use rustix::fs::{AtFlags, Timespec, Timestamps, futimens, utimensat};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use strake_tests::cluster::{Mount, Servers, counted, eventually, free_port, signal};
+use strake_tests::cluster::{Mount, Servers, counted, eventually, free_port, signal, succeed};
 
 /// Only something that never comes reaches it.
 const WAIT: Duration = Duration::from_secs(120);
@@ -327,6 +327,46 @@ fn times_that_are_set_after_a_write_are_told_with_it() {
         let stat = fs::metadata(b.at(name)).unwrap();
         assert!(stat.mtime() > 1_000_000_000 && stat.atime() == 1_000_000_000);
     }
+}
+
+/// What another mount sets, or writes, after that is not taken back by what is told later.
+#[test]
+fn times_that_others_set_stand_over_those_that_were_held_back() {
+    let servers = Servers::start();
+    let (a, b) = (servers.mount("a", ""), servers.mount("b", ""));
+    let stat = |mount: &Mount, name: &str| fs::metadata(mount.at(name)).unwrap();
+    let time = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
+    let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let set = |file: &fs::File, last_access, last_modification| {
+        futimens(file, &Timestamps { last_access, last_modification }).unwrap();
+    };
+    for round in 0..20 {
+        let name = format!("f{round}");
+        let file = fs::File::create(a.at(&name)).unwrap();
+        let other = fs::File::open(b.path()).unwrap();
+        file.write_all_at(b"x", 0).unwrap();
+        set(&file, time(1_000), time(2_000));
+        let (atime, mtime) = if round % 2 == 0 { (time(3_000), omit) } else { (omit, time(3_000)) };
+        let by_name = Timestamps { last_access: atime, last_modification: mtime };
+        utimensat(&other, &name, &by_name, AtFlags::empty()).unwrap();
+        drop(file);
+        let expected = if round % 2 == 0 { (3_000, 2_000) } else { (1_000, 3_000) };
+        for mount in [&a, &b] {
+            let stat = stat(mount, &name);
+            assert_eq!((stat.atime(), stat.mtime()), expected, "{name}");
+        }
+    }
+    // Here nobody is asked before another one writes.
+    let relaxed = a.at("relaxed");
+    fs::create_dir(&relaxed).unwrap();
+    succeed(["layout", "set", relaxed.to_str().unwrap(), "--consistency", "close-to-open"]);
+    let file = fs::File::create(a.at("relaxed/f")).unwrap();
+    let other = fs::File::options().write(true).open(b.at("relaxed/f")).unwrap();
+    file.write_all_at(b"x", 0).unwrap();
+    set(&file, omit, time(2_000));
+    set(&other, omit, time(3_000));
+    drop((file, other));
+    assert_eq!(stat(&b, "relaxed/f").mtime(), 3_000);
 }
 
 #[test]

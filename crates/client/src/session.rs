@@ -43,6 +43,8 @@ struct State {
     incarnation: u64,
     /// The server grants claims on files.
     claims: bool,
+    /// It takes times that were set together with what was written.
+    times: bool,
     /// The incarnation that was begun last, or from which they are counted: the server counts in it as soon as it has heard of it.
     begun: u64,
     /// Of mutations.
@@ -144,9 +146,10 @@ impl Session {
 
     /// A new or resumed session takes effect. What was closed in an earlier incarnation is not told any
     /// more: the server was told everything that is open.
-    fn set(&self, id: u64, incarnation: u64, claims: bool) {
+    fn set(&self, session: &meta::Session, incarnation: u64) {
         let mut state = self.state.lock();
-        (state.id, state.incarnation, state.claims) = (id, incarnation, claims);
+        (state.id, state.incarnation) = (session.session, incarnation);
+        (state.claims, state.times) = (session.claims, session.times);
         state.closed.clear();
         state.owed.clear();
         state.report = None;
@@ -155,6 +158,11 @@ impl Session {
     /// True if ranges of files that others have open may be claimed: who writes to such a file asks first.
     pub(crate) fn grants_claims(&self) -> bool {
         self.state.lock().claims
+    }
+
+    /// True if times that are set may be told with what was written.
+    pub(crate) fn takes_times(&self) -> bool {
+        self.state.lock().times
     }
 
     /// A number for a mutation; [`Session::end_mutation`] must follow.
@@ -342,7 +350,7 @@ impl Volume {
         }
         // Whoever waits for the session writes to them as to files of others.
         self.are_shared(&session.shared);
-        own.set(session.session, incarnation, session.claims);
+        own.set(&session, incarnation);
         // The server counts each file once now, however many handles there are.
         for file in &files {
             let told = session.resumed && told.contains(&file.ino().0);
@@ -489,7 +497,7 @@ mod tests {
         assert!(session.owes_close_of(2) && !session.owes_close_of(3));
         session.reported(first.number);
         assert!(session.owes_close_of(2), "it has arrived before");
-        session.set(1, 1, false);
+        session.set(&meta::Session { session: 1, ..meta::Session::default() }, 1);
         assert!(!session.owes_close_of(2) && session.report().is_none());
     }
 
@@ -520,7 +528,7 @@ mod tests {
         session.reported(short.number);
         assert_eq!(session.short_report().unwrap().closed.len(), 1);
         session.add_closed(2, CARRIED_MAX + 1, 0);
-        session.set(1, 1, false);
+        session.set(&meta::Session { session: 1, ..meta::Session::default() }, 1);
         session.add_closed(2, CARRIED_MAX + 1, 1);
         let long = session.report().unwrap();
         assert_eq!((long.closed.len(), session.short_report()), (CARRIED_MAX + 1, None));

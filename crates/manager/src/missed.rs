@@ -7,7 +7,7 @@ use crate::state::State;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use strake_wire::message::manager::{MISSED_MAX, Missed, MissedBy};
+use strake_wire::message::manager::{MISSED_MAX, Missed, MissedBy, by_turns};
 
 /// What each server has said last of the groups that it leads, if anything.
 #[derive(Default)]
@@ -23,7 +23,8 @@ impl Misses {
         };
     }
 
-    /// Who is missed by whom, or out of groups for that, of all groups together: first who is silent, then for whom changes wait longest.
+    /// Who is missed by whom, or out of groups for that, of all groups together: first who is silent, then for whom changes wait longest; and each member, and each
+    /// two servers, once before one of them a second time.
     pub fn shown(&self, state: &State, live: &Liveness, now: Duration) -> Vec<MissedBy> {
         let mut pairs: BTreeMap<(u32, u32), MissedBy> = BTreeMap::new();
         for (&server, missed) in self.0.iter().filter(|(server, _)| live.is_up(**server, now)) {
@@ -42,6 +43,10 @@ impl Misses {
         }
         let mut pairs: Vec<MissedBy> = pairs.into_values().collect();
         pairs.sort_by_key(|pair| (!pair.silent, Reverse(pair.for_ms)));
+        // Between two servers that do not reach each other there are very many, and so there are for one slow disk.
+        let server = |target| state.server_of(target);
+        let pairs = by_turns(pairs, |pair| (server(pair.primary), server(pair.member)));
+        let mut pairs = by_turns(pairs, |pair| pair.member);
         pairs.truncate(MISSED_MAX);
         pairs
     }
@@ -114,6 +119,41 @@ mod tests {
         assert_eq!(shown(&misses), [pair(2, 6_000, true), pair(3, 9_000, false)]);
         misses.hear(1, vec![]);
         assert_eq!(shown(&misses), []);
+    }
+
+    /// The members that are shown of these pairs of a primary and a member, each of which misses for less long than those before it. The
+    /// number of a target begins with that of its server.
+    fn members_shown(pairs: &[(u32, u32)]) -> BTreeSet<u32> {
+        let (mut state, mut said) = (State::default(), BTreeMap::<u32, Vec<Missed>>::new());
+        for (group, &(primary, member)) in (0..).zip(pairs) {
+            for id in [primary, member] {
+                let server = id / 1_000;
+                state.targets.insert(id, Target { server, ..Target::default() });
+            }
+            let in_sync = vec![primary, member];
+            state.groups.insert(group, Group { epoch: 7, in_sync, ..Group::default() });
+            let told = missed(group, member, 90_000 - u64::from(group));
+            said.entry(primary / 1_000).or_default().push(told);
+        }
+        let live = Liveness::new(Duration::from_secs(3), Duration::ZERO, said.keys().copied());
+        let mut misses = Misses::default();
+        said.into_iter().for_each(|(server, missed)| misses.hear(server, missed));
+        let shown = misses.shown(&state, &live, Duration::ZERO);
+        assert_eq!(shown.len(), MISSED_MAX);
+        shown.iter().map(|pair| pair.member).collect()
+    }
+
+    /// All places were for pairs with one server or disk, and what else was wrong was not told until that was mended.
+    #[test]
+    fn a_server_or_disk_that_is_missed_by_many_hides_no_other() {
+        // Two servers miss all targets of a third, and one of them one of another server.
+        let lost = (0..60).flat_map(|nth| [(1_000, 3_000 + nth), (2_000, 3_100 + nth)]);
+        let pairs: Vec<(u32, u32)> = lost.chain([(1_000, 4_000)]).collect();
+        assert!(members_shown(&pairs).contains(&4_000));
+        // Many servers miss one disk, and one of them one that is beside it.
+        let slow = (1..=70).map(|server| (server * 1_000, 80_000));
+        let pairs: Vec<(u32, u32)> = slow.chain([(1_000, 80_001)]).collect();
+        assert!(members_shown(&pairs).contains(&80_001));
     }
 
     #[test]

@@ -446,10 +446,11 @@ impl Sessions {
 
     /// True if nobody may go by a lease on a file: something of it is claimed, or may be by who has not come back yet.
     pub fn is_claimed(&self, ino: Ino, now_ms: u64) -> bool {
-        if self.claims.any(ino) && !self.claimants(ino).is_empty() {
+        // Before what is claimed: who has just come back has that by then.
+        if !self.absent_claimants(now_ms).is_empty() && self.opens.lock().contains(ino) {
             return true;
         }
-        !self.absent_claimants(now_ms).is_empty() && self.opens.lock().contains(ino)
+        self.claims.any(ino) && !self.claimants(ino).is_empty()
     }
 
     /// Who but `own` may hold back something written to a file: who has it open for writing, and who may have and
@@ -489,7 +490,8 @@ impl Sessions {
         let all = || self.all.read();
         let others_absent =
             || all().values().any(|other| other.id != session.id && other.is_absent());
-        open.writes && (self.others_hold(session, ino) || self.somebody_absent() && others_absent())
+        // Before those who are here: who has just come back is among them.
+        open.writes && (self.somebody_absent() && others_absent() || self.others_hold(session, ino))
     }
 
     /// True if the session has to tell each write to a file, and its kernel keeps nothing of what it writes: it was
@@ -524,16 +526,18 @@ impl Sessions {
 
     /// True if somebody has the file open, or may have it open and has not come back yet or not heard of it.
     pub fn may_hold(&self, ino: Ino) -> bool {
-        if self.is_unheard(ino) {
-            return true;
-        }
-        self.opens.lock().contains(ino) || self.somebody_absent()
+        self.is_unknown(ino) || self.opens.lock().contains(ino)
     }
 
     /// True if somebody has the file open for writing, or may have it open and has not come back yet or not heard of it.
     pub fn may_write(&self, ino: Ino) -> bool {
-        let unknown = self.somebody_absent() || self.is_unheard(ino);
-        unknown || !self.writers(ino).is_empty()
+        self.is_unknown(ino) || !self.writers(ino).is_empty()
+    }
+
+    /// True if somebody may have a file open of whom nobody knows: he has not come back yet, or not heard of it. To be looked at
+    /// before those who are here: who has just come back, or heard of it, is among them.
+    pub fn is_unknown(&self, ino: Ino) -> bool {
+        self.is_unheard(ino) || self.somebody_absent()
     }
 
     /// True while a session from before a restart has neither come back nor expired.
@@ -551,6 +555,8 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+    use std::thread;
 
     fn session(sessions: &Sessions, id: u64, absent: bool) -> Arc<Session> {
         let session = Session::new(id, "test".into(), Ledger::default(), 100, absent);
@@ -594,6 +600,48 @@ mod tests {
         assert!(sessions.resume(&a, &[9, 9], &[], 0).is_empty());
         assert!(!sessions.may_hold(Ino(3)));
         assert!(sessions.close(&a, Ino(9), 0));
+    }
+
+    /// It was found neither among those who are here nor, a moment later, among those who are absent: a file without a name
+    /// that it had open was deleted.
+    #[test]
+    fn who_comes_back_while_others_look_who_has_a_file_open_is_found_by_all() {
+        type Look = fn(&Sessions, &Session) -> bool;
+        // Open by who comes back alone, and by somebody else as well.
+        const ALONE: Ino = Ino(8);
+        const SHARED: Ino = Ino(9);
+        let looks: [Look; 6] = [
+            |sessions, _| sessions.may_hold(ALONE),
+            |sessions, _| sessions.may_write(ALONE),
+            |sessions, here| sessions.may_others_write(Some(here), ALONE),
+            |sessions, here| sessions.may_others_hold(ALONE, Some(here)),
+            |sessions, here| sessions.has_to_tell(here, SHARED),
+            |sessions, _| sessions.is_claimed(SHARED, 0),
+        ];
+        for round in 0..looks.len() * 50 {
+            let nth = round % looks.len();
+            let sessions = Sessions::default();
+            sessions.be_patient_until(1);
+            let (here, back) = (session(&sessions, 1, false), session(&sessions, 2, true));
+            back.note_claims();
+            sessions.open(&here, SHARED, true, 0, 0);
+            let begins = Barrier::new(2);
+            let found = thread::scope(|scope| {
+                // Whoever looks for those who are absent waits here.
+                let all = sessions.all.write();
+                let look = scope.spawn(|| {
+                    begins.wait();
+                    looks[nth](&sessions, &here)
+                });
+                begins.wait();
+                (0..100).for_each(|_| thread::yield_now());
+                let named = [ALONE.0, SHARED.0];
+                sessions.resume(&back, &named, &named, 1);
+                drop(all);
+                look.join().unwrap()
+            });
+            assert!(found, "look {nth}");
+        }
     }
 
     #[test]

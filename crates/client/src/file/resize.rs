@@ -48,7 +48,10 @@ impl Volume {
     ) -> Result<Attr> {
         let length = request.change.length;
         let change = &request.change;
-        let touches_contents = length.is_some() || change.mtime.is_some() || change.ctime.is_some();
+        let touches_contents = length.is_some()
+            || change.mtime.is_some()
+            || change.ctime.is_some()
+            || change.atime.is_some() && file.core().unpublished.has_atime();
         let gives_setid = change.mode.is_some_and(|mode| mode & (SETUID | SETGID) != 0);
         let touches_setid = gives_setid && file.core().unpublished.drop_setid;
         if !touches_contents && !touches_setid {
@@ -104,10 +107,12 @@ impl Volume {
         let _order = file.order.try_lock().ok()?;
         let mut core = file.core();
         let may = cred.checked || [0, core.attr.uid].contains(&cred.uid);
-        let alone = !core.shared && !core.exclusive && !core.change_in_doubt;
+        // Where others may write beside us unheard, what was set would stand where they have written since.
+        let alone = core.is_strict() && !core.shared && !core.exclusive && !core.change_in_doubt;
         let times = core.unpublished.times.filter(|_| may && alone)?;
         let knows = self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
-        if !knows || !is_of_times(&core, change) {
+        let takes_times = self.session(file.ino()).takes_times();
+        if !knows || !takes_times || !is_of_times(&core, change) {
             return None;
         }
         let now = self.wall_time();
@@ -117,7 +122,7 @@ impl Volume {
         };
         let mtime = change.mtime.map_or(times.mtime, time);
         let atime = change.atime.map(time).or(times.atime);
-        core.unpublished.times = Some(Times { mtime, ctime: now, atime });
+        core.unpublished.times = Some(Times { mtime, ctime: now.max(times.ctime), atime });
         Some(core.merged(&core.attr))
     }
 }

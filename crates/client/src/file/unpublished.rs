@@ -55,6 +55,11 @@ impl Unpublished {
         (times.mtime, times.ctime, times.atime) == (told.mtime, told.ctime, None)
     }
 
+    /// True if an `atime` that was set is still to be told.
+    pub(super) fn has_atime(&self) -> bool {
+        self.times.is_some_and(|times| times.atime.is_some())
+    }
+
     /// End of what the metadata server may not know of.
     pub(super) fn end(&self) -> u64 {
         self.acknowledged.max(self.telling)
@@ -69,5 +74,48 @@ impl Unpublished {
     /// It has set the length after all that.
     pub(super) fn forget_end(&mut self) {
         (self.telling, self.acknowledged) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp { seconds, nanos: 5 }
+    }
+
+    fn times(mtime: i64, ctime: i64, atime: Option<i64>) -> Times {
+        Times { mtime: at(mtime), ctime: at(ctime), atime: atime.map(at) }
+    }
+
+    #[test]
+    fn what_is_set_or_written_while_times_are_told_is_told_next() {
+        let mut unpublished = Unpublished::default();
+        assert!(unpublished.knows(None));
+        unpublished.written(at(7));
+        let told = unpublished.times;
+        assert_eq!(told, Some(times(7, 7, None)));
+        assert!(!unpublished.knows(None));
+        unpublished.times = Some(times(3, 8, None));
+        assert!(!unpublished.knows(told));
+        assert!(unpublished.knows(Some(times(3, 8, None))));
+        unpublished.written(at(9));
+        assert!(!unpublished.knows(Some(times(3, 8, None))));
+    }
+
+    #[test]
+    fn a_time_of_reading_is_told_once_and_outlives_writes() {
+        let mut unpublished = Unpublished::default();
+        unpublished.times = Some(times(3, 8, Some(2)));
+        unpublished.written(at(9));
+        assert_eq!(unpublished.times, Some(times(9, 9, Some(2))));
+        // Bytes are still on their way.
+        let early = unpublished.times.map(Times::before);
+        assert!(unpublished.has_atime() && !unpublished.knows(early));
+        assert!(!unpublished.has_atime());
+        assert!(unpublished.knows(Some(times(9, 9, Some(2)))));
+        unpublished.times = Some(times(9, 9, Some(1)));
+        assert!(!unpublished.knows(Some(times(9, 9, Some(2)))));
     }
 }

@@ -41,7 +41,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         core.has_work(volume);
         let shared = shared_ones(ctx, &session, &op.writable).await?;
         let session = session.id;
-        let answer = Session { session, lease_ms, resumed: true, shared, claims };
+        let (resumed, times) = (true, true);
+        let answer = Session { session, lease_ms, resumed, shared, claims, times };
         return Ok(MetaAnswer::Session(answer));
     }
     let session = begin(ctx, op).await?;
@@ -56,7 +57,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         }
     }
     let session = session.id;
-    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, ..Session::default() }))
+    let times = true;
+    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, times, ..Session::default() }))
 }
 
 /// What a client says of itself. True if it asks before it reads or writes what others may have claimed.

@@ -20,7 +20,7 @@ impl Mutation for SetAttr {
         let may = |inode: &Inode| check(ctx, inode, self);
         if self.change.length.is_some() {
             settle_to_cut(ctx, Ino(self.ino), may).await?;
-        } else if self.change.mtime.is_some() {
+        } else if self.change.mtime.is_some() || self.change.atime.is_some() {
             show_to_set_time(ctx, Ino(self.ino), may).await?;
         }
         Ok(vec![Ino(self.ino)])

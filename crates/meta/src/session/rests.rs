@@ -76,11 +76,6 @@ impl Sessions {
         opens.add(ino, 0, Some(session.id));
         true
     }
-
-    /// True if somebody may have a file open of whom nobody knows: he has not come back yet, or not heard of it.
-    pub fn is_unknown(&self, ino: Ino) -> bool {
-        self.is_unheard(ino) || self.somebody_absent()
-    }
 }
 
 #[cfg(test)]

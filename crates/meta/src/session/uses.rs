@@ -67,12 +67,13 @@ impl Sessions {
     /// True if somebody but `own` has a file open for writing, or may have it so and has not come back yet or not heard of it.
     pub fn may_others_write(&self, own: Option<&Session>, ino: Ino) -> bool {
         let others = || self.writers(ino).into_iter().any(|id| own.is_none_or(|own| own.id != id));
-        self.somebody_absent() || self.is_unheard(ino) || others()
+        self.is_unknown(ino) || others()
     }
 
     /// False if nobody but `own` has a file open, or may have it open: mostly, and quickly said.
     pub(super) fn may_others_hold(&self, ino: Ino, own: Option<&Session>) -> bool {
-        self.held_by_others(ino, own) > 0 || self.somebody_absent()
+        // Before those who are here: who has just come back is among them.
+        self.somebody_absent() || self.held_by_others(ino, own) > 0
     }
 
     /// The sessions that have a file open and may write to it.

@@ -10,7 +10,7 @@ use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 pub use changes::{MapAnswer, MapChanges, MapVersion};
 pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
-pub use missed::{MISSED_MAX, Missed, MissedBy, RESIGNS_MAX, Resign};
+pub use missed::{MISSED_MAX, Missed, MissedBy, RESIGNS_MAX, Resign, by_turns};
 use prost::{Message, Oneof};
 use strake_base::disk::Place;
 

@@ -384,6 +384,7 @@ impl Gen {
                 resumed: self.bool(),
                 shared: self.list(Self::u64),
                 claims: self.bool(),
+                times: self.bool(),
             }),
             Entry(self.attr()),
             Created(meta::Created {

@@ -1,11 +1,26 @@
 //! Members that do not take what their primaries send them, and what follows from it.
 
 use prost::Message;
+use std::collections::BTreeMap;
 
 /// No more of them are told at once.
 pub const MISSED_MAX: usize = 64;
 /// Nor are more members of one server asked to resign at once.
 pub const RESIGNS_MAX: usize = 256;
+
+/// The first of each kind, then the second of each, and so on: where there is no place for all, one kind of which there are very many
+/// hides no other.
+pub fn by_turns<T, K: Ord>(all: Vec<T>, kind: impl Fn(&T) -> K) -> Vec<T> {
+    let mut seen: BTreeMap<K, usize> = BTreeMap::new();
+    let numbered = all.into_iter().map(|one| {
+        let turn = seen.entry(kind(&one)).or_default();
+        *turn += 1;
+        (*turn, one)
+    });
+    let mut numbered: Vec<(usize, T)> = numbered.collect();
+    numbered.sort_by_key(|(turn, _)| *turn);
+    numbered.into_iter().map(|(_, one)| one).collect()
+}
 
 /// A member for which the changes of a group have waited for some seconds, as the primary's server says it.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]

@@ -199,6 +199,9 @@ pub struct Session {
     /// file asks first.
     #[prost(bool, tag = "5")]
     pub claims: bool,
+    /// Times that somebody has set may come with what was written ([`Publish`](super::Publish)).
+    #[prost(bool, tag = "6")]
+    pub times: bool,
 }
 
 /// See [`MetaAnswer::Created`].

@@ -32,7 +32,7 @@ use strake_wire::message::manager::TargetSpec;
 use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
-pub(crate) use apart::{Silences, pair};
+pub(crate) use apart::Silences;
 pub(crate) use seen::copied;
 #[cfg(test)]
 pub(crate) use waits::waiting;
@@ -211,6 +211,7 @@ impl Liveness {
         if !serves {
             self.pauses.retain(|(_, member), _| !specs.iter().any(|spec| spec.target == *member));
             self.looks.begin_anew(server, now);
+            self.apart.begin_anew(server);
         }
         let known = self.servers.get(&server);
         let on =

@@ -2,7 +2,7 @@
 //! to their groups wait. It is shown to people. Where the member is silent, too, its server and the primary's do not reach each other,
 //! and one of them is asked to go (`liveness::apart`).
 
-use crate::liveness::{Liveness, Silences, pair};
+use crate::liveness::{Liveness, Silences};
 use crate::state::State;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -23,8 +23,8 @@ impl Misses {
         };
     }
 
-    /// Who is missed by whom, or out of groups for that, of all groups together: first who is silent, then for whom changes wait longest; and each member, and each
-    /// two servers, once before one of them a second time.
+    /// Who is missed by whom, or out of groups for that, of all groups together: first who is silent, then for whom changes wait longest;
+    /// and each member, and each two servers, once before one of them a second time.
     pub fn shown(&self, state: &State, live: &Liveness, now: Duration) -> Vec<MissedBy> {
         let mut pairs: BTreeMap<(u32, u32), MissedBy> = BTreeMap::new();
         for (&server, missed) in self.0.iter().filter(|(server, _)| live.is_up(**server, now)) {
@@ -51,7 +51,7 @@ impl Misses {
         pairs
     }
 
-    /// Which servers do not reach each other, although both are up. A disk that hangs is told of by its own server.
+    /// Which servers do not reach which, although both are up. A disk that hangs is told of by its own server.
     pub fn silences(&self, state: &State, live: &Liveness, now: Duration) -> Silences {
         let mut said = Silences::default();
         for (&server, missed) in self.0.iter().filter(|(server, _)| live.is_up(**server, now)) {
@@ -63,7 +63,7 @@ impl Misses {
                 let there = state.server_of(one.member).filter(|there| live.is_up(*there, now));
                 if let Some(there) = there.filter(|there| one.silent && !hangs && *there != server)
                 {
-                    said.pairs.insert(pair(server, there));
+                    said.ways.insert((server, there));
                 }
             }
         }
@@ -177,9 +177,9 @@ mod tests {
         misses.hear(1, vec![silent(10, 2), silent(11, 2), missed(10, 3, 60_000)]);
         misses.hear(2, vec![silent(12, 1), Missed { epoch: 6, ..silent(12, 3) }]);
         let said = |live: &Liveness| misses.silences(&state, live, Duration::ZERO);
-        assert_eq!(said(&live).pairs, BTreeSet::from([(1, 2)]), "3 is slow");
+        assert_eq!(said(&live).ways, BTreeSet::from([(1, 2), (2, 1)]), "3 is slow");
         assert_eq!(said(&live).early, BTreeSet::from([10, 11, 12]));
         live.leave(2, 0, Duration::ZERO);
-        assert_eq!(said(&live).pairs, BTreeSet::new(), "it is gone");
+        assert_eq!(said(&live).ways, BTreeSet::new(), "it is gone");
     }
 }

@@ -334,7 +334,7 @@ impl Manager {
             let recopies = recopies::orders(state, server, |job, share| {
                 live.recopy(job, share).is_some_and(|seen| seen.progress.ended)
             });
-            let resigns = live.asked_to_resign(server);
+            let resigns = live.asked_to_resign(server, now);
             (orders.get_or_insert_with(|| Orders::of(state)).to(server), recopies, resigns)
         };
         // Nobody goes on by a map that is about to be replaced: what he has may have been given to another.

@@ -122,6 +122,16 @@ impl Liveness {
         heard.is_some_and(|heard| lately(heard.at) || self.refused_at(server).is_some_and(lately))
     }
 
+    /// True if the manager hears a server and does not reach it, as far as it knows by now.
+    pub(super) fn is_unreached(&self, server: u32) -> bool {
+        self.looks.servers.get(&server).is_some_and(|looked| looked.unreached)
+    }
+
+    /// The same, or the last look at it has failed.
+    pub(super) fn is_doubtful(&self, server: u32) -> bool {
+        self.looks.servers.get(&server).is_some_and(Looked::is_doubtful)
+    }
+
     /// When a heartbeat of a server was refused last.
     pub(super) fn refused_at(&self, server: u32) -> Option<Duration> {
         self.looks.servers.get(&server)?.refused_at

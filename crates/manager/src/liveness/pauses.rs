@@ -20,7 +20,17 @@ impl Pause {
     /// One that begins now, after this one.
     pub fn after(before: Option<&Pause>, now: Duration) -> Self {
         let length = before.map_or(PAUSE, |pause| (pause.length * 2).min(PAUSE_MAX));
+        Self::of(length, now)
+    }
+
+    /// One of this length that begins now.
+    pub fn of(length: Duration, now: Duration) -> Self {
         Self { length, end: now + length }
+    }
+
+    /// The same, which is over: the next one is longer all the same.
+    pub fn ended(self) -> Self {
+        Self { end: Duration::ZERO, ..self }
     }
 
     pub fn lasts(&self, now: Duration) -> bool {

@@ -54,12 +54,18 @@ pub(super) struct Report {
     hangs: bool,
     hands_over: bool,
     vouches: u64,
+    silent: bool,
 }
 
 impl Report {
     /// It is not equal, or answers nobody any more.
     pub(super) fn failed(reason: String) -> Self {
         Self { failed: true, reason, ..Self::default() }
+    }
+
+    /// A member that joins is not equal; `silent`: it does not say that it is there.
+    pub(super) fn not_joined(reason: String, silent: bool) -> Self {
+        Self { silent, ..Self::failed(reason) }
     }
 
     /// Our own disk does not answer, or fails for good: we answer nobody any more.
@@ -256,7 +262,7 @@ impl Replica {
 
     /// Tells the manager that a member is equal, or that it cannot be; or what else it reports of itself.
     pub(super) async fn report(&self, epoch: u64, member: TargetId, report: Report) {
-        let Report { failed, reason, sent, boot, hangs, hands_over, vouches } = report;
+        let Report { failed, reason, sent, boot, hangs, hands_over, vouches, silent } = report;
         let target = &self.shelf.target;
         let word = match self.group.copies() {
             1 => word_of(self.common.map.group(self.group).ok().as_ref(), target),
@@ -275,6 +281,7 @@ impl Replica {
             hangs,
             hands_over,
             vouches,
+            silent,
         };
         match self.common.map.ask_manager(ManagerOp::Resynced(report)).await {
             // The map that says what became of it.

@@ -317,6 +317,9 @@ pub struct Resynced {
     /// With that: the reign for which it vouches ([`Group::stands_for`]).
     #[prost(uint64, tag = "12")]
     pub vouches: u64,
+    /// `failed`, and said by the primary of a joining member: it does not say that it is there.
+    #[prost(bool, tag = "13")]
+    pub silent: bool,
 }
 
 /// See [`ManagerOp::PrepareCopies`].

@@ -2,7 +2,7 @@ use super::*;
 use crate::groups::Yields;
 use crate::liveness::Word;
 use crate::records::Target;
-use strake_wire::message::manager::TargetSpec;
+use strake_wire::message::manager::{Resynced, TargetSpec};
 
 const BEAT: Duration = Duration::from_millis(200);
 const BEATS_A_SECOND: u32 = 5;
@@ -39,8 +39,8 @@ impl Bench {
     }
 
     /// For so long this is said of ways, and of groups whose primaries have acknowledged something alone.
-    fn pass(&mut self, beats: u32, pairs: &[Pair], early: &[u32]) {
-        let said = Silences { pairs: all(pairs), early: all(early) };
+    fn pass(&mut self, beats: u32, ways: &[Way], early: &[u32]) {
+        let said = Silences { ways: all(ways), early: all(early) };
         for _ in 0..beats {
             self.now += BEAT;
             for &target in self.state.targets.keys() {
@@ -53,13 +53,22 @@ impl Bench {
     }
 
     /// For as long as it takes.
-    fn decide(&mut self, pairs: &[Pair]) {
-        self.pass(3 * BEATS_A_SECOND, pairs, &[]);
+    fn decide(&mut self, ways: &[Way]) {
+        self.pass(3 * BEATS_A_SECOND, ways, &[]);
+    }
+
+    /// The manager does not reach a server any more.
+    fn lose_way_to(&mut self, server: u32) {
+        for _ in 0..4 {
+            self.live.note_look(server, self.now, Err("no answer".to_owned()), self.now + BEAT);
+            self.now += Duration::from_secs(1);
+        }
     }
 
     /// Which members are asked to go, by group.
     fn asked(&self) -> BTreeSet<(u32, u32)> {
-        let asked = self.state.targets.keys().flat_map(|id| self.live.asked_to_resign(*id));
+        let asked =
+            self.state.targets.keys().flat_map(|id| self.live.asked_to_resign(*id, self.now));
         asked
             .inspect(|one| assert_eq!(one.epoch, self.state.groups[&one.group].epoch))
             .map(|one| (one.group, one.member))
@@ -84,10 +93,15 @@ impl Bench {
         out.filter(|(id, member)| self.live.is_paused(*id, *member, self.now)).collect()
     }
 
-    /// The primary of a group has tried to make a member equal.
+    /// The primary of a group has tried to make a member equal, which was silent if that failed.
     fn try_in(&mut self, id: u32, member: u32, failed: bool) {
+        self.try_in_with(id, member, Resynced { failed, silent: failed, ..Resynced::default() });
+    }
+
+    fn try_in_with(&mut self, id: u32, member: u32, report: Resynced) {
         self.group(id).joining = vec![member];
-        let report = Resynced { group: id, member, failed, ..Resynced::default() };
+        let failed = report.failed;
+        let report = Resynced { group: id, member, ..report };
         self.live.hear_resynced(&self.state, &report, self.now);
         let group = self.group(id);
         group.joining.clear();
@@ -95,6 +109,11 @@ impl Bench {
             group.in_sync.push(member);
         }
     }
+}
+
+/// Both ways between these.
+fn both(pairs: &[Pair]) -> Vec<Way> {
+    pairs.iter().flat_map(|&(one, other)| [(one, other), (other, one)]).collect()
 }
 
 fn all<T: Ord + Copy>(of: &[T]) -> BTreeSet<T> {
@@ -105,7 +124,7 @@ fn all<T: Ord + Copy>(of: &[T]) -> BTreeSet<T> {
 #[test]
 fn one_and_the_same_of_two_goes_from_all_groups_that_need_the_way_between_them() {
     let mut bench = Bench::new(&[&[1, 2], &[2, 1], &[1, 2, 3], &[3, 1, 2], &[2, 3]]);
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     assert_eq!(bench.asked(), all(&[(1, 2), (2, 2), (3, 2)]), "it leads fewer of these");
     bench.resign();
     bench.pass(1, &[], &[]);
@@ -120,11 +139,11 @@ fn one_and_the_same_of_two_goes_from_all_groups_that_need_the_way_between_them()
 fn a_way_that_is_cut_for_a_moment_costs_nothing() {
     let mut bench = Bench::new(&[&[1, 2]]);
     for _ in 0..10 {
-        bench.pass(2 * BEATS_A_SECOND, &[(1, 2)], &[]);
+        bench.pass(2 * BEATS_A_SECOND, &both(&[(1, 2)]), &[]);
         assert_eq!(bench.asked(), all(&[]));
         bench.pass(1, &[], &[]);
     }
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     assert_eq!(bench.asked(), all(&[(1, 2)]));
 }
 
@@ -132,7 +151,7 @@ fn a_way_that_is_cut_for_a_moment_costs_nothing() {
 #[test]
 fn a_server_that_is_apart_from_several_goes_and_not_each_of_these() {
     let mut bench = Bench::new(&[&[1, 2], &[2, 1], &[1, 3], &[3, 1], &[2, 3], &[1, 2, 3], &[1, 4]]);
-    bench.decide(&[(1, 2), (1, 3)]);
+    bench.decide(&both(&[(1, 2), (1, 3)]));
     let asked = all(&[(1, 1), (2, 1), (3, 1), (4, 1), (6, 1)]);
     assert_eq!(bench.asked(), asked, "4 it reaches");
 }
@@ -140,7 +159,7 @@ fn a_server_that_is_apart_from_several_goes_and_not_each_of_these() {
 #[test]
 fn of_two_pairs_in_a_group_only_the_one_with_the_primary_counts() {
     let mut bench = Bench::new(&[&[1, 2, 3, 4]]);
-    bench.decide(&[(1, 2), (3, 4)]);
+    bench.decide(&both(&[(1, 2), (3, 4)]));
     assert_eq!(bench.asked(), all(&[(1, 2)]));
     bench.resign();
     bench.pass(1, &[], &[]);
@@ -150,8 +169,8 @@ fn of_two_pairs_in_a_group_only_the_one_with_the_primary_counts() {
 #[test]
 fn of_two_members_that_are_to_go_each_goes_from_an_epoch_of_its_own() {
     let mut bench = Bench::new(&[&[1, 2, 3], &[4, 2]]);
-    bench.decide(&[(1, 2)]);
-    bench.decide(&[(1, 3), (3, 4)]);
+    bench.decide(&both(&[(1, 2)]));
+    bench.decide(&both(&[(1, 3), (3, 4)]));
     for goes in [2, 3] {
         assert_eq!(bench.asked(), all(&[(1, goes)]));
         bench.resign();
@@ -164,14 +183,14 @@ fn of_two_members_that_are_to_go_each_goes_from_an_epoch_of_its_own() {
 fn the_last_one_that_serves_stays() {
     let mut bench = Bench::new(&[&[1, 2], &[1, 2]]);
     bench.hung = vec![1];
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     assert_eq!(bench.asked(), all(&[(1, 1), (2, 1)]), "although it leads");
     bench.hung = vec![1, 2];
-    bench.pass(1, &[(1, 2)], &[]);
+    bench.pass(1, &both(&[(1, 2)]), &[]);
     assert_eq!(bench.asked(), all(&[]));
     bench.hung.clear();
     bench.state.groups.values_mut().for_each(|group| group.in_sync = vec![1]);
-    bench.pass(1, &[(1, 2)], &[]);
+    bench.pass(1, &both(&[(1, 2)]), &[]);
     assert_eq!(bench.asked(), all(&[]));
 }
 
@@ -180,12 +199,12 @@ fn the_last_one_that_serves_stays() {
 fn a_member_that_is_to_leave_anyway_goes_when_all_others_serve() {
     let mut bench = Bench::new(&[&[1, 2, 3], &[1, 2]]);
     bench.group(1).leaving = vec![2];
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     bench.hung = vec![3];
-    bench.pass(1, &[(1, 2)], &[]);
+    bench.pass(1, &both(&[(1, 2)]), &[]);
     assert_eq!(bench.asked(), all(&[(2, 2)]));
     bench.hung.clear();
-    bench.pass(1, &[(1, 2)], &[]);
+    bench.pass(1, &both(&[(1, 2)]), &[]);
     assert_eq!(bench.asked(), all(&[(1, 2), (2, 2)]));
 }
 
@@ -193,9 +212,9 @@ fn a_member_that_is_to_leave_anyway_goes_when_all_others_serve() {
 #[test]
 fn a_primary_that_has_acknowledged_something_alone_stays_and_the_member_goes() {
     let mut bench = Bench::new(&[&[1, 2], &[1, 2], &[2, 1]]);
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     assert_eq!(bench.asked(), all(&[(1, 2), (2, 2), (3, 2)]));
-    bench.pass(1, &[(1, 2)], &[3]);
+    bench.pass(1, &both(&[(1, 2)]), &[3]);
     assert_eq!(bench.asked(), all(&[(1, 2), (2, 2), (3, 1)]));
 }
 
@@ -203,14 +222,16 @@ fn a_primary_that_has_acknowledged_something_alone_stays_and_the_member_goes() {
 #[test]
 fn who_has_gone_is_tried_in_one_group_at_a_time_and_joins_all_when_it_is_reached() {
     let mut bench = Bench::new(&[&[1, 2], &[1, 2], &[1, 2, 3], &[2, 3]]);
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     bench.resign();
     bench.pass(2 * BEATS_A_SECOND, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[(1, 2), (2, 2), (3, 2)]), "who writes has just waited");
+    bench.pass(3 * BEATS_A_SECOND, &[], &[]);
     assert_eq!(bench.kept_out(), all(&[(2, 2), (3, 2)]), "group 1 may try");
     bench.try_in(1, 2, true);
-    bench.pass(1, &[], &[]);
+    bench.pass(6 * BEATS_A_SECOND, &[], &[]);
     assert_eq!(bench.kept_out(), all(&[(1, 2), (2, 2), (3, 2)]), "not at once");
-    bench.pass(3 * BEATS_A_SECOND, &[], &[]);
+    bench.pass(5 * BEATS_A_SECOND, &[], &[]);
     assert_eq!(bench.kept_out(), all(&[(1, 2), (3, 2)]), "the next one");
     bench.group(2).joining = vec![2];
     bench.pass(1, &[], &[]);
@@ -223,7 +244,7 @@ fn who_has_gone_is_tried_in_one_group_at_a_time_and_joins_all_when_it_is_reached
 #[test]
 fn a_way_of_which_nothing_is_heard_any_more_counts_as_whole() {
     let mut bench = Bench::new(&[&[1, 2], &[1, 2]]);
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     bench.resign();
     bench.pass(89 * BEATS_A_SECOND, &[], &[]);
     assert_eq!(bench.kept_out().len(), 1);
@@ -241,9 +262,136 @@ fn the_lead_is_not_given_to_who_does_not_reach_another_member() {
         bench.live.yields(1, &bench.state.groups[&1])
     };
     assert_eq!(yields(&mut bench), Yields::AtOnce);
-    bench.decide(&[(1, 2)]);
+    bench.decide(&both(&[(1, 2)]));
     assert_eq!(yields(&mut bench), Yields::Never);
     bench.resign();
     bench.try_in(2, 2, false);
+    assert_eq!(yields(&mut bench), Yields::Never, "of the way back nothing is known");
+    bench.pass(91 * BEATS_A_SECOND, &[], &[]);
     assert_eq!(yields(&mut bench), Yields::AtOnce);
+}
+
+/// It was left as the only copy, and nobody read it.
+#[test]
+fn who_is_reached_by_nobody_goes_and_does_not_stay_alone() {
+    let mut bench = Bench::new(&[&[1, 2], &[1, 2], &[1, 2, 3]]);
+    bench.lose_way_to(1);
+    bench.decide(&both(&[(1, 2)]));
+    assert_eq!(bench.asked(), all(&[(1, 1), (2, 1), (3, 1)]), "although it leads");
+}
+
+/// It was never decided again.
+#[test]
+fn it_is_decided_again_when_who_stays_is_reached_no_more_or_is_apart_from_others() {
+    let ways = both(&[(1, 2)]);
+    let mut bench = Bench::new(&[&[1, 2], &[1, 2, 3]]);
+    bench.decide(&ways);
+    assert_eq!(bench.asked(), all(&[(1, 2), (2, 2)]));
+    bench.lose_way_to(1);
+    bench.pass(1, &ways, &[]);
+    assert_eq!(bench.asked().get(&(1, 1)), Some(&(1, 1)), "2 is the one that is reached");
+    bench.lose_way_to(2);
+    bench.pass(1, &ways, &[]);
+    assert!(bench.asked().iter().all(|(group, _)| *group != 1), "nobody else is left");
+    let mut bench = Bench::new(&[&[1, 2], &[1, 3]]);
+    bench.decide(&ways);
+    assert_eq!(bench.asked(), all(&[(1, 2)]));
+    bench.group(1).epoch += 1;
+    bench.decide(&both(&[(1, 2), (1, 3)]));
+    assert_eq!(bench.asked(), all(&[(1, 1), (2, 1)]));
+}
+
+/// It took the lead again each time that it had been made equal, which the other one can, and did not reach that one: one copy was left.
+#[test]
+fn who_does_not_reach_another_one_but_is_reached_by_it_stays_a_member_and_leads_no_more() {
+    let mut bench = Bench::new(&[&[1, 2], &[2, 1]]);
+    bench.decide(&[(2, 1)]);
+    assert_eq!(bench.asked(), all(&[(2, 2)]), "the other group works");
+    bench.resign();
+    bench.pass(1, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[]), "1 reaches it");
+    let mut leads_for = Vec::new();
+    for _ in 0..2 {
+        bench.try_in(2, 2, false);
+        let yields = |bench: &Bench| bench.live.yields(2, &bench.state.groups[&2]);
+        let mut beats = 0;
+        bench.pass(1, &[], &[]);
+        while yields(&bench) == Yields::Never {
+            bench.pass(1, &[], &[]);
+            assert_eq!(bench.asked(), all(&[]));
+            beats += 1;
+        }
+        leads_for.push(beats / BEATS_A_SECOND);
+        bench.group(2).in_sync = vec![2, 1];
+        bench.decide(&[(2, 1)]);
+        assert_eq!(bench.asked(), all(&[(2, 2)]));
+        bench.resign();
+    }
+    assert!(leads_for[1] > leads_for[0] + 60, "{leads_for:?}");
+}
+
+/// Nobody said that the way is cut: who had left joined all groups again and again, and status said nothing of it.
+#[test]
+fn a_manager_that_knows_nothing_learns_of_a_way_by_a_member_that_joins_and_is_silent() {
+    let mut bench = Bench::new(&[&[1, 2], &[1, 2], &[1, 3]]);
+    for id in [1, 2] {
+        bench.group(id).in_sync = vec![1];
+    }
+    bench.pass(1, &[], &[]);
+    let damaged = Resynced { failed: true, ..Resynced::default() };
+    bench.try_in_with(1, 2, damaged);
+    bench.pass(2 * BEATS_A_SECOND, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[]), "its disk, perhaps");
+    bench.try_in(1, 2, true);
+    bench.pass(2 * BEATS_A_SECOND, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[(1, 2), (2, 2)]));
+    let left_out = bench.live.left_out(&bench.state, bench.now);
+    assert_eq!(left_out.into_keys().collect::<Vec<_>>(), [(2, 1)]);
+    assert_eq!(bench.asked(), all(&[]), "nobody waits for it");
+}
+
+/// Where nobody could go it was remembered, and somebody went when the way had been whole for a minute.
+#[test]
+fn a_way_for_which_nobody_is_kept_out_is_forgotten_soon() {
+    let mut bench = Bench::new(&[&[1, 2]]);
+    bench.hung = vec![1, 2];
+    bench.decide(&both(&[(1, 2)]));
+    bench.pass(16 * BEATS_A_SECOND, &[], &[]);
+    bench.hung.clear();
+    bench.pass(1, &[], &[]);
+    assert_eq!(bench.asked(), all(&[]));
+}
+
+#[test]
+fn a_join_that_lasts_keeps_no_other_group_from_being_tried() {
+    let mut bench = Bench::new(&[&[1, 2], &[1, 2]]);
+    bench.decide(&both(&[(1, 2)]));
+    bench.resign();
+    bench.group(1).joining = vec![2];
+    bench.pass(9 * BEATS_A_SECOND, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[(2, 2)]));
+    bench.pass(2 * BEATS_A_SECOND, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[]));
+}
+
+/// All that wrote there waited for as long as an answer may take.
+#[test]
+fn where_the_one_that_is_asked_does_not_go_the_other_one_is_asked() {
+    let (ways, mut bench) = (both(&[(1, 2)]), Bench::new(&[&[1, 2]]));
+    bench.decide(&ways);
+    assert_eq!(bench.asked(), all(&[(1, 2)]));
+    bench.pass(10 * BEATS_A_SECOND, &ways, &[]);
+    assert_eq!(bench.asked(), all(&[(1, 1)]), "it may be of an earlier release");
+}
+
+#[test]
+fn members_that_are_asked_to_go_take_turns_where_there_are_very_many() {
+    let group: &[u32] = &[1, 2];
+    let mut bench = Bench::new(&[group; RESIGNS_MAX + 44]);
+    bench.decide(&both(&[(1, 2)]));
+    let mut asked = bench.asked();
+    assert_eq!(asked.len(), RESIGNS_MAX);
+    bench.pass(4 * BEATS_A_SECOND, &both(&[(1, 2)]), &[]);
+    asked.extend(bench.asked());
+    assert_eq!(asked.len(), RESIGNS_MAX + 44);
 }

@@ -101,6 +101,7 @@ impl Gen {
                 hangs: self.bool(),
                 hands_over: self.bool(),
                 vouches: self.u64(),
+                silent: self.bool(),
             }),
             PrepareCopies(mgr::PrepareCopies { copies: self.u32() }),
             Plan(self.plan()),

@@ -31,6 +31,8 @@ const CHUNKS_NAMED_MAX: usize = 50_000;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Between two looks whether the lease holds again.
 const LEASE_LOOK: Duration = Duration::from_millis(20);
+/// How long a member that says that it is there waits for the epoch that it is asked in: less than it is waited for.
+const ADOPT_WAIT: Duration = Duration::from_millis(300);
 /// How long readers of a range and later changes wait for a disk because one change is to be durable.
 const SYNC_PATIENCE: Duration = Duration::from_millis(250);
 
@@ -68,6 +70,10 @@ impl Replica {
         payload: Bytes,
     ) -> Result<Answer> {
         let _told = self.resigns_in_panic(request.epoch);
+        let asks_nothing = matches!(&op, StorageOp::Settle(wanted) if wanted.parts.is_empty());
+        if forward.number == 0 && asks_nothing {
+            return self.is_there(request.epoch, &forward).await;
+        }
         let adopted = *self.hold_epoch().await?;
         match op {
             // The new primary may know its epoch before we do.
@@ -97,10 +103,7 @@ impl Replica {
                     self.or_resign(request.epoch, self.shelf.sync_asked(asked).await)?;
                     Ok(self.shelf.done_at(self.shelf.target.store.boot()))
                 }
-                StorageOp::Settle(wanted) if !wanted.parts.is_empty() => {
-                    self.tell_room(wanted).await
-                }
-                StorageOp::Settle(_) => Ok(self.shelf.done_at(0)),
+                StorageOp::Settle(wanted) => self.tell_room(wanted).await,
                 StorageOp::Adopt(_) => self.doubts(),
                 StorageOp::Remember(table) => {
                     self.shelf.target.attempts.take_over(&table).map(|()| done())
@@ -125,6 +128,22 @@ impl Replica {
         // A new primary does not wait for a disk.
         drop(gate);
         self.or_resign(request.epoch, self.made(is_durable).await)
+    }
+
+    /// Who is asked whether it is there says so soon, and hears what is settled: an epoch that is to be adopted waits for changes under
+    /// way, and these for the disk, which may be slow.
+    async fn is_there(&self, epoch: u64, forward: &Forward) -> Result<Answer> {
+        let is_behind = self.adopted.try_read().is_ok_and(|adopted| *adopted < epoch);
+        if is_behind {
+            // Whether it comes to that is seen below.
+            let _followed = timeout(ADOPT_WAIT, self.current(epoch)).await;
+        }
+        let adopted = self.adopted.try_read().ok();
+        if adopted.is_none_or(|adopted| *adopted != epoch && !is_broken("members-check-epochs")) {
+            return Err(self.error(ErrorKind::NotCurrent, "it is there, and not in that epoch"));
+        }
+        self.learn(&mut self.state.lock(), forward);
+        Ok(self.shelf.done_at(0))
     }
 
     /// A change that the primary of this epoch has numbered was made here, or has failed.

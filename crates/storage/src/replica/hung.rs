@@ -10,9 +10,9 @@
 
 use super::failing::STORE_FAILS;
 use super::resync::Report;
-use super::{Reign, Replica, State};
+use super::{Reign, Replica, State, View};
 use std::time::Duration;
-use strake_types::{Error, ErrorKind};
+use strake_types::{Error, ErrorKind, TargetId};
 use strake_wire::message::manager::ManagerOp;
 use tokio::time::{Instant, timeout};
 
@@ -73,9 +73,11 @@ impl Offers {
 }
 
 impl State {
-    /// True for a primary that may have acknowledged what others do not have.
-    fn may_have_more(&self) -> bool {
-        self.reign.as_ref().is_some_and(Reign::may_have_more)
+    /// True for a primary that may have acknowledged what others do not have. One that leads by the map, and does not know it yet, may.
+    fn may_have_more(&self, view: &View, me: TargetId) -> bool {
+        let leads = view.in_sync.first() == Some(&me);
+        let reign = self.reign.as_ref().filter(|reign| !leads || reign.view.epoch == view.epoch);
+        reign.map_or(leads, Reign::may_have_more)
     }
 }
 
@@ -118,16 +120,15 @@ impl Replica {
         let now = self.common.clock.monotonic();
         let (fails, goes) = {
             let state = self.state.lock();
-            let goes = asked == Some(view.epoch) && !state.may_have_more();
+            let goes = asked == Some(view.epoch) && !state.may_have_more(&view, self.me());
             (state.own_store_has_failed(view.epoch, now), goes)
         };
         (beside_others && (hangs || unheard || fails || goes)).then_some(view.epoch)
     }
 
-    /// The manager asks this member to go from an epoch.
-    pub fn ask_to_resign(&self, epoch: u64) {
-        let mut state = self.state.lock();
-        state.offers.asked = state.offers.asked.max(Some(epoch));
+    /// The manager asks this member to go from an epoch; `None`: not, or not any more.
+    pub fn ask_to_resign(&self, epoch: Option<u64>) {
+        self.state.lock().offers.asked = epoch;
     }
 
     /// If so it still is: from now on this member answers nobody in this epoch, and the manager is told.
@@ -138,8 +139,8 @@ impl Replica {
             return self.state.lock().offers.not_made();
         }
         let heard = self.is_heard_as_primary().await;
-        let Some(epoch) = self.hangs_in() else { return };
-        if !heard && self.view().is_ok_and(|view| view.in_sync.first() == Some(&self.me())) {
+        let (Some(epoch), Ok(view)) = (self.hangs_in(), self.view()) else { return };
+        if !heard && view.in_sync.first() == Some(&self.me()) {
             let (group, me) = (self.group, self.me());
             return tracing::debug!("group {group}: the manager would not let {me} go");
         }
@@ -150,7 +151,7 @@ impl Replica {
             let fails = state.own_failed.is_some_and(|(failed, _)| failed == epoch);
             let is_asked = state.offers.asked == Some(epoch);
             let is_sound = silent.is_none() && !fails && state.gave_up < Some(epoch);
-            if is_asked && is_sound && state.may_have_more() {
+            if is_asked && is_sound && state.may_have_more(&view, self.me()) {
                 // It has acknowledged something since. The manager hears of that, and asks another one.
                 return;
             }

@@ -399,7 +399,9 @@ impl Replica {
             task::spawn(self.clone().resync(reign, epoch, member));
         }
         for (epoch, member, reason) in failed {
-            self.report(epoch, member, Report::failed(reason)).await;
+            let wait = self.look_wait(TELL_WAIT);
+            let silent = self.is_silent(member, epoch, Forward::default(), wait).await;
+            self.report(epoch, member, Report::not_joined(reason, silent)).await;
         }
         if let Some((view, forward)) = told {
             let others = view.in_sync.iter().skip(1).chain(&view.joining);

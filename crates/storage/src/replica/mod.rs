@@ -74,6 +74,7 @@ use strake_wire::lease::{Lease, Term};
 use strake_wire::map::MapView;
 use strake_wire::map::Standing;
 use strake_wire::message::storage::{Attempt, Forward, StorageAnswer, StorageOp, StorageRequest};
+use sync::Looks;
 use tokio::sync::{Notify, OnceCell, RwLock, RwLockReadGuard};
 
 /// How long a member may take to answer before it is asked again.
@@ -172,6 +173,8 @@ pub(crate) struct Replica {
     /// Held by the primary while members are asked for room and it is reserved.
     reserving: tokio::sync::Mutex<()>,
     left: Left,
+    /// Whether members say that they are there.
+    looks: Looks,
     /// Something about the reign has changed.
     progress: Notify,
     /// A change that was acknowledged early is everywhere.
@@ -372,6 +375,7 @@ impl Replica {
             short: Short::default(),
             reserving: tokio::sync::Mutex::default(),
             left: Left::default(),
+            looks: Looks::default(),
             progress: Notify::new(),
             settled_early: Notify::new(),
             #[cfg(test)]

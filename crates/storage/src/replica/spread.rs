@@ -20,6 +20,8 @@ const MENDS_MAX: u32 = 16;
 const JOINING_WAIT: Duration = Duration::from_secs(1);
 /// One that counts is asked after this part of the time that it has to answer: where it is silent, that is missed sooner.
 const COUNTED_PART: u32 = 3;
+/// What somebody else has found of that is as good for so long.
+const LOOK_HOLDS: Duration = Duration::from_secs(1);
 
 impl Replica {
     /// Sends a change to all members until all that must have it do. True if each of them says that it is durable.
@@ -137,7 +139,10 @@ impl Replica {
         loop {
             tokio::time::sleep(after).await;
             let wait = self.look_wait(wait);
-            let asked = members.iter().map(|&member| self.is_silent(member, epoch, forward, wait));
+            let since = self.common.clock.monotonic().saturating_sub(LOOK_HOLDS);
+            let asked = members
+                .iter()
+                .map(|&member| self.was_silent(member, (epoch, forward), wait, since));
             let silent = members.iter().zip(join_all(asked).await).filter(|(_, silent)| *silent);
             let silent: Vec<TargetId> = silent.map(|(&member, _)| member).collect();
             if !silent.is_empty() {

@@ -6,6 +6,9 @@ use super::{Message, Replica, SYNC_WAIT};
 use crate::order::Order;
 use crate::syncs::Asked;
 use futures::future::{join_all, try_join};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use strake_base::is_broken;
 use strake_base::random::mixed;
@@ -25,6 +28,19 @@ const JOIN_WAIT: Duration = Duration::from_secs(20 * 60);
 const BRIEF: Duration = Duration::from_secs(10);
 /// Syncs of a member that joins, at most, in one round.
 const JOIN_SYNCS_MAX: u64 = 3;
+
+/// What came of it when a member was asked last whether it is there.
+#[derive(Default)]
+pub(super) struct Look {
+    epoch: u64,
+    /// It had so long to say so.
+    wait: Duration,
+    ended: Duration,
+    silent: bool,
+}
+
+/// The same of all members. Each is asked by one at a time.
+pub(super) type Looks = Mutex<HashMap<TargetId, Arc<tokio::sync::Mutex<Look>>>>;
 
 impl Replica {
     /// Makes durable what all in-sync members have. Members that have done so are done with it also if this ends before the others
@@ -134,11 +150,30 @@ impl Replica {
         forward: Forward,
         wait: Duration,
     ) -> bool {
+        let now = self.common.clock.monotonic();
+        self.was_silent(member, (epoch, forward), wait, now).await
+    }
+
+    /// The same, or what came of it since then when somebody else asked: very many changes may want to know it.
+    pub(super) async fn was_silent(
+        &self,
+        member: TargetId,
+        (epoch, forward): (u64, Forward),
+        wait: Duration,
+        since: Duration,
+    ) -> bool {
+        let last = self.looks.lock().entry(member).or_default().clone();
+        let mut last = last.lock().await;
+        if last.epoch == epoch && last.wait >= wait && last.ended >= since {
+            return last.silent;
+        }
         let message = Message::of(StorageOp::Settle(msg::Settle::default()));
         let forward = Forward { number: 0, ..forward };
-        match timeout(wait, self.forward(member, epoch, forward, &message)).await {
+        let silent = match timeout(wait, self.forward(member, epoch, forward, &message)).await {
             Ok(answer) => answer.is_err_and(|error| error.kind == ErrorKind::Unavailable),
             Err(_late) => true,
-        }
+        };
+        *last = Look { epoch, wait, ended: self.common.clock.monotonic(), silent };
+        silent
     }
 }

@@ -71,6 +71,8 @@ struct Manager {
     yielded: Mutex<Option<Resynced>>,
     /// Members that it does not answer.
     unheard: Mutex<HashSet<u32>>,
+    /// What it has heard last of a member that was to join, if it could not.
+    joined: Mutex<Option<Resynced>>,
 }
 
 /// The manager, as a member hears it; 0 is the client.
@@ -169,6 +171,9 @@ impl ManagerService for Manager {
                     *ignored += 1;
                     return Ok(ManagerAnswer::Epoch(0).into());
                 }
+                if report.failed && self.map.lock().groups[0].joining.contains(&report.member) {
+                    *self.joined.lock() = Some(report.clone());
+                }
                 let needed = report.hangs && *self.needs.lock();
                 if self.map.lock().groups[0].epoch == report.epoch {
                     self.decide(|group| {
@@ -259,6 +264,8 @@ struct Net {
     failed: AtomicU64,
     /// A member that is at work on what, and answers the rest,
     slow: Mutex<Option<(u32, Which)>>,
+    /// how often it was sent that,
+    slow_calls: AtomicU64,
     /// and how often it was told what is settled meanwhile, or asked whether it is there.
     looks: AtomicU64,
 }
@@ -296,6 +303,10 @@ impl Link {
 
     /// Waits while the member is at work on what it is sent.
     async fn await_slow(&self, op: Option<&StorageOp>) {
+        let slow = self.net.slow.lock().filter(|(member, _)| *member == self.to);
+        if slow.zip(op).is_some_and(|((_, is_slow), op)| is_slow(op)) {
+            self.net.slow_calls.fetch_add(1, Ordering::Relaxed);
+        }
         loop {
             let slow = *self.net.slow.lock();
             match (slow.filter(|(member, _)| *member == self.to), op) {
@@ -452,6 +463,7 @@ impl Bench {
             older: AtomicBool::default(),
             yielded: Mutex::default(),
             unheard: Mutex::default(),
+            joined: Mutex::default(),
         });
         let (net, servers) = (Arc::<Net>::default(), Lives::default());
         servers.lock().resize_with(MEMBERS as usize + 1, || None);

@@ -2,6 +2,7 @@
 
 use super::StorageServer;
 use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 use strake_types::{GroupId, TargetId};
 use strake_wire::message::manager::{MISSED_MAX, Missed, Resign, by_turns};
 
@@ -12,21 +13,24 @@ impl StorageServer {
         gravest(replicas.values().flat_map(|replica| replica.missing()).collect())
     }
 
-    /// The manager has these members resign: others go on without them, which do not reach this server.
+    /// The manager has these members resign, and no others: others go on without them, which do not reach this server.
     pub fn ask_to_resign(&self, asked: &[Resign]) {
-        let replicas = self.replicas.lock();
-        for resign in asked {
-            let place = (TargetId(resign.member), GroupId(resign.group));
-            replicas.get(&place).inspect(|replica| replica.ask_to_resign(resign.epoch));
+        let place = |resign: &Resign| (TargetId(resign.member), GroupId(resign.group));
+        let asked: HashMap<_, u64> = asked.iter().map(|one| (place(one), one.epoch)).collect();
+        for (place, replica) in self.replicas.lock().iter() {
+            replica.ask_to_resign(asked.get(place).copied());
         }
     }
 }
 
 /// As many as may be told: first who is silent, then for whom changes wait longest. One group of each member before a second one of any,
-/// which is told as well, where there is room: the manager believes none that has another epoch by then.
+/// which is told as well, where there is room: the manager believes none that has another epoch by then. Before other second ones those
+/// whose primaries cannot go in the member's place: of all others the manager thinks that they can.
 fn gravest(mut missed: Vec<Missed>) -> Vec<Missed> {
-    missed.sort_by_key(|one| (!one.silent, Reverse(one.for_ms)));
+    missed.sort_by_key(|one| (!one.silent, !one.early, Reverse(one.for_ms)));
+    let members = missed.iter().map(|one| one.member).collect::<BTreeSet<u32>>().len();
     let mut missed = by_turns(missed, |one| one.member);
+    missed[members..].sort_by_key(|one| !one.early);
     missed.truncate(MISSED_MAX);
     missed
 }
@@ -42,6 +46,15 @@ mod tests {
         let silent = Missed { group: 9_999, for_ms: 10_000, silent: true, ..Missed::default() };
         let told = gravest((0..500).map(slow).chain([silent]).collect());
         assert_eq!((told.len(), told[0]), (MISSED_MAX, silent));
+    }
+
+    /// The manager asked their primaries to go, which did not.
+    #[test]
+    fn groups_whose_primaries_cannot_go_are_told_before_many_others() {
+        let lost = Missed { member: 2, for_ms: 60_000, silent: true, ..Missed::default() };
+        let early = |group| Missed { group, for_ms: 7_000, early: true, ..lost };
+        let told = gravest((0..100).map(|_| lost).chain((1..=60).map(early)).collect());
+        assert_eq!(told.iter().filter(|one| one.early).count(), 60);
     }
 
     /// All places were for the groups of one lost neighbour, and the network to another one was not named until that was mended.

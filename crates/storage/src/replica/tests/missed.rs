@@ -1,6 +1,8 @@
 //! Members that the manager hears, and that do not take what their primary sends them.
 
 use super::*;
+use crate::replica::MEMBER_WAIT;
+use crate::replica::sync::LOOK_WAIT;
 use strake_wire::message::manager::{Missed, Resign};
 use tokio::task::JoinHandle;
 
@@ -69,6 +71,96 @@ async fn a_member_that_is_slow_is_told_as_one_that_says_that_it_is_there() {
     drop(write.await.unwrap());
 }
 
+/// It was named when its answer was late, as one whose disk is slow.
+#[tokio::test]
+async fn a_member_that_is_silent_is_told_before_its_answer_is_late() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    bench.net.silent.lock().insert(3);
+    let (attempt, writer) = (bench.attempt(), bench.clone());
+    let write = tokio::spawn(async move { writer.write_to(1, attempt, 0, 2).await });
+    let told = bench.until_told(1, |told| told.member == 3);
+    tokio::time::timeout(MEMBER_WAIT, told).await.expect("it does not say that it is there");
+    bench.until_told(1, |told| told.silent).await;
+    bench.net.silent.lock().clear();
+    bench.write(0, 3).await;
+    drop(write.await);
+}
+
+/// Each change asked for itself.
+#[tokio::test]
+async fn what_a_slow_member_is_sent_is_sent_once_and_it_is_asked_by_one_for_all_whether_it_is_there()
+ {
+    const WRITES: u64 = 20;
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    let is_write: Which = |op| matches!(op, StorageOp::Write(_));
+    *bench.net.slow.lock() = Some((3, is_write));
+    let writes = (0..WRITES).map(|block| {
+        let (attempt, writer) = (bench.attempt(), bench.clone());
+        tokio::spawn(async move { writer.write_to(1, attempt, block, 2).await })
+    });
+    let writes: Vec<_> = writes.collect();
+    let looks = || bench.net.looks.load(Ordering::Relaxed);
+    bench.until(async || (looks() > 0).then_some(())).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(looks() < WRITES, "{}", looks());
+    bench.until(async || (looks() > 1).then_some(())).await;
+    assert_eq!(bench.net.slow_calls.load(Ordering::Relaxed), WRITES);
+    *bench.net.slow.lock() = None;
+    for write in writes {
+        write.await.unwrap().unwrap();
+    }
+    bench.reads_at(1..=MEMBERS, 0, 2).await;
+}
+
+/// Its answer waited for the epoch, that for the change, and that for the disk: the network was taken for cut.
+#[tokio::test]
+async fn a_member_whose_disk_is_slow_says_that_it_is_there_while_an_epoch_waits_for_that() {
+    let bench = Arc::new(Bench::start().await);
+    bench.write(0, 1).await;
+    let disk = bench.disks.lock()[&3].clone();
+    disk.hold();
+    let (attempt, writer) = (bench.attempt(), bench.clone());
+    let write = tokio::spawn(async move { writer.write_to(1, attempt, 0, 2).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    bench.manager.decide(|_| {});
+    let next = tokio::spawn({
+        let bench = bench.clone();
+        async move { bench.write(1, 3).await }
+    });
+    bench.until_told(1, |told| told.member == 3).await;
+    // It has been asked by then.
+    tokio::time::sleep(LOOK_WAIT + Duration::from_secs(1)).await;
+    assert!(bench.server(1).missed().iter().all(|told| !told.silent));
+    disk.go_on();
+    next.await.unwrap();
+    drop(write.await);
+    bench.reads_at(1..=MEMBERS, 1, 3).await;
+}
+
+/// The manager took the way for whole: it let it join in each group, again and again.
+#[tokio::test]
+async fn of_a_member_that_joins_in_vain_the_manager_hears_whether_it_was_silent() {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    for (is_cut, silent) in [(true, true), (false, false)] {
+        bench.manager.take_out(3);
+        bench.write(0, 2).await;
+        match is_cut {
+            true => bench.cut(1, 3),
+            false => {
+                *bench.net.fails.lock() =
+                    Some((3, |op| matches!(op, StorageOp::Digests(_)), ErrorKind::Io))
+            }
+        }
+        bench.manager.let_join(3);
+        let joined = async || bench.manager.joined.lock().take();
+        assert_eq!(bench.until(joined).await.silent, silent, "cut: {is_cut}");
+        bench.net.cut.lock().clear();
+    }
+}
+
 /// It was silent for its primary and heard by the manager, so no write of the group ended.
 #[tokio::test]
 async fn a_member_that_is_asked_to_go_answers_nobody_and_the_write_that_waits_for_it_ends() {
@@ -79,6 +171,9 @@ async fn a_member_that_is_asked_to_go_answers_nobody_and_the_write_that_waits_fo
     bench.ask_to_resign(3, bench.epoch() - 1);
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(bench.manager.in_sync(), [1, 2, 3], "of an epoch that is over");
+    bench.ask_to_resign(3, bench.epoch());
+    bench.server(3).ask_to_resign(&[]);
+    tokio::time::sleep(Duration::from_millis(200)).await;
     bench.ask_to_resign(3, bench.epoch());
     bench.until_in_sync(&[1, 2]).await;
     write.await.unwrap().unwrap();

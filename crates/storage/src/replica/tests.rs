@@ -171,7 +171,9 @@ impl ManagerService for Manager {
                     *ignored += 1;
                     return Ok(ManagerAnswer::Epoch(0).into());
                 }
-                if report.failed && self.map.lock().groups[0].joining.contains(&report.member) {
+                let group = self.map.lock().groups[0].clone();
+                let is_now = group.epoch == report.epoch && group.joining.contains(&report.member);
+                if report.failed && is_now {
                     *self.joined.lock() = Some(report.clone());
                 }
                 let needed = report.hangs && *self.needs.lock();
@@ -303,8 +305,10 @@ impl Link {
 
     /// Waits while the member is at work on what it is sent.
     async fn await_slow(&self, op: Option<&StorageOp>) {
-        let slow = self.net.slow.lock().filter(|(member, _)| *member == self.to);
-        if slow.zip(op).is_some_and(|((_, is_slow), op)| is_slow(op)) {
+        let slow = *self.net.slow.lock();
+        let is_meant =
+            |((member, is_slow), op): ((u32, Which), &StorageOp)| member == self.to && is_slow(op);
+        if slow.zip(op).is_some_and(is_meant) {
             self.net.slow_calls.fetch_add(1, Ordering::Relaxed);
         }
         loop {

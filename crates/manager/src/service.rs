@@ -329,19 +329,21 @@ impl Manager {
             self.tick().await?;
         }
         let lead = self.grant(server, lease_ms).await?;
-        let ((orders, scrubs), recopies, resigns) = {
+        let ((orders, scrubs), recopies, resigns, doubts) = {
             let Inner { state, live, orders, .. } = &mut *self.inner.lock();
             let recopies = recopies::orders(state, server, |job, share| {
                 live.recopy(job, share).is_some_and(|seen| seen.progress.ended)
             });
             let resigns = live.asked_to_resign(server, now);
-            (orders.get_or_insert_with(|| Orders::of(state)).to(server), recopies, resigns)
+            let doubts = live.doubts(server);
+            let orders = orders.get_or_insert_with(|| Orders::of(state)).to(server);
+            (orders, recopies, resigns, doubts)
         };
         // Nobody goes on by a map that is about to be replaced: what he has may have been given to another.
         let coming = self.coming.load(Ordering::Acquire);
         let epoch = self.inner.lock().state.cluster.epoch.max(coming);
         let answer: ManagerReply = ManagerAnswer::Epoch(epoch).into();
-        Ok(ManagerReply { orders, scrubs, recopies, lead, resigns, ..answer })
+        Ok(ManagerReply { orders, scrubs, recopies, lead, resigns, doubts, ..answer })
     }
 
     /// Groups of one copy in which there is something of which nobody has told: this manager's data are older.

@@ -8,7 +8,7 @@ use strake_types::{TargetId, VolumeId};
 use strake_wire::lease::Lease;
 use strake_wire::member::Member;
 use strake_wire::message::jobs::{Held, Order, Progress};
-use strake_wire::message::manager::{Missed, Resign, TargetSpec};
+use strake_wire::message::manager::{Doubt, Missed, Resign, TargetSpec};
 use strake_wire::message::scrubs::{ScrubOrder, ScrubProgress};
 
 /// The disks of a server, which only it knows.
@@ -64,6 +64,10 @@ impl<D: Disks> Member for Here<D> {
 
     fn resign(&self, asked: &[Resign]) {
         self.storage.iter().for_each(|storage| storage.ask_to_resign(asked));
+    }
+
+    fn doubt(&self, doubts: &[Doubt]) {
+        self.storage.iter().for_each(|storage| storage.doubt(doubts));
     }
 
     fn scrubs(&self) -> Vec<ScrubProgress> {

@@ -5,7 +5,7 @@ use crate::lease::Term;
 use crate::map::MapView;
 use crate::message::jobs::{Held, Order, Progress};
 use crate::message::manager::{
-    Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, Missed,
+    Doubt, Heartbeat, Join, Joined, ManagerAnswer, ManagerOp, ManagerReply, ManagerRequest, Missed,
     Resign, TargetSpec,
 };
 use crate::message::recopies::{RecopyOrder, RecopyProgress};
@@ -68,6 +68,8 @@ pub trait Member: Send + Sync + 'static {
     fn missed(&self) -> Vec<Missed>;
     /// Which members are to answer nobody any more in the present epochs of their groups.
     fn resign(&self, asked: &[Resign]);
+    /// Which members are to be asked whether they are there.
+    fn doubt(&self, doubts: &[Doubt]);
     /// How far it is with targets that it verifies for a job.
     fn scrubs(&self) -> Vec<ScrubProgress>;
     /// Which targets it is to verify from now on: these, and no others.
@@ -243,6 +245,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     pulse.member.obey(&reply.orders);
     pulse.member.obey_scrubs(&reply.scrubs);
     pulse.member.resign(&reply.resigns);
+    pulse.member.doubt(&reply.doubts);
     // Whoever was taken out of a group must know it before it has a lease again.
     if !strake_base::is_broken("lease-needs-map") {
         know_map(&pulse.map, epoch, limit).await?;

@@ -22,7 +22,7 @@ use crate::state::State;
 use goes::{Ask, Choice};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use strake_wire::message::manager::{RESIGNS_MAX, Resign};
+use strake_wire::message::manager::{Doubt, RESIGNS_MAX, Resign};
 
 /// For how long it has to be told of a way that it is cut, before anybody goes. It is told after 3 s.
 const LASTING: Duration = Duration::from_secs(2);
@@ -107,6 +107,8 @@ pub(super) struct Apart {
     asks: BTreeMap<u32, Ask>,
     /// and by server.
     resigns: BTreeMap<u32, Vec<Resign>>,
+    /// Of whom primaries on a server are to find out whether they are silent.
+    doubts: BTreeMap<u32, Vec<Doubt>>,
     /// Members that do not join, by group.
     barred: BTreeSet<(u32, u32)>,
     /// Members that join all the same, by group, and since when.
@@ -194,11 +196,12 @@ impl Liveness {
     pub fn decide_apart(&mut self, state: &State, said: &Silences, now: Duration) {
         let mut apart = std::mem::take(&mut self.apart);
         apart.hear(&said.ways, now);
-        if apart.ways.values().any(|known| known.cut.is_some()) {
+        if apart.ways.values().any(|known| known.cut.is_some() || known.told.is_some()) {
             apart.decide(state, self, now);
             let used = apart.bar(state, self, now);
             apart.forget(&used, now);
             apart.ask(state, self, &said.early, now);
+            apart.doubt(state);
         } else {
             apart.forget(&BTreeSet::new(), now);
             apart = Apart { ways: apart.ways, ..Apart::default() };
@@ -212,6 +215,11 @@ impl Liveness {
         let turns = all.len().div_ceil(RESIGNS_MAX).max(1);
         let turn = (now.as_secs() / TURN.as_secs()) as usize % turns;
         all.iter().skip(turn * RESIGNS_MAX).take(RESIGNS_MAX).copied().collect()
+    }
+
+    /// Of whom primaries on a server are to find out whether they are silent.
+    pub fn doubts(&self, server: u32) -> Vec<Doubt> {
+        self.apart.doubts.get(&server).cloned().unwrap_or_default()
     }
 
     /// Members that are out of groups whose primaries do not reach them: the member, the primary, and for how long that is known.

@@ -161,7 +161,7 @@ impl Link {
         }
         let mut waited = Duration::ZERO;
         let is_call = to == self.to;
-        while self.world.is_cut(from, to) || (is_call && self.world.is_closed(to)) {
+        while self.world.is_cut(from, to) || (is_call && self.world.is_shut(from, to)) {
             if waited >= UNACKNOWLEDGED {
                 return Err(self.gone("the connection broke"));
             }

@@ -123,6 +123,8 @@ struct Network {
     cut: BTreeSet<(u32, u32)>,
     /// Machines into which no call gets.
     closed: BTreeSet<u32>,
+    /// From whom no call gets to whom; answers do.
+    shut: BTreeSet<(u32, u32)>,
     lives: u64,
 }
 
@@ -145,6 +147,7 @@ impl World {
             off: BTreeSet::new(),
             cut: BTreeSet::new(),
             closed: BTreeSet::new(),
+            shut: BTreeSet::new(),
             lives: 0,
         };
         let start = Instant::now();
@@ -258,16 +261,27 @@ impl World {
         };
     }
 
+    /// Lets no call of one into another any more, or again, as a firewall does; its answers get there.
+    pub fn set_shut(&self, from: u32, to: u32, shut: bool) {
+        let mut network = self.network.lock();
+        match shut {
+            true => network.shut.insert((from, to)),
+            false => network.shut.remove(&(from, to)),
+        };
+    }
+
     /// Mends everything that was cut or closed.
     pub fn mend_all(&self) {
         let mut network = self.network.lock();
         network.cut.clear();
         network.closed.clear();
+        network.shut.clear();
     }
 
-    /// True while no call gets into a machine.
-    pub fn is_closed(&self, to: u32) -> bool {
-        self.network.lock().closed.contains(&to)
+    /// True while no call gets from one to another.
+    pub fn is_shut(&self, from: u32, to: u32) -> bool {
+        let network = self.network.lock();
+        network.closed.contains(&to) || network.shut.contains(&(from, to))
     }
 
     /// True while nothing gets from one to another.

@@ -11,7 +11,7 @@ use strake_base::task;
 use strake_types::{Error, ErrorKind, Result, TargetId};
 use strake_wire::message::manager::Missed;
 use strake_wire::message::storage as msg;
-use strake_wire::message::storage::{StorageAnswer, StorageOp};
+use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp};
 
 /// Who takes no change for so long is named: one that is dead is taken out in about as long. Who does not say that he takes none is
 /// named as soon as his answer is late.
@@ -122,6 +122,31 @@ impl Replica {
         }
     }
 
+    /// Asks a member that counts whether it is there, as the manager doubts it, and has it told if not: nothing that is sent to it need wait
+    /// first until that is found out.
+    pub fn doubt(self: &Arc<Self>, epoch: u64, member: TargetId) {
+        let replica = self.clone();
+        task::spawn(async move {
+            let is_meant = |reign: &&mut Reign| {
+                reign.view.epoch == epoch && reign.required().any(|one| one == member)
+            };
+            if replica.state.lock().reign.as_mut().filter(is_meant).is_none() {
+                return;
+            }
+            // Every heartbeat says so.
+            let since = replica.common.clock.monotonic().saturating_sub(LOOK_WAIT);
+            let wait = replica.look_wait(LOOK_WAIT);
+            let asked = (epoch, Forward::default());
+            if !replica.was_silent(member, asked, wait, since).await {
+                return;
+            }
+            let now = replica.common.clock.monotonic();
+            if let Some(reign) = replica.state.lock().reign.as_mut().filter(is_meant) {
+                reign.missing.entry(member).or_insert_with(|| Missing::silent(now)).last = now;
+            }
+        });
+    }
+
     /// What the manager is told.
     pub fn missing(&self) -> Vec<Missed> {
         let now = self.common.clock.monotonic();
@@ -141,6 +166,12 @@ impl Replica {
 impl Missing {
     fn new(sent: Duration, now: Duration) -> Self {
         Self { since: sent, last: now, is_told: false, is_late: false, asked: None, silent: false }
+    }
+
+    /// One that was asked whether it is there.
+    fn silent(now: Duration) -> Self {
+        let (is_told, is_late, silent) = (true, true, true);
+        Self { is_told, is_late, silent, asked: Some(now), ..Self::new(now, now) }
     }
 
     /// The manager is told of it, as long as what it was sent is sent again and again.

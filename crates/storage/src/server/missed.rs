@@ -4,7 +4,7 @@ use super::StorageServer;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use strake_types::{GroupId, TargetId};
-use strake_wire::message::manager::{MISSED_MAX, Missed, Resign, by_turns};
+use strake_wire::message::manager::{Doubt, MISSED_MAX, Missed, Resign, by_turns};
 
 impl StorageServer {
     /// Those of them that the manager is told of.
@@ -19,6 +19,16 @@ impl StorageServer {
         let asked: HashMap<_, u64> = asked.iter().map(|one| (place(one), one.epoch)).collect();
         for (place, replica) in self.replicas.lock().iter() {
             replica.ask_to_resign(asked.get(place).copied());
+        }
+    }
+
+    /// The manager has primaries here ask these members whether they are there.
+    pub fn doubt(&self, doubts: &[Doubt]) {
+        for doubt in doubts {
+            let place = (TargetId(doubt.primary), GroupId(doubt.group));
+            if let Some(replica) = self.replicas.lock().get(&place) {
+                replica.doubt(doubt.epoch, TargetId(doubt.member));
+            }
         }
     }
 }

@@ -111,6 +111,8 @@ impl Member for Server {
 
     fn resign(&self, _: &[Resign]) {}
 
+    fn doubt(&self, _: &[Doubt]) {}
+
     fn scrubs(&self) -> Vec<ScrubProgress> {
         Vec::new()
     }

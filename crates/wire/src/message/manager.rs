@@ -10,7 +10,7 @@ use super::recopies::{RecopyOrder, RecopyProgress};
 use super::scrubs::{ScrubOrder, ScrubProgress};
 pub use changes::{MapAnswer, MapChanges, MapVersion};
 pub use map::{ClusterMap, Fenced, Group, Server, Target, Volume, Voucher};
-pub use missed::{MISSED_MAX, Missed, MissedBy, RESIGNS_MAX, Resign, by_turns};
+pub use missed::{Doubt, MISSED_MAX, Missed, MissedBy, RESIGNS_MAX, Resign, by_turns};
 use prost::{Message, Oneof};
 use strake_base::disk::Place;
 
@@ -464,6 +464,9 @@ pub struct ManagerReply {
     /// To a heartbeat: members on the server that are to resign, [`RESIGNS_MAX`] at most.
     #[prost(message, repeated, tag = "6")]
     pub resigns: Vec<Resign>,
+    /// To a heartbeat: members that primaries on the server are to ask whether they are there, one for each server that may be silent.
+    #[prost(message, repeated, tag = "7")]
+    pub doubts: Vec<Doubt>,
 }
 
 impl From<ManagerAnswer> for ManagerReply {

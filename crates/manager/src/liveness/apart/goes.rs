@@ -7,7 +7,7 @@ use crate::state::State;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use strake_wire::message::manager::Resign;
+use strake_wire::message::manager::{Doubt, Resign};
 
 /// Decisions at one look. The others are made at the next.
 const DECIDED_MAX: usize = 64;
@@ -97,6 +97,25 @@ impl Apart {
         if before.is_none() {
             strake_base::count_case("servers-apart");
         }
+    }
+
+    /// Where a way is cut, or told to be, and of the way back nobody has said so, a primary that needs that is to find it out: who writes
+    /// there next would wait as long once more.
+    pub(super) fn doubt(&mut self, state: &State) {
+        let (mut doubts, mut seen) = (BTreeMap::<u32, Vec<Doubt>>::new(), BTreeSet::new());
+        for (id, group) in groups(state) {
+            let Some((&primary, others)) = group.in_sync.split_first() else { continue };
+            let Some(here) = state.server_of(primary) else { continue };
+            for &member in others {
+                let Some(there) = state.server_of(member) else { continue };
+                let is_doubtful = self.is_missed((there, here)) && !self.is_missed((here, there));
+                if is_doubtful && seen.insert((here, there)) {
+                    let doubt = Doubt { group: id, epoch: group.epoch, member, primary };
+                    doubts.entry(here).or_default().push(doubt);
+                }
+            }
+        }
+        self.doubts = doubts;
     }
 
     /// From how many others each server is apart.

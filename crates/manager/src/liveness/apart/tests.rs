@@ -307,6 +307,8 @@ fn who_does_not_reach_another_one_but_is_reached_by_it_stays_a_member_and_leads_
     let mut bench = Bench::new(&[&[1, 2], &[2, 1]]);
     bench.decide(&[(2, 1)]);
     assert_eq!(bench.asked(), all(&[(2, 2)]), "the other group works");
+    let doubt = Doubt { group: 1, epoch: 7, member: 2, primary: 1 };
+    assert_eq!((bench.live.doubts(1), bench.live.doubts(2)), (vec![doubt], vec![]));
     bench.resign();
     bench.pass(1, &[], &[]);
     assert_eq!(bench.kept_out(), all(&[]), "1 reaches it");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::replica::MEMBER_WAIT;
 use crate::replica::sync::LOOK_WAIT;
-use strake_wire::message::manager::{Missed, Resign};
+use strake_wire::message::manager::{Doubt, Missed, Resign};
 use tokio::task::JoinHandle;
 
 impl Bench {
@@ -137,6 +137,28 @@ async fn a_member_whose_disk_is_slow_says_that_it_is_there_while_an_epoch_waits_
     next.await.unwrap();
     drop(write.await);
     bench.reads_at(1..=MEMBERS, 1, 3).await;
+}
+
+/// Of two groups of two servers that did not reach each other writes waited for the first, and then as long for the second.
+#[tokio::test]
+async fn a_member_that_the_manager_doubts_is_told_as_silent_if_it_is_although_nothing_is_sent_to_it()
+ {
+    let bench = Bench::start().await;
+    bench.write(0, 1).await;
+    let epoch = bench.epoch();
+    let doubt = Doubt { group: bench.group.0, epoch, member: 3, primary: 1 };
+    bench.server(1).doubt(&[doubt]);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(bench.server(1).missed(), []);
+    bench.cut(1, 3);
+    let told = async || {
+        bench.server(1).doubt(&[doubt]);
+        bench.server(1).missed().into_iter().find(|told| told.silent)
+    };
+    assert_eq!(bench.until(told).await.member, 3);
+    bench.net.cut.lock().clear();
+    bench.write(0, 2).await;
+    bench.until(async || bench.server(1).missed().is_empty().then_some(())).await;
 }
 
 /// The manager took the way for whole: it let it join in each group, again and again.

@@ -60,6 +60,24 @@ pub struct Resign {
     pub member: u32,
 }
 
+/// A member of a group whose primary is to ask it in this epoch whether it is there, and to tell of it if not ([`Missed`]): its server
+/// does not reach that of the primary, and whether it is so the other way round nobody has had to find out.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Doubt {
+    /// The group.
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// Its epoch.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// The member.
+    #[prost(uint32, tag = "3")]
+    pub member: u32,
+    /// The primary.
+    #[prost(uint32, tag = "4")]
+    pub primary: u32,
+}
+
 /// A member that is missed by a primary in some group, for people.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct MissedBy {

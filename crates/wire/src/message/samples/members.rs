@@ -238,6 +238,12 @@ impl Gen {
         let (lead, hears_hangs) = (self.u64(), self.bool());
         let resigns =
             self.list(|g| mgr::Resign { group: g.u32(), epoch: g.u64(), member: g.u32() });
+        let doubts = self.list(|g| mgr::Doubt {
+            group: g.u32(),
+            epoch: g.u64(),
+            member: g.u32(),
+            primary: g.u32(),
+        });
         let reply = |answer| mgr::ManagerReply {
             answer: Some(answer),
             orders: orders.clone(),
@@ -246,6 +252,7 @@ impl Gen {
             lead,
             hears_hangs,
             resigns: resigns.clone(),
+            doubts: doubts.clone(),
         };
         answers.into_iter().map(reply).collect()
     }

@@ -15,6 +15,7 @@ use strake_wire::lease::{given_ms, relied_on};
 use strake_wire::message::manager::{ManagerAnswer, ManagerOp, ManagerReply, Stalled};
 use strake_wire::message::storage as msg;
 use strake_wire::message::storage::{Forward, StorageAnswer, StorageOp, StorageRequest};
+use tokio::sync::RwLockReadGuard;
 use tokio::time::timeout;
 
 /// How long a reader waits for changes under way.
@@ -138,10 +139,12 @@ impl Replica {
             // Whether it comes to that is seen below.
             let _followed = timeout(ADOPT_WAIT, self.current(epoch)).await;
         }
-        let adopted = self.adopted.try_read().ok();
-        if adopted.is_none_or(|adopted| *adopted != epoch && !is_broken("members-check-epochs")) {
+        let is_current = |adopted: &RwLockReadGuard<'_, u64>| {
+            **adopted == epoch || is_broken("members-check-epochs")
+        };
+        let Some(_gate) = self.adopted.try_read().ok().filter(is_current) else {
             return Err(self.error(ErrorKind::NotCurrent, "it is there, and not in that epoch"));
-        }
+        };
         self.learn(&mut self.state.lock(), forward);
         Ok(self.shelf.done_at(0))
     }

@@ -61,6 +61,8 @@ struct Known {
     told: Option<Duration>,
     /// Since when it counts as cut; `None`: it does not.
     cut: Option<Duration>,
+    /// Since when somebody who joins has been silent; `None`: nobody was, or it counts as cut.
+    vain: Option<Duration>,
     /// When it was last told, or tried in vain,
     last: Duration,
     /// and for how long it counts as cut after that.
@@ -73,11 +75,13 @@ struct Known {
 
 impl Known {
     fn new(now: Duration) -> Self {
-        Self { told: None, cut: None, last: now, kept: KEPT, pause: None, tried: 0 }
+        let (told, cut, vain, pause) = (None, None, None, None);
+        Self { told, cut, vain, last: now, kept: KEPT, pause, tried: 0 }
     }
 
     /// It counts as cut from now on, if it did not yet.
     fn note_cut(&mut self, since: Duration, now: Duration) {
+        self.vain = None;
         if self.cut.is_some() {
             return;
         }
@@ -124,22 +128,30 @@ impl Apart {
             known.last += gap;
             known.told = known.told.map(|told| told + gap);
             known.cut = known.cut.map(|cut| cut + gap);
+            known.vain = known.vain.map(|vain| vain + gap);
         }
         self.joins.values_mut().for_each(|since| *since += gap);
         self.asks.values_mut().for_each(|ask| ask.since += gap);
     }
 
-    /// A server has joined, and its network may be another one: its members are tried at once.
+    /// A server has joined, and its network may be another one: its members are tried at once. What is known only of who has joined in
+    /// vain is forgotten: one of the two may have been down then.
     pub fn begin_anew(&mut self, server: u32) {
+        let is_of = |way: &Way| way.0 == server || way.1 == server;
+        let choices = &self.choices;
+        self.ways.retain(|way, known| {
+            !is_of(way) || known.told.is_some() || choices.contains_key(&pair(*way))
+        });
         for (way, known) in &mut self.ways {
-            if way.0 == server || way.1 == server {
+            if is_of(way) {
+                known.vain = None;
                 known.pause = known.pause.map(Pause::ended);
             }
         }
     }
 
-    /// Which ways are told as cut now.
-    fn hear(&mut self, told: &BTreeSet<Way>, now: Duration) {
+    /// Which ways are told as cut now. One on which a member has joined in vain is, too, if its server is heard after that: it was not down.
+    fn hear(&mut self, told: &BTreeSet<Way>, live: &Liveness, now: Duration) {
         for way in told {
             let known = self.ways.entry(*way).or_insert_with(|| Known::new(now));
             known.last = now;
@@ -150,6 +162,11 @@ impl Apart {
         }
         for (_, known) in self.ways.iter_mut().filter(|(way, _)| !told.contains(*way)) {
             known.told = None;
+        }
+        for (way, known) in &mut self.ways {
+            if let Some(vain) = known.vain.filter(|vain| live.is_well_since(way.1, *vain)) {
+                known.note_cut(vain, now);
+            }
         }
     }
 
@@ -165,8 +182,9 @@ impl Apart {
             if age > kept {
                 known.cut = None;
             }
+            known.vain = known.vain.filter(|vain| now.saturating_sub(*vain) <= KEPT_UNUSED);
             let is_recent = known.pause.is_some() && age <= known.kept * 2;
-            known.told.is_some() || known.cut.is_some() || is_recent
+            known.told.is_some() || known.cut.is_some() || known.vain.is_some() || is_recent
         });
     }
 
@@ -195,7 +213,7 @@ impl Liveness {
     /// Decides who goes because of ways that are cut by what is said now, and who is tried again.
     pub fn decide_apart(&mut self, state: &State, said: &Silences, now: Duration) {
         let mut apart = std::mem::take(&mut self.apart);
-        apart.hear(&said.ways, now);
+        apart.hear(&said.ways, self, now);
         if apart.ways.values().any(|known| known.cut.is_some() || known.told.is_some()) {
             apart.decide(state, self, now);
             let used = apart.bar(state, self, now);

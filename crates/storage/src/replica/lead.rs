@@ -3,7 +3,6 @@
 use super::errand::Errand;
 use super::left::Counted;
 use super::ranges::Area;
-use super::resync::Report;
 use super::{Joiner, Message, Reign, Replica, Stage, View};
 use crate::order::Order;
 use bytes::Bytes;
@@ -389,19 +388,19 @@ impl Replica {
                     begin.push((reign.since, reign.view.epoch, member));
                 }
             }
-            let failed = |(member, joiner): (&TargetId, &Joiner)| {
-                joiner.failed.then(|| (reign.view.epoch, *member, joiner.reason.clone()))
+            let epoch = reign.view.epoch;
+            let failed = |(member, joiner): (&TargetId, &mut Joiner)| {
+                let is_new = joiner.failed && !std::mem::replace(&mut joiner.told, true);
+                is_new.then(|| (epoch, *member, joiner.reason.clone()))
             };
-            let failed: Vec<_> = reign.joiners.iter().filter_map(failed).collect();
+            let failed: Vec<_> = reign.joiners.iter_mut().filter_map(failed).collect();
             (reign.tidings(), failed)
         };
         for (reign, epoch, member) in begin {
             task::spawn(self.clone().resync(reign, epoch, member));
         }
         for (epoch, member, reason) in failed {
-            let wait = self.look_wait(TELL_WAIT);
-            let silent = self.is_silent(member, epoch, Forward::default(), wait).await;
-            self.report(epoch, member, Report::not_joined(reason, silent)).await;
+            task::spawn(self.clone().report_failed(epoch, member, reason));
         }
         if let Some((view, forward)) = told {
             let others = view.in_sync.iter().skip(1).chain(&view.joining);

@@ -2,6 +2,7 @@
 //! else would say why everything waits. Where they are silent, too, it takes one side out.
 
 use super::failing::takes_out;
+use super::lead::PAUSE_MAX;
 use super::resync::Report;
 use super::sync::LOOK_WAIT;
 use super::{MEMBER_WAIT, Reign, Replica};
@@ -145,6 +146,27 @@ impl Replica {
                 reign.missing.entry(member).or_insert_with(|| Missing::silent(now)).last = now;
             }
         });
+    }
+
+    /// Tells the manager, until a new epoch shows that it has heard, that a member is not equal, and whether that is silent. It is asked once
+    /// more then: what is thought of its server follows from it.
+    pub(super) async fn report_failed(
+        self: Arc<Self>,
+        epoch: u64,
+        member: TargetId,
+        reason: String,
+    ) {
+        let (wait, asked) = (self.look_wait(LOOK_WAIT), Forward::default());
+        loop {
+            let now = self.state.lock().reign.as_ref().map(|reign| reign.view.epoch);
+            if now != Some(epoch) {
+                return;
+            }
+            let silent = self.is_silent(member, epoch, asked, wait).await
+                && self.is_silent(member, epoch, asked, wait).await;
+            self.report(epoch, member, Report::not_joined(reason.clone(), silent)).await;
+            self.look_again(PAUSE_MAX).await;
+        }
     }
 
     /// What the manager is told.

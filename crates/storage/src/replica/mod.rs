@@ -284,6 +284,8 @@ struct Joiner {
     failed: bool,
     /// or something else: this.
     reason: String,
+    /// The manager is being told of that.
+    told: bool,
     /// It was reported as equal: changes need its answer from now on.
     counted: bool,
 }

@@ -65,6 +65,12 @@ impl Bench {
         }
     }
 
+    /// A server begins anew.
+    fn begin_anew(&mut self, server: u32) {
+        let spec = TargetSpec { target: server, ..TargetSpec::default() };
+        self.live.hear(server, self.now, Word::Join, vec![spec]);
+    }
+
     /// Which members are asked to go, by group.
     fn asked(&self) -> BTreeSet<(u32, u32)> {
         let asked =
@@ -350,6 +356,26 @@ fn a_manager_that_knows_nothing_learns_of_a_way_by_a_member_that_joins_and_is_si
     let left_out = bench.live.left_out(&bench.state, bench.now);
     assert_eq!(left_out.into_keys().collect::<Vec<_>>(), [(2, 1)]);
     assert_eq!(bench.asked(), all(&[]), "nobody waits for it");
+}
+
+/// It was believed at once, and all that the server had stayed out for a minute and a half when it was back.
+#[test]
+fn a_member_that_joins_and_is_silent_keeps_nobody_out_when_its_server_begins_anew() {
+    let mut bench = Bench::new(&[&[1, 2], &[1, 2]]);
+    for id in [1, 2] {
+        bench.group(id).in_sync = vec![1];
+    }
+    bench.pass(1, &[], &[]);
+    bench.try_in(1, 2, true);
+    bench.begin_anew(2);
+    bench.pass(2 * BEATS_A_SECOND, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[]), "it was down");
+    bench.try_in(1, 2, true);
+    bench.pass(1, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[(1, 2), (2, 2)]), "it is heard");
+    bench.begin_anew(2);
+    bench.pass(1, &[], &[]);
+    assert_eq!(bench.kept_out(), all(&[]), "its network may be another one");
 }
 
 /// Where nobody could go it was remembered, and somebody went when the way had been whole for a minute.

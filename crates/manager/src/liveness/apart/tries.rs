@@ -96,9 +96,11 @@ impl Liveness {
         let from = primary.and_then(|primary| state.server_of(*primary));
         let Some(way) = from.zip(state.server_of(report.member)) else { return };
         if !report.failed {
-            if let Some(known) = self.apart.ways.get_mut(&way).filter(|known| known.cut.is_some()) {
+            let Some(known) = self.apart.ways.get_mut(&way) else { return };
+            known.vain = None;
+            if known.cut.take().is_some() {
                 tracing::info!("server {} reaches server {} again", way.0, way.1);
-                (known.told, known.cut) = (None, None);
+                known.told = None;
             }
             return;
         }
@@ -108,11 +110,18 @@ impl Liveness {
             let known = self.apart.ways.entry(way).or_insert_with(|| Known::new(now));
             match known.cut.is_some() {
                 true => known.note_vain(now),
-                false => known.note_cut(now, now),
+                // It may have been down, and about to begin anew.
+                false => known.vain = known.vain.or(Some(now)),
             }
         }
         if let Some(known) = self.apart.ways.get_mut(&way) {
             known.tried = report.group;
         }
+    }
+
+    /// True if a server was heard after this moment, and is reached as far as is known.
+    pub(super) fn is_well_since(&self, server: u32, since: Duration) -> bool {
+        let heard = self.servers.get(&server).filter(|heard| !heard.left);
+        heard.is_some_and(|heard| heard.at > since) && !self.is_doubtful(server)
     }
 }

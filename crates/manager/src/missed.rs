@@ -51,7 +51,7 @@ impl Misses {
         pairs
     }
 
-    /// Which servers do not reach which, although both are up. A disk that hangs is told of by its own server.
+    /// Which servers do not reach which, although both are heard. A disk that hangs is told of by its own server.
     pub fn silences(&self, state: &State, live: &Liveness, now: Duration) -> Silences {
         let mut said = Silences::default();
         for (&server, missed) in self.0.iter().filter(|(server, _)| live.is_up(**server, now)) {
@@ -60,7 +60,8 @@ impl Misses {
                     said.early.insert(one.group);
                 }
                 let hangs = live.target(one.member).is_some_and(|spec| spec.silent_ms.is_some());
-                let there = state.server_of(one.member).filter(|there| live.is_up(*there, now));
+                let there = state.server_of(one.member);
+                let there = there.filter(|there| live.has_spoken(*there, now));
                 if let Some(there) = there.filter(|there| one.silent && !hangs && *there != server)
                 {
                     said.ways.insert((server, there));
@@ -82,6 +83,7 @@ fn primary_of(state: &State, server: u32, said: &Missed) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::liveness::Word;
     use crate::records::{Group, Target};
     use std::collections::BTreeSet;
 
@@ -177,6 +179,10 @@ mod tests {
         misses.hear(1, vec![silent(10, 2), silent(11, 2), missed(10, 3, 60_000)]);
         misses.hear(2, vec![silent(12, 1), Missed { epoch: 6, ..silent(12, 3) }]);
         let said = |live: &Liveness| misses.silences(&state, live, Duration::ZERO);
+        assert_eq!(said(&live).ways, BTreeSet::new(), "they may be gone");
+        for server in [1, 2, 3] {
+            live.hear(server, Duration::ZERO, Word::Beat, Vec::new());
+        }
         assert_eq!(said(&live).ways, BTreeSet::from([(1, 2), (2, 1)]), "3 is slow");
         assert_eq!(said(&live).early, BTreeSet::from([10, 11, 12]));
         live.leave(2, 0, Duration::ZERO);

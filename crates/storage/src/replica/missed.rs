@@ -190,10 +190,10 @@ impl Missing {
         Self { since: sent, last: now, is_told: false, is_late: false, asked: None, silent: false }
     }
 
-    /// One that was asked whether it is there.
+    /// One that did not say that it is there. It is asked again at once: that may have been for a moment.
     fn silent(now: Duration) -> Self {
         let (is_told, is_late, silent) = (true, true, true);
-        Self { is_told, is_late, silent, asked: Some(now), ..Self::new(now, now) }
+        Self { is_told, is_late, silent, ..Self::new(now, now) }
     }
 
     /// The manager is told of it, as long as what it was sent is sent again and again.

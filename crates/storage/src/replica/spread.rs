@@ -19,7 +19,7 @@ const MENDS_MAX: u32 = 16;
 /// long it may take to say so. Where it does it may be slow: as slow as those that count.
 const JOINING_WAIT: Duration = Duration::from_secs(1);
 /// One that counts is asked after this part of the time that it has to answer: where it is silent, that is missed sooner.
-const COUNTED_PART: u32 = 3;
+pub(super) const COUNTED_PART: u32 = 3;
 /// What somebody else has found of that is as good for so long.
 const LOOK_HOLDS: Duration = Duration::from_secs(1);
 

@@ -284,6 +284,16 @@ mod tests {
         assert_eq!(asked, [10, 13, 16, 19, 22, 25]);
     }
 
+    /// One look had failed, and it was told for 3 s.
+    #[test]
+    fn a_member_that_was_silent_when_it_was_doubted_is_asked_again_at_once() {
+        let (mut reign, member) = (Reign::new(View::default()), TargetId(3));
+        let now = Duration::from_secs(10);
+        reign.missing.insert(member, Missing::silent(now));
+        assert_eq!(reign.due_looks(now), [member]);
+        assert!(reign.due_looks(now).is_empty());
+    }
+
     /// What keeps it from taking changes is neither the network nor its disk, unless it was late before.
     #[test]
     fn a_member_that_only_says_that_it_is_not_current_is_named_in_the_log_alone() {

@@ -111,15 +111,23 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
     Ok(())
 }
 
-/// From where on a file is cut that is given a length: also behind its end, where targets have what the store would not be told,
-/// and nobody else may have bytes there that are no part of the file yet. The caller has told all that he has written to it.
+/// From where on a file is cut that is given a length: also behind its end, where targets have what the store would not be told.
+/// The caller has told all that he has written to it.
 fn cut_point(ctx: &Ctx, inode: &Inode, length: u64) -> u64 {
-    let (volume, ino) = (&ctx.volume, inode.id());
-    let is_alone = || !volume.sessions.may_others_write(ctx.session.as_deref(), ino);
-    match volume.refused.has(ino) && is_alone() {
+    match is_only_refused(ctx, inode.id()) {
         true => length.min(inode.length),
         false => length,
     }
+}
+
+/// True if targets have something behind the end of a file that the store would not be told, and nobody else may have bytes
+/// there that are no part of the file yet.
+fn is_only_refused(ctx: &Ctx, ino: Ino) -> bool {
+    ctx.volume.refused.has(ino) && !may_others_write(ctx, ino)
+}
+
+fn may_others_write(ctx: &Ctx, ino: Ino) -> bool {
+    ctx.volume.sessions.may_others_write(ctx.session.as_deref(), ino)
 }
 
 /// The most that a file of this length can occupy.
@@ -419,7 +427,9 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         to_index: None,
     });
     let parts = parts_of(reign, ino, groups_to_cut(inode)?);
-    let calls = parts.iter().copied().map(|part| on_group(core, part, op.clone(), Bytes::new()));
+    // What was refused to become a part of it must not become one with the power: no `fsync` of who makes it longer asks for that.
+    let lasts = length < inode.length || is_only_refused(ctx, ino);
+    let calls = parts.iter().copied().map(|part| cut_in(core, part, op.clone(), lasts));
     // One that fails does not end the others half-way.
     let done = join_all(calls).await;
     let failed = parts.iter().zip(&done).filter(|(_, done)| done.is_err());
@@ -429,7 +439,15 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         // As in `cut`: those that have done it may be written to.
         ctx.volume.sync().await?;
     }
-    done.into_iter().try_for_each(|done| done.map(drop))
+    done.into_iter().collect()
+}
+
+/// Cuts what a group has of a file; such that it `lasts`: also when its power is lost.
+async fn cut_in(core: &Core, part: Part, op: StorageOp, lasts: bool) -> Result<()> {
+    match lasts {
+        true => durably(core, part, op, Bytes::new()).await,
+        false => on_group(core, part, op, Bytes::new()).await.map(drop),
+    }
 }
 
 /// Writes the first bytes of a file to its chunks and makes them durable: they were, if somebody had

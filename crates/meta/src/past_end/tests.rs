@@ -60,6 +60,24 @@ async fn what_is_added_to_a_file_is_zeros_also_where_a_write_could_not_be_told()
     assert_eq!(chunks(&world), [100]);
 }
 
+/// The target brought it back, as a part of the file, and no `fsync` of who had made it longer had asked for the cut.
+#[tokio::test]
+async fn what_could_not_be_told_is_cut_for_good_before_the_file_grows_over_it() {
+    for grows in [true, false] {
+        let (kv, world, ino) = refused(without_turns()).await;
+        world.storage.make_durable();
+        kv.refuse(0);
+        if grows {
+            world.root().truncate(ino, 50_000).await.unwrap();
+        } else {
+            world.root().close(ino).await.unwrap();
+            cut_unused(&own(&world).await, Ino(ino)).await.unwrap();
+        }
+        world.storage.lose_power();
+        assert_eq!(chunks(&world), [100], "it grows: {grows}");
+    }
+}
+
 /// `strake fsck` called it broken, and nothing gave the room back.
 #[tokio::test]
 async fn what_could_not_be_told_is_cut_when_nobody_has_the_file_open_and_there_is_room() {

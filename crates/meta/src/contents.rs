@@ -388,10 +388,13 @@ pub(crate) fn groups_to_cut(inode: &Inode) -> Result<Vec<GroupId>> {
     Ok(all.filter(|group| inode.is_to_be_cut_in(*group)).collect())
 }
 
-/// Nobody answers for some group, or takes changes, as the map has it: to ask would be in vain, and hold up others, and whoever
-/// waits for the lock of the inode.
+/// Nobody answers for some group, or takes changes, or its disk hangs, as the map has it: to ask would be in vain, and hold up
+/// others, and whoever waits for the lock of the inode.
 pub(crate) fn is_away(core: &Core, groups: &[GroupId]) -> bool {
-    is_led_by(core, groups, |target| !target.up || !target.spec.poisoned.is_empty())
+    is_led_by(core, groups, |target| {
+        let spec = &target.spec;
+        !target.up || !spec.poisoned.is_empty() || spec.silent_ms.is_some()
+    })
 }
 
 /// Nobody answers for some group, as the map has it. One that takes no changes may be read still.

@@ -7,7 +7,7 @@ use crate::patience::Patience;
 use crate::records::Inode;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::{FILE_CHUNKS_MAX, STRIP_BYTES_MIN};
@@ -124,6 +124,15 @@ async fn found_in(
         pages.add(patience.ask(&ctx.core, target, page).await?);
     }
     Ok(pages.found())
+}
+
+/// True if targets have something of a file behind its end. Fails if one does not say so in time.
+pub(crate) async fn has_past_end(ctx: &Ctx, inode: &Inode, patience: &Patience) -> Result<bool> {
+    let layout = layout_of(inode)?;
+    let groups = Placement::new(layout.clone()).groups().into_iter();
+    let asked = groups.map(|group| found_in(ctx, group, inode, &layout, patience));
+    let lists = try_join_all(asked).await?;
+    Ok(lists.iter().any(|list| end_of(list, &layout) > inode.length))
 }
 
 /// How long a file is by these chunks.

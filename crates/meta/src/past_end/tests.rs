@@ -229,3 +229,22 @@ async fn a_target_that_says_nothing_does_not_hold_up_what_is_cut_on_others() {
         assert_eq!(Tx::reader(&ctx).inode(Ino(ino)).await.unwrap().cut_from, None);
     }
 }
+
+/// It went with the cut of nothing: what could not be told had been written into a hole.
+#[tokio::test]
+async fn room_that_is_reserved_behind_an_end_stays_where_no_write_has_left_anything() {
+    let kv = Refusing::new();
+    let world = World::with(kv.clone(), without_turns()).await;
+    let (root, ctx, ino) = (world.root(), own(&world).await, written(&world).await);
+    world.put_chunk(ino, 0, 100).await;
+    // Of no length: there is only room in it.
+    world.put_chunk(ino, 1, 0).await;
+    kv.refuse(ino);
+    let told = Publish { ino, length_min: 100, occupied_delta: 50, ..Publish::default() };
+    assert_eq!(kind(root.publish(told).await), ErrorKind::NoSpace);
+    kv.refuse(0);
+    root.close(ino).await.unwrap();
+    cut(&ctx, ino).await.unwrap();
+    assert_eq!(chunks(&world), [0, 100]);
+    assert!(!ctx.volume.refused.has(Ino(ino)), "nothing is left to do");
+}

@@ -6,7 +6,8 @@
 //! file, or is granted a lock on it, without completing the cut first, so bytes that were cut off are
 //! never seen again, not even after a crash between the two. Whoever had the file open before may write on: where some
 //! groups have done it and others were away, those that are left are noted (`cut_groups`), and
-//! the others are not cut again.
+//! the others are not cut again. What he writes to those that are left is cut; so no cut is begun beside him while a target is
+//! known to be away.
 
 use crate::borrow::lock_here;
 use crate::core::Core;
@@ -101,6 +102,7 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
         note_moved(tx.ctx, inode);
         inode.inline = false;
     } else {
+        check_cut(tx.ctx, inode)?;
         inode.cut_from = Some(cut_point(tx.ctx, inode, length));
         inode.cut_groups.clear();
         tx.enqueue(inode).await?;
@@ -108,6 +110,18 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
     inode.length = length;
     occupy(tx, inode, inode.occupied.min(occupied_max(length)));
     note_sparse(tx.ctx, inode);
+    Ok(())
+}
+
+/// Fails where others may write to a file of which something could not be cut now: what they write there as soon as its target
+/// is back would be cut with it.
+fn check_cut(ctx: &Ctx, inode: &Inode) -> Result<()> {
+    let ino = inode.id();
+    if may_others_write(ctx, ino) && is_away(&ctx.core, &layout_of(inode)?.slots()) {
+        let detail =
+            format!("inode {ino}, to which others may write, is not cut: a target is away");
+        return Err(Error::with(ErrorKind::Unavailable, detail));
+    }
     Ok(())
 }
 

@@ -116,13 +116,17 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
 /// Fails where others may write to a file of which something could not be cut now: what they write there as soon as its target
 /// is back would be cut with it.
 fn check_cut(ctx: &Ctx, inode: &Inode) -> Result<()> {
-    let ino = inode.id();
-    if may_others_write(ctx, ino) && is_away(&ctx.core, &layout_of(inode)?.slots()) {
-        let detail =
-            format!("inode {ino}, to which others may write, is not cut: a target is away");
-        return Err(Error::with(ErrorKind::Unavailable, detail));
+    let (ino, groups) = (inode.id(), layout_of(inode)?.slots());
+    if !may_others_write(ctx, ino) || !is_away(&ctx.core, &groups) {
+        return Ok(());
     }
-    Ok(())
+    // One whose disk has failed comes not back by itself: that is not waited for.
+    let (kind, why) = match is_poisoned(&ctx.core, &groups) {
+        true => (ErrorKind::Poisoned, "takes no writes"),
+        false => (ErrorKind::Unavailable, "is away"),
+    };
+    let detail = format!("inode {ino}, to which others may write, is not cut: a target {why}");
+    Err(Error::with(kind, detail))
 }
 
 /// From where on a file is cut that is given a length: also behind its end, where targets have what the store would not be told.
@@ -409,6 +413,11 @@ pub(crate) fn is_away(core: &Core, groups: &[GroupId]) -> bool {
         let spec = &target.spec;
         !target.up || !spec.poisoned.is_empty() || spec.silent_ms.is_some()
     })
+}
+
+/// Who answers for some group takes no changes, as the map has it.
+fn is_poisoned(core: &Core, groups: &[GroupId]) -> bool {
+    is_led_by(core, groups, |target| !target.spec.poisoned.is_empty())
 }
 
 /// Nobody answers for some group, as the map has it. One that takes no changes may be read still.

@@ -24,7 +24,7 @@ use strake_wire::message::meta::{MetaAnswer, Publish};
 
 /// Files of a volume that are looked at in one turn.
 const TURN_FILES: usize = 256;
-/// How long a target may take to say what it has: whoever opens the file waits as long.
+/// How long targets may take to say what they have: whoever opens the file waits as long.
 const TARGET_WAIT: Duration = Duration::from_secs(1);
 /// How long one that took longer is not asked: it is waited for with one file, and not with each.
 const SILENT_MS: u64 = 60_000;
@@ -96,8 +96,9 @@ async fn cut_unused(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<()> {
     if inode.cut_from.is_some() || is_away(&ctx.core, &layout_of(&inode)?.slots()) {
         return Ok(());
     }
-    // Whoever opens a file that is marked waits until all its targets have cut it: before that they show that they answer.
-    match has_past_end(ctx, &inode, patience).await {
+    // Whoever opens a file that is marked waits until all its targets have cut it: before that they show that they answer, if not
+    // that their disks take a change.
+    match has_past_end(ctx, &inode, patience, TARGET_WAIT).await {
         Ok(true) => {
             volume.kv.check_room().map_err(store_error)?;
             under_locks(ctx, &MarkCut { ino, from: inode.length }).await?;

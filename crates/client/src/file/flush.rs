@@ -9,12 +9,23 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Attr, Error, ErrorKind, Ino, Result};
+use strake_types::{Attr, Credentials, Error, ErrorKind, Ino, Result};
+use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Writes older than this are sent by the background task.
 const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How contents that lie inside the inode are sent.
+struct Inlined {
+    /// The server answers when they are on disk.
+    sync: bool,
+    /// The last handle is going.
+    close: bool,
+    /// Mode or owner that the file gets as well.
+    change: Option<AttrChange>,
+}
 
 /// How the metadata server is told of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -170,6 +181,26 @@ impl Volume {
         sync: bool,
         close: bool,
     ) -> Result<bool> {
+        self.send_inline(&self.root_cred(), file, Inlined { sync, close, change: None }).await
+    }
+
+    /// The same with a change of mode or owner, on behalf of whom it is. False also where the server takes it not so.
+    pub(super) async fn write_inline_with(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<FileState>,
+        change: AttrChange,
+    ) -> Result<bool> {
+        let how = Inlined { sync: false, close: false, change: Some(change) };
+        self.send_inline(cred, file, how).await
+    }
+
+    async fn send_inline(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<FileState>,
+        Inlined { sync, close, change }: Inlined,
+    ) -> Result<bool> {
         let (unsent, times, drop_setid, life) = {
             let core = file.core();
             let Body::Inline(inline) = &core.body else { return Ok(false) };
@@ -198,8 +229,9 @@ impl Volume {
             drop_setid,
             close,
             incarnation,
+            change: change.clone(),
         };
-        let answer = self.mutate_in(life, &self.root_cred(), MetaOp::WriteInline(write)).await;
+        let answer = self.mutate_in(life, cred, MetaOp::WriteInline(write)).await;
         file.core().told_in_vain.note(self.now(), answer.as_ref().err());
         // Where the session was lost while the answer came, that is told already.
         life.check()?;
@@ -215,6 +247,10 @@ impl Volume {
             }
             Err(error) => error,
         };
+        if change.is_some() && error.kind != ErrorKind::TimedOut {
+            // It may be the change that is refused: who goes on without it learns what it is.
+            return Ok(false);
+        }
         if close {
             file.core().register(incarnation);
         }

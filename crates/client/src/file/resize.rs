@@ -8,6 +8,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::{SETGID, SETUID};
 use strake_types::{Attr, Credentials, Result, SetAttr, SetTime};
+use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Keeps writes of a file waiting while it lives, and the file in use: its process may be killed, and its last handle go.
@@ -46,6 +47,9 @@ impl Volume {
         request: meta::SetAttr,
         handle: Option<&Arc<OpenFile>>,
     ) -> Result<Attr> {
+        if let Some(changed) = self.change_with_contents(cred, file, &request.change).await? {
+            return Ok(changed);
+        }
         let length = request.change.length;
         let change = &request.change;
         let touches_contents = length.is_some()
@@ -107,12 +111,9 @@ impl Volume {
         let _order = file.order.try_lock().ok()?;
         let mut core = file.core();
         let may = cred.checked || [0, core.attr.uid].contains(&cred.uid);
-        // Where others may write beside us unheard, what was set would stand where they have written since.
-        let alone = core.is_strict() && !core.shared && !core.exclusive && !core.change_in_doubt;
-        let times = core.unpublished.times.filter(|_| may && alone)?;
+        let times = core.unpublished.times.filter(|_| may && self.is_alone(&core))?;
         let knows = self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
-        let takes_times = self.session(file.ino()).takes_times();
-        if !knows || !takes_times || !is_of_times(&core, change) {
+        if !knows || !is_of_times(&core, change) {
             return None;
         }
         let now = self.wall_time();
@@ -124,6 +125,37 @@ impl Volume {
         let atime = change.atime.map(time).or(times.atime);
         core.unpublished.times = Some(Times { mtime, ctime: now.max(times.ctime), atime });
         Some(core.merged(&core.attr))
+    }
+
+    /// Mode and owner go with small contents that are still to be told, in one message. `None`: they go by themselves.
+    async fn change_with_contents(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<FileState>,
+        change: &AttrChange,
+    ) -> Result<Option<Attr>> {
+        let Ok(_order) = file.order.try_lock() else { return Ok(None) };
+        let rights = AttrChange {
+            mode: change.mode,
+            uid: change.uid,
+            gid: change.gid,
+            ..AttrChange::default()
+        };
+        let gives_setid = change.mode.is_some_and(|mode| mode & (SETUID | SETGID) != 0);
+        let goes = rights != AttrChange::default() && rights == *change && !gives_setid;
+        if !goes || !self.is_alone(&file.core()) {
+            return Ok(None);
+        }
+        let sent = self.write_inline_with(cred, file, rights).await?;
+        let core = file.core();
+        Ok(sent.then(|| core.merged(&core.attr)))
+    }
+
+    /// True if nobody else writes to a file: beside such a one, what was set would stand where it has written since. And the
+    /// server takes what is set together with what was written.
+    fn is_alone(&self, core: &Core) -> bool {
+        let alone = core.is_strict() && !core.shared && !core.exclusive && !core.change_in_doubt;
+        alone && self.session(core.attr.ino).takes_with_writes()
     }
 }
 

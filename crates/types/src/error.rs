@@ -175,8 +175,8 @@ impl Error {
     #[must_use]
     pub fn about(self, what: impl fmt::Display) -> Self {
         let detail = match (self.detail.as_ref(), self.kind) {
-            // Of this kind a detail says the cause itself.
-            ("", ErrorKind::Invalid) => format!("{what}: {}", self.kind.text()),
+            // Of these kinds a detail says the cause itself.
+            ("", ErrorKind::Invalid | ErrorKind::Io) => format!("{what}: {}", self.kind.text()),
             ("", _) => what.to_string(),
             (cause, _) => format!("{what}: {cause}"),
         };
@@ -204,8 +204,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.detail.as_ref(), self.kind) {
             ("", kind) => f.write_str(kind.text()),
-            // What is wrong with it is a sentence of its own.
-            (detail, ErrorKind::Invalid) => f.write_str(detail),
+            // What is wrong with it, or has failed, is a sentence of its own.
+            (detail, ErrorKind::Invalid | ErrorKind::Io) => f.write_str(detail),
             (detail, kind) => write!(f, "{detail}: {}", kind.text()),
         }
     }
@@ -230,7 +230,9 @@ mod tests {
             (Error::new(ErrorKind::Invalid), "/a: invalid argument"),
             (Error::new(ErrorKind::NotFound), "/a: no such file or directory"),
             (Error::with(ErrorKind::Invalid, "give a number"), "/a: give a number"),
-            (Error::with(ErrorKind::Io, "h1 is away"), "/a: h1 is away: input/output error"),
+            (Error::new(ErrorKind::Io), "/a: input/output error"),
+            // As if a disk was dying, whatever it was.
+            (Error::with(ErrorKind::Io, "h1 is away"), "/a: h1 is away"),
         ] {
             assert_eq!(error.about("/a").to_string(), told);
         }

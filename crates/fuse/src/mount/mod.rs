@@ -158,8 +158,13 @@ pub async fn mount_door<D: Door>(
     let (tell, ended) = channel::channel(false);
     let threads = start(door, (&session, maps_direct), options.threads(), runtime)
         .map_err(|error| cannot_mount(&full, &error))?;
-    let watch =
-        watch::Watch::start(&full, claim, abort).map_err(|error| cannot_mount(&full, &error))?;
+    let watch = watch::Watch::start(&full, claim, abort).inspect_err(|error| {
+        let point = full.display();
+        tracing::warn!(
+            "{point} stays behind if we are killed: no /bin/sh watches over it: {error}"
+        );
+    });
+    let watch = watch.ok();
     let keeper = move || keep(session, threads, watch, &tell);
     std::thread::Builder::new()
         .name("fuse-mount".into())
@@ -190,7 +195,7 @@ fn start<D: Door>(
 fn keep(
     session: Session<Handshake>,
     threads: Vec<JoinHandle<()>>,
-    watch: watch::Watch,
+    watch: Option<watch::Watch>,
     tell: &channel::Sender<bool>,
 ) {
     for thread in threads {

@@ -46,7 +46,6 @@ fn mount_finds_the_living_one_of_several_addresses_and_umount_ends_it() {
         umount \"$dir\"");
 }
 
-/// It said of which release the program is, and nothing about the line.
 /// A line of fstab failed at boot when the name of one manager, which was out of service, was gone.
 #[test]
 fn a_mount_goes_on_where_one_of_several_names_stands_for_nothing() {
@@ -77,21 +76,11 @@ fn a_mount_without_a_shell_works_and_says_what_is_missing() {
         mount -t strake \"$source\" \"$dir\" -o \"log=$log\"
         echo kept > \"$dir/file\"
         test \"$(cat \"$dir/file\")\" = kept
-        grep -q 'no /bin/sh watches over it' \"$log\"
+        grep -q 'nothing watches over it' \"$log\"
         umount \"$dir\"");
 }
 
-/// A process that died between mounting and being watched over left a mount point that answered nobody.
-#[test]
-fn a_mount_that_has_no_memory_is_there_or_leaves_nothing() {
-    run("for kib in $(seq 180000 5000 220000); do
-        if (ulimit -v $kib; mount -t strake \"$source\" \"$dir\" -o \"log=$log\") 2> /dev/null
-        then umount -l \"$dir\" || true
-        else refused grep -q \" $dir fuse.strake \" /proc/mounts
-        fi
-        done");
-}
-
+/// It said of which release the program is, and nothing about the line.
 #[test]
 fn a_fake_mount_is_silent_and_refuses_a_wrong_line() {
     run("mount -f -t strake \"$source\" \"$dir\" -o ro > \"$log\" 2>&1

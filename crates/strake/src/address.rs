@@ -42,8 +42,9 @@ pub fn complete(address: &str) -> String {
 
 /// The address of a Unix socket by its whole path: what runs on in the background finds no other one.
 fn socket(path: &str) -> String {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    format!("{UNIX_PREFIX}{}", whole.display())
+    let whole =
+        std::path::absolute(path).ok().and_then(|whole| whole.into_os_string().into_string().ok());
+    format!("{UNIX_PREFIX}{}", whole.as_deref().unwrap_or(path))
 }
 
 fn is_number(port: &str) -> bool {
@@ -57,7 +58,7 @@ pub fn check_port(address: &str) -> Outcome {
         return Ok(());
     }
     if address.contains('/') {
-        return Err(Failure::usage(format!("address {address}: this is none"))
+        return Err(Failure::usage(format!("{address} is no address"))
             .next("give HOST[:PORT] or unix:/PATH; a volume is no part of it"));
     }
     if host.contains(':') && !host.ends_with(']') {

@@ -161,7 +161,7 @@ pub async fn mount_door<D: Door>(
     let watch = watch::Watch::start(&full, claim, abort).inspect_err(|error| {
         let point = full.display();
         tracing::warn!(
-            "{point} stays behind if we are killed: no /bin/sh watches over it: {error}"
+            "{point} stays behind if we are killed: nothing watches over it, for /bin/sh does not start: {error}"
         );
     });
     let watch = watch.ok();

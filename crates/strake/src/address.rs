@@ -58,7 +58,7 @@ pub fn check_port(address: &str) -> Outcome {
         return Ok(());
     }
     if address.contains('/') {
-        return Err(Failure::usage(format!("{address} is no address"))
+        return Err(Failure::usage(format!("address {address}: not an address"))
             .next("give HOST[:PORT] or unix:/PATH; a volume is no part of it"));
     }
     if host.contains(':') && !host.ends_with(']') {

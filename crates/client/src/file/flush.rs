@@ -181,30 +181,49 @@ impl Volume {
         sync: bool,
         close: bool,
     ) -> Result<bool> {
-        self.send_inline(&self.root_cred(), file, Inlined { sync, close, change: None }).await
+        let how = Inlined { sync, close, change: None };
+        let error = match self.send_inline(&self.root_cred(), file, how).await? {
+            Ok(told) => return Ok(told.is_some()),
+            Err(error) => error,
+        };
+        if error.kind == ErrorKind::FileTooBig {
+            return Box::pin(self.move_and_resend(file, sync)).await;
+        }
+        if error.kind != ErrorKind::TimedOut {
+            // Trying again would change nothing: what was written is lost, through whatever handle.
+            file.core().forget_unpublished();
+            self.failed(file, &error);
+        }
+        Err(error)
     }
 
-    /// The same with a change of mode or owner, on behalf of whom it is. False also where the server takes it not so.
+    /// The same with a change of mode or owner, on behalf of whom it is. False also where that is to go by itself: it may be what
+    /// is refused, or be new to a server that has taken over.
     pub(super) async fn write_inline_with(
         self: &Arc<Self>,
         cred: &Credentials,
         file: &Arc<FileState>,
         change: AttrChange,
     ) -> Result<bool> {
-        let how = Inlined { sync: false, close: false, change: Some(change) };
-        self.send_inline(cred, file, how).await
+        let how = Inlined { sync: false, close: false, change: Some(change.clone()) };
+        match self.send_inline(cred, file, how).await {
+            Ok(Ok(Some(attr))) => Ok(is_made(&change, &attr)),
+            Ok(Err(error)) if error.kind == ErrorKind::TimedOut => Err(error),
+            _ => Ok(false),
+        }
     }
 
+    /// What the server says to unsent contents of a small file; `None`: there are none. Fails where they are given up.
     async fn send_inline(
         self: &Arc<Self>,
         cred: &Credentials,
         file: &Arc<FileState>,
         Inlined { sync, close, change }: Inlined,
-    ) -> Result<bool> {
+    ) -> Result<Result<Option<Arc<Attr>>>> {
         let (unsent, times, drop_setid, life) = {
             let core = file.core();
-            let Body::Inline(inline) = &core.body else { return Ok(false) };
-            let Some(unsent) = inline.unsent() else { return Ok(false) };
+            let Body::Inline(inline) = &core.body else { return Ok(Ok(None)) };
+            let Some(unsent) = inline.unsent() else { return Ok(Ok(None)) };
             let unpublished = &core.unpublished;
             (unsent, unpublished.times, unpublished.drop_setid, Life::of(file, &core))
         };
@@ -229,40 +248,28 @@ impl Volume {
             drop_setid,
             close,
             incarnation,
-            change: change.clone(),
+            change: change.map(Box::new),
         };
         let answer = self.mutate_in(life, cred, MetaOp::WriteInline(write)).await;
         file.core().told_in_vain.note(self.now(), answer.as_ref().err());
         // Where the session was lost while the answer came, that is told already.
         life.check()?;
-        let error = match answer {
-            Ok(answer) => {
-                if let Body::Inline(inline) = &mut file.core().body {
-                    inline.accepted(&unsent);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                if close {
+                    file.core().register(incarnation);
                 }
-                let attr = self.own_entry(file, answer, "write inline")?;
-                self.published(life, times, drop_setid, (0, 0));
-                self.inodes().learn(&attr, self.now());
-                return Ok(true);
+                return Ok(Err(error));
             }
-            Err(error) => error,
         };
-        if change.is_some() && error.kind != ErrorKind::TimedOut {
-            // It may be the change that is refused: who goes on without it learns what it is.
-            return Ok(false);
+        if let Body::Inline(inline) = &mut file.core().body {
+            inline.accepted(&unsent);
         }
-        if close {
-            file.core().register(incarnation);
-        }
-        if error.kind == ErrorKind::FileTooBig {
-            return Box::pin(self.move_and_resend(file, sync)).await;
-        }
-        if error.kind != ErrorKind::TimedOut {
-            // Trying again would change nothing: what was written is lost, through whatever handle.
-            file.core().forget_unpublished();
-            self.failed(file, &error);
-        }
-        Err(error)
+        let attr = self.own_entry(file, answer, "write inline")?;
+        self.published(life, times, drop_setid, (0, 0));
+        self.inodes().learn(&attr, self.now());
+        Ok(Ok(Some(attr)))
     }
 
     /// Another mount has moved the contents out to chunks: what was written follows them. Whoever is to make it durable syncs
@@ -454,4 +461,12 @@ impl Volume {
         self.inodes().forget_seen(ino);
         self.believer().iter().for_each(|believer| believer.forget_soon(ino));
     }
+}
+
+/// True if attributes are as a change of mode or owner was to make them.
+fn is_made(change: &AttrChange, attr: &Attr) -> bool {
+    let is = |wanted: Option<u32>, is: u32| wanted.is_none_or(|wanted| wanted == is);
+    is(change.mode.map(|mode| mode & 0o7777), attr.mode)
+        && is(change.uid, attr.uid)
+        && is(change.gid, attr.gid)
 }

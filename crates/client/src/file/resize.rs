@@ -47,8 +47,11 @@ impl Volume {
         request: meta::SetAttr,
         handle: Option<&Arc<OpenFile>>,
     ) -> Result<Attr> {
-        if let Some(changed) = self.change_with_contents(cred, file, &request.change).await? {
-            return Ok(changed);
+        if let Some(rights) = rights_of(&request.change) {
+            let changed = Box::pin(self.change_with_contents(cred, file, rights)).await?;
+            if let Some(changed) = changed {
+                return Ok(changed);
+            }
         }
         let length = request.change.length;
         let change = &request.change;
@@ -132,18 +135,10 @@ impl Volume {
         self: &Arc<Self>,
         cred: &Credentials,
         file: &Arc<FileState>,
-        change: &AttrChange,
+        rights: AttrChange,
     ) -> Result<Option<Attr>> {
         let Ok(_order) = file.order.try_lock() else { return Ok(None) };
-        let rights = AttrChange {
-            mode: change.mode,
-            uid: change.uid,
-            gid: change.gid,
-            ..AttrChange::default()
-        };
-        let gives_setid = change.mode.is_some_and(|mode| mode & (SETUID | SETGID) != 0);
-        let goes = rights != AttrChange::default() && rights == *change && !gives_setid;
-        if !goes || !self.is_alone(&file.core()) {
+        if !self.is_alone(&file.core()) {
             return Ok(None);
         }
         let sent = self.write_inline_with(cred, file, rights).await?;
@@ -157,6 +152,15 @@ impl Volume {
         let alone = core.is_strict() && !core.shared && !core.exclusive && !core.change_in_doubt;
         alone && self.session(core.attr.ino).takes_with_writes()
     }
+}
+
+/// A change of mode and owner and of nothing else, which may come together with a write: with setuid or setgid it may not, for the
+/// write takes these away.
+fn rights_of(change: &AttrChange) -> Option<AttrChange> {
+    let (mode, uid, gid) = (change.mode, change.uid, change.gid);
+    let rights = AttrChange { mode, uid, gid, ..AttrChange::default() };
+    let gives_setid = mode.is_some_and(|mode| mode & (SETUID | SETGID) != 0);
+    (rights != AttrChange::default() && rights == *change && !gives_setid).then_some(rights)
 }
 
 /// True if a change changes nothing but times.
@@ -215,6 +219,31 @@ mod tests {
         assert!(volume.inodes().file(file.ino()).is_some());
         drop(changed);
         assert!(volume.inodes().file(file.ino()).is_none());
+    }
+
+    /// It was told as set, by what a server of an earlier release had made of the rest.
+    #[tokio::test]
+    async fn a_mode_that_goes_with_contents_and_is_left_out_or_refused_is_set_by_itself() {
+        let fake = Arc::new(Fake::default());
+        fake.leave_out_what_comes_with_writes();
+        let volume = fake.volume(options()).await;
+        for (name, is_refused) in [("left-out", false), ("refused", true)] {
+            let file = create(&volume, name).await;
+            write(&volume, &file, 0, pattern(1, 100)).await;
+            if is_refused {
+                fake.fail("inline", ErrorKind::NotPermitted);
+            }
+            fake.take_log();
+            let change = SetAttr { mode: Some(0o604), ..SetAttr::default() };
+            let root = Credentials::root();
+            let changed = volume.setattr(&root, file.ino(), change, None).await.unwrap();
+            assert_eq!((changed.mode, changed.length), (0o604, 100));
+            let log = fake.take_log();
+            assert!(log[0].starts_with("inline") && log[1].starts_with("setattr"), "{log:?}");
+            volume.flush(&file).await.unwrap();
+            assert_eq!(fake.take_log().len(), usize::from(is_refused));
+            assert_eq!(read(&volume, &file, 0, 100).await, pattern(1, 100));
+        }
     }
 
     /// What somebody else had cut meanwhile was there again, as zeros or as what had been cut.

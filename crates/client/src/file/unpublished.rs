@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_time_of_reading_is_told_once_and_outlives_writes() {
-        let mut unpublished = Unpublished::default();
-        unpublished.times = Some(times(3, 8, Some(2)));
+        let set = Some(times(3, 8, Some(2)));
+        let mut unpublished = Unpublished { times: set, ..Unpublished::default() };
         unpublished.written(at(9));
         assert_eq!(unpublished.times, Some(times(9, 9, Some(2))));
         // Bytes are still on their way.

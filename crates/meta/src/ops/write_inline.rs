@@ -45,8 +45,10 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        let Self { mtime, ctime, atime, .. } = *self;
-        Written { mtime, ctime, atime }.mark(tx.now, &mut changed);
+        if !self.data.is_empty() || self.mtime.is_some() || self.drop_setid {
+            let Self { mtime, ctime, atime, .. } = *self;
+            Written { mtime, ctime, atime }.mark(tx.now, &mut changed);
+        }
         if self.drop_setid {
             drop_privileges(tx, &mut changed).await?;
         }

@@ -202,7 +202,7 @@ impl Gen {
             incarnation: self.u64(),
             ctime: self.opt(Self::time),
             atime: self.opt(Self::time),
-            change: self.opt(Self::change),
+            change: self.opt(Self::change).map(Box::new),
         }
     }
 

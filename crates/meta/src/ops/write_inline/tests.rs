@@ -61,7 +61,7 @@ async fn mode_and_owner_may_come_with_a_write_of_who_may_set_them() {
     let user = world.user(5, 5).at(session);
     user.open(ino, BOTH).await.unwrap();
     let with = |change| {
-        let (data, change) = ("new".into(), Some(change));
+        let (data, change) = ("new".into(), Some(Box::new(change)));
         MetaOp::WriteInline(WriteInline { ino, data, change, ..WriteInline::default() })
     };
     let mode = |mode| AttrChange { mode: Some(mode), ..AttrChange::default() };

@@ -67,6 +67,6 @@ pub struct WriteInline {
     #[prost(message, optional, tag = "10")]
     pub atime: Option<Time>,
     /// Mode and owner that it gets after the write, as by [`SetAttr`](super::SetAttr): nothing else is changed.
-    #[prost(message, optional, tag = "11")]
-    pub change: Option<AttrChange>,
+    #[prost(message, optional, boxed, tag = "11")]
+    pub change: Option<Box<AttrChange>>,
 }

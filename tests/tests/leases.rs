@@ -345,12 +345,12 @@ fn times_that_others_set_stand_over_those_that_were_held_back() {
     for round in 0..20 {
         let name = format!("f{round}");
         let file = fs::File::create(a.at(&name)).unwrap();
-        let other = fs::File::open(b.path()).unwrap();
+        let directory = fs::File::open(b.path()).unwrap();
         file.write_all_at(b"x", 0).unwrap();
         set(&file, time(1_000), time(2_000));
         let (atime, mtime) = if round % 2 == 0 { (time(3_000), omit) } else { (omit, time(3_000)) };
         let by_name = Timestamps { last_access: atime, last_modification: mtime };
-        utimensat(&other, &name, &by_name, AtFlags::empty()).unwrap();
+        utimensat(&directory, &name, &by_name, AtFlags::empty()).unwrap();
         drop(file);
         let expected = if round % 2 == 0 { (3_000, 2_000) } else { (1_000, 3_000) };
         for mount in [&a, &b] {

@@ -117,7 +117,7 @@ fn what_runs_in_the_background_may_have_as_many_files_open_as_the_system_allows(
 
 /// A limit of their size (`ulimit -f`, `LimitFSIZE=`) ended it without a word.
 #[test]
-fn what_runs_in_the_background_is_not_ended_by_a_limit_of_files() {
+fn what_runs_in_the_background_is_not_ended_by_a_limit_of_file_sizes() {
     let home = Home::new();
     home.up(&[]);
     let status = std::fs::read_to_string(format!("/proc/{}/status", home.pid())).unwrap();

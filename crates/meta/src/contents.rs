@@ -120,7 +120,7 @@ fn check_cut(ctx: &Ctx, inode: &Inode) -> Result<()> {
     if !may_others_write(ctx, ino) || !is_away(&ctx.core, &groups) {
         return Ok(());
     }
-    // One whose disk has failed comes not back by itself: that is not waited for.
+    // One whose disk has failed does not come back by itself: that is not waited for.
     let (kind, why) = match is_poisoned(&ctx.core, &groups) {
         true => (ErrorKind::Poisoned, "takes no writes"),
         false => (ErrorKind::Unavailable, "is away"),

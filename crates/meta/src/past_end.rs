@@ -24,8 +24,11 @@ use strake_wire::message::meta::{MetaAnswer, Publish};
 
 /// Files of a volume that are looked at in one turn.
 const TURN_FILES: usize = 256;
-/// How long targets may take to say what they have: whoever opens the file waits as long.
+/// How long an answer of a target may take.
 const TARGET_WAIT: Duration = Duration::from_secs(1);
+/// How long all that targets say of a file may take, and whoever opens it waits: longer than one answer, or one that says nothing
+/// would never be noted as such.
+const FILE_WAIT: Duration = Duration::from_secs(2);
 /// How long one that took longer is not asked: it is waited for with one file, and not with each.
 const SILENT_MS: u64 = 60_000;
 
@@ -98,7 +101,7 @@ async fn cut_unused(ctx: &Ctx, ino: Ino, patience: &Patience) -> Result<()> {
     }
     // Whoever opens a file that is marked waits until all its targets have cut it: before that they show that they answer, if not
     // that their disks take a change.
-    match has_past_end(ctx, &inode, patience, TARGET_WAIT).await {
+    match has_past_end(ctx, &inode, patience, FILE_WAIT).await {
         Ok(true) => {
             volume.kv.check_room().map_err(store_error)?;
             under_locks(ctx, &MarkCut { ino, from: inode.length }).await?;

@@ -58,8 +58,10 @@ pub fn check_port(address: &str) -> Outcome {
         return Ok(());
     }
     if address.contains('/') {
-        return Err(Failure::usage(format!("address {address}: not an address"))
-            .next("give HOST[:PORT] or unix:/PATH; a volume is no part of it"));
+        return Err(Failure::usage(format!(
+            "address {address}: only the path of a Unix socket has a /"
+        ))
+        .next("give HOST[:PORT] or unix:/PATH; a volume is no part of it"));
     }
     if host.contains(':') && !host.ends_with(']') {
         return Err(Failure::usage(format!("address {address}: {host} is no host"))

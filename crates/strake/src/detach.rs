@@ -49,7 +49,7 @@ pub fn is_child() -> bool {
 /// In the child: the parent may go. False if it has gone before: it was interrupted, and nobody wants what was started.
 #[must_use]
 pub fn ready() -> bool {
-    // Until now names have counted from where it was started. The disk that this is on may go, too.
+    // Not earlier: relative paths counted from there until now. Not later: whoever started this may unmount the disk it is on.
     if let Err(error) = std::env::set_current_dir("/") {
         tracing::warn!("the directory that this was started in stays in use: {error}");
     }

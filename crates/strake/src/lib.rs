@@ -162,7 +162,7 @@ fn run(cli: Cli) -> Outcome<u8> {
 /// A target has one file or two for each GiB, and each client is a connection; and a file that may not grow any more is no reason to
 /// end.
 fn prepare_to_stay() {
-    process::outlive_limit_of_files();
+    process::outlive_limit_of_file_sizes();
     if let Err(error) = descriptor::raise_limit() {
         tracing::debug!("the limit of open files stays {}: {error}", descriptor::limit());
     }

@@ -2,6 +2,7 @@
 
 use super::Life;
 use super::open::{OpenFile, TellBy};
+use super::resize::has_rights;
 use super::state::{Body, FileState};
 use super::unpublished::Times;
 use crate::metrics::Op;
@@ -205,9 +206,10 @@ impl Volume {
         file: &Arc<FileState>,
         change: AttrChange,
     ) -> Result<bool> {
-        let how = Inlined { sync: false, close: false, change: Some(change.clone()) };
+        let rights = [change.mode, change.uid, change.gid];
+        let how = Inlined { sync: false, close: false, change: Some(change) };
         match self.send_inline(cred, file, how).await {
-            Ok(Ok(Some(attr))) => Ok(is_made(&change, &attr)),
+            Ok(Ok(Some(attr))) => Ok(has_rights(&attr, rights)),
             Ok(Err(error)) if error.kind == ErrorKind::TimedOut => Err(error),
             _ => Ok(false),
         }
@@ -353,7 +355,7 @@ impl Volume {
             unpublished.telling = 0;
         }
         // What was acknowledged meanwhile is told next, however far it reaches: another mount may have cut the file in between.
-        if unpublished.knows(times) && !unsent && unpublished.end() == 0 {
+        if unpublished.note_told(times) && !unsent && unpublished.end() == 0 {
             unpublished.times = None;
             unpublished.drop_setid &= !drop_setid;
             // Longer it can be only by what has failed to be written.
@@ -461,12 +463,4 @@ impl Volume {
         self.inodes().forget_seen(ino);
         self.believer().iter().for_each(|believer| believer.forget_soon(ino));
     }
-}
-
-/// True if attributes are as a change of mode or owner was to make them.
-fn is_made(change: &AttrChange, attr: &Attr) -> bool {
-    let is = |wanted: Option<u32>, is: u32| wanted.is_none_or(|wanted| wanted == is);
-    is(change.mode.map(|mode| mode & 0o7777), attr.mode)
-        && is(change.uid, attr.uid)
-        && is(change.gid, attr.gid)
 }

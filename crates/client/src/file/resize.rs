@@ -114,7 +114,7 @@ impl Volume {
         let _order = file.order.try_lock().ok()?;
         let mut core = file.core();
         let may = cred.checked || [0, core.attr.uid].contains(&cred.uid);
-        let times = core.unpublished.times.filter(|_| may && self.is_alone(&core))?;
+        let times = core.unpublished.times.filter(|_| may && self.may_go_with_writes(&core))?;
         let knows = self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
         if !knows || !is_of_times(&core, change) {
             return None;
@@ -138,7 +138,7 @@ impl Volume {
         rights: AttrChange,
     ) -> Result<Option<Attr>> {
         let Ok(_order) = file.order.try_lock() else { return Ok(None) };
-        if !self.is_alone(&file.core()) {
+        if !self.may_go_with_writes(&file.core()) {
             return Ok(None);
         }
         let sent = self.write_inline_with(cred, file, rights).await?;
@@ -146,16 +146,16 @@ impl Volume {
         Ok(sent.then(|| core.merged(&core.attr)))
     }
 
-    /// True if nobody else writes to a file: beside such a one, what was set would stand where it has written since. And the
-    /// server takes what is set together with what was written.
-    fn is_alone(&self, core: &Core) -> bool {
+    /// True if what is set on a file may be told together with what was written: the server takes that, and nobody else has the
+    /// file open, for it would stand over what such a one has written since.
+    fn may_go_with_writes(&self, core: &Core) -> bool {
         let alone = core.is_strict() && !core.shared && !core.exclusive && !core.change_in_doubt;
         alone && self.session(core.attr.ino).takes_with_writes()
     }
 }
 
-/// A change of mode and owner and of nothing else, which may come together with a write: with setuid or setgid it may not, for the
-/// write takes these away.
+/// A change of mode and owner and of nothing else, which may come together with a write: with setuid or setgid it may not, for what
+/// is told later of a write in between would take these away.
 fn rights_of(change: &AttrChange) -> Option<AttrChange> {
     let (mode, uid, gid) = (change.mode, change.uid, change.gid);
     let rights = AttrChange { mode, uid, gid, ..AttrChange::default() };
@@ -163,15 +163,20 @@ fn rights_of(change: &AttrChange) -> Option<AttrChange> {
     (rights != AttrChange::default() && rights == *change && !gives_setid).then_some(rights)
 }
 
+/// True if attributes are as a change of mode and owner makes them.
+pub(super) fn has_rights(attr: &Attr, [mode, uid, gid]: [Option<u32>; 3]) -> bool {
+    let is = |asked: Option<u32>, now: u32| asked.is_none_or(|asked| asked == now);
+    is(mode.map(|mode| mode & 0o7777), attr.mode) && is(uid, attr.uid) && is(gid, attr.gid)
+}
+
 /// True if a change changes nothing but times.
 fn is_of_times(core: &Core, change: &SetAttr) -> bool {
     let SetAttr { mode, uid, gid, length, atime, mtime, ctime, drop_setid: _ } = change;
     let attr = &core.attr;
-    let is = |asked: &Option<u32>, now: u32| asked.is_none_or(|asked| asked == now);
     // A new owner, even the same, takes these away.
     let special = attr.mode & (SETUID | SETGID) != 0 || !attr.no_xattrs;
     let some = mode.is_some() || uid.is_some() || gid.is_some();
-    let same = is(mode, attr.mode) && is(uid, attr.uid) && is(gid, attr.gid);
+    let same = has_rights(attr, [*mode, *uid, *gid]);
     let times = mtime.is_some() || atime.is_some();
     length.is_none() && ctime.is_none() && (times || some) && (!some || same && !special)
 }
@@ -221,7 +226,7 @@ mod tests {
         assert!(volume.inodes().file(file.ino()).is_none());
     }
 
-    /// It was told as set, by what a server of an earlier release had made of the rest.
+    /// The answer of an earlier release, which leaves the mode out, was taken for one that had set it.
     #[tokio::test]
     async fn a_mode_that_goes_with_contents_and_is_left_out_or_refused_is_set_by_itself() {
         let fake = Arc::new(Fake::default());

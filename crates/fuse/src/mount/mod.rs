@@ -161,7 +161,7 @@ pub async fn mount_door<D: Door>(
     let watch = watch::Watch::start(&full, claim, abort).inspect_err(|error| {
         let point = full.display();
         tracing::warn!(
-            "{point} stays behind if we are killed: nothing watches over it, for /bin/sh does not start: {error}"
+            "{point}: nothing watches over it, and it stays behind dead if this process is killed: /bin/sh cannot be started: {error}"
         );
     });
     let watch = watch.ok();
@@ -249,7 +249,7 @@ fn cannot_mount(path: &Path, error: &std::io::Error) -> Error {
         _ => String::new(),
     };
     let (point, cause) = (path.display(), error.to_string());
-    // What a helper says is a line.
+    // A helper ends its words with a line feed, which would tear our sentence.
     let cause = cause.trim_end();
     Error::with(ErrorKind::Io, format!("mounting at {point}: {cause}{hint}"))
 }

@@ -32,8 +32,8 @@ impl Mutation for WriteInline {
         if self.close {
             tx.closes(inode.id(), self.incarnation);
         }
-        let changes = self.drop_setid || self.change.is_some();
-        if self.data.is_empty() && self.mtime.is_none() && !changes {
+        let is_written = !self.data.is_empty() || self.mtime.is_some() || self.drop_setid;
+        if !is_written && self.change.is_none() {
             return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));
         }
         let mut changed = (*inode).clone();
@@ -45,7 +45,7 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        if !self.data.is_empty() || self.mtime.is_some() || self.drop_setid {
+        if is_written {
             let Self { mtime, ctime, atime, .. } = *self;
             Written { mtime, ctime, atime }.mark(tx.now, &mut changed);
         }

@@ -223,7 +223,7 @@ async fn a_target_that_says_nothing_does_not_hold_up_what_is_cut_on_others() {
     let (core, stop) = (world.server.core(), Stop::default());
     let patience = Patience::new(TARGET_WAIT, SILENT_MS);
     let turn = cut_some(&core, &ctx.volume, &patience, &stop);
-    timeout(2 * TARGET_WAIT, turn).await.expect("one file waits for it");
+    timeout(2 * FILE_WAIT, turn).await.expect("one file waits for it");
     assert_eq!(chunks(&world), [100, 300, 300]);
     for ino in files {
         assert_eq!(Tx::reader(&ctx).inode(Ino(ino)).await.unwrap().cut_from, None);

@@ -137,7 +137,7 @@ fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
     let level = log.log_level.as_deref().unwrap_or("info");
     detach::start(&path, true, level, &flags.mount)?;
     made.keep();
-    let Some(run) = RunFile::read(&flags.data)? else {
+    let Some(run) = RunFile::read(&data)? else {
         output::line("running");
         return Ok(());
     };

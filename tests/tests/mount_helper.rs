@@ -46,6 +46,40 @@ fn mount_finds_the_living_one_of_several_addresses_and_umount_ends_it() {
         umount \"$dir\"");
 }
 
+/// A line of fstab failed at boot when the name of one manager, which was out of service, was gone.
+#[test]
+fn a_mount_goes_on_where_one_of_several_names_stands_for_nothing() {
+    run("mount -t strake \"nosuch.invalid,$source\" \"$dir\" -o \"log=$log\"
+        echo kept > \"$dir/file\"
+        umount \"$dir\"");
+}
+
+/// A lock that its caller held was held as long as the mount was there, and the disk that he was on could not be unmounted.
+#[test]
+fn a_mount_in_the_background_keeps_nothing_of_its_caller() {
+    run("mkdir \"$dir.disk\"
+        mount -t tmpfs none \"$dir.disk\"
+        exec 9> \"$table\"
+        flock 9
+        (cd \"$dir.disk\"; exec /sbin/mount.strake \"$source\" \"$dir\" -o \"log=$log\")
+        exec 9>&-
+        flock -n \"$table\" true
+        umount \"$dir.disk\"
+        echo kept > \"$dir/file\"
+        umount \"$dir\"");
+}
+
+/// It was refused, and `modprobe fuse` was to help.
+#[test]
+fn a_mount_without_a_shell_works_and_says_what_is_missing() {
+    run("mount --bind /dev/null \"$(realpath /bin/sh)\"
+        mount -t strake \"$source\" \"$dir\" -o \"log=$log\"
+        echo kept > \"$dir/file\"
+        test \"$(cat \"$dir/file\")\" = kept
+        grep -q 'nothing watches over it' \"$log\"
+        umount \"$dir\"");
+}
+
 /// It said of which release the program is, and nothing about the line.
 #[test]
 fn a_fake_mount_is_silent_and_refuses_a_wrong_line() {

@@ -1,5 +1,6 @@
 //! `strake up` and `strake down`: files stay over a stop, a crash and a power cut of the process.
 
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
@@ -112,6 +113,17 @@ fn what_runs_in_the_background_may_have_as_many_files_open_as_the_system_allows(
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let [soft, hard] = [0, 1].map(|nth| line.split_whitespace().nth(nth).unwrap());
     assert_eq!(soft, hard, "{line}");
+}
+
+/// A limit of their size (`ulimit -f`, `LimitFSIZE=`) ended it without a word.
+#[test]
+fn what_runs_in_the_background_is_not_ended_by_a_limit_of_file_sizes() {
+    let home = Home::new();
+    home.up(&[]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", home.pid())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    assert!(ignored & 1 << (Signal::XFSZ.as_raw() - 1) != 0, "{ignored:x}");
 }
 
 #[test]

@@ -41,9 +41,20 @@ pub fn give_memory_back() {
     }
 }
 
+/// Makes it an error, which can be told, to write beyond the size that files may have (`ulimit -f`): a signal ends the process
+/// otherwise. The programs that it starts inherit that.
+pub fn outlive_limit_of_file_sizes() {
+    // SAFETY: no code of ours is called when the signal comes: it is ignored.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Resource, Rlimit, setrlimit};
 
     #[test]
     fn a_boot_has_one_id() {
@@ -75,6 +86,29 @@ mod tests {
         drop(child.stdin.take());
         until(|| began_ticks(child.id()).is_none());
         assert!(child.wait().unwrap().success());
+    }
+
+    /// A server was gone without a word.
+    #[test]
+    fn a_write_beyond_the_limit_of_file_sizes_is_an_error() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--test-threads=1"])
+            .arg("process::tests::a_write_beyond_the_limit_that_it_sets")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && told.contains("1 passed"), "{told}");
+    }
+
+    #[test]
+    #[ignore = "the test above starts it as a process of its own"]
+    fn a_write_beyond_the_limit_that_it_sets() {
+        outlive_limit_of_file_sizes();
+        let mut file = tempfile::tempfile().unwrap();
+        let limit = Rlimit { current: Some(1), maximum: Some(1) };
+        setrlimit(Resource::Fsize, limit).unwrap();
+        let error = std::io::Write::write_all(&mut file, b"ab").unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
     }
 
     fn until(is_so: impl Fn() -> bool) {

@@ -43,8 +43,8 @@ struct State {
     incarnation: u64,
     /// The server grants claims on files.
     claims: bool,
-    /// It takes times that were set together with what was written.
-    times: bool,
+    /// It takes attributes that were set together with what was written.
+    with_writes: bool,
     /// The incarnation that was begun last, or from which they are counted: the server counts in it as soon as it has heard of it.
     begun: u64,
     /// Of mutations.
@@ -149,7 +149,7 @@ impl Session {
     fn set(&self, session: &meta::Session, incarnation: u64) {
         let mut state = self.state.lock();
         (state.id, state.incarnation) = (session.session, incarnation);
-        (state.claims, state.times) = (session.claims, session.times);
+        (state.claims, state.with_writes) = (session.claims, session.with_writes);
         state.closed.clear();
         state.owed.clear();
         state.report = None;
@@ -160,9 +160,9 @@ impl Session {
         self.state.lock().claims
     }
 
-    /// True if times that are set may be told with what was written.
-    pub(crate) fn takes_times(&self) -> bool {
-        self.state.lock().times
+    /// True if attributes that are set may be told with what was written.
+    pub(crate) fn takes_with_writes(&self) -> bool {
+        self.state.lock().with_writes
     }
 
     /// A number for a mutation; [`Session::end_mutation`] must follow.

@@ -71,6 +71,8 @@ struct FakeState {
     shared: bool,
     /// Ranges may be claimed: all that is asked for is granted, or nothing is.
     claims: Option<bool>,
+    /// It says that it takes attributes together with writes, and leaves them out.
+    with_writes: bool,
     /// See [`Fake::let_through_once`], and for false [`Fake::let_nothing_through`].
     once: Option<bool>,
     files: BTreeMap<u64, FakeFile>,

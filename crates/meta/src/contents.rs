@@ -6,7 +6,8 @@
 //! file, or is granted a lock on it, without completing the cut first, so bytes that were cut off are
 //! never seen again, not even after a crash between the two. Whoever had the file open before may write on: where some
 //! groups have done it and others were away, those that are left are noted (`cut_groups`), and
-//! the others are not cut again.
+//! the others are not cut again. What he writes to those that are left is cut; so no cut is begun beside him while a target is
+//! known to be away.
 
 use crate::borrow::lock_here;
 use crate::core::Core;
@@ -101,6 +102,7 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
         note_moved(tx.ctx, inode);
         inode.inline = false;
     } else {
+        check_cut(tx.ctx, inode)?;
         inode.cut_from = Some(cut_point(tx.ctx, inode, length));
         inode.cut_groups.clear();
         tx.enqueue(inode).await?;
@@ -111,15 +113,39 @@ pub(crate) async fn set_length(tx: &mut Tx<'_>, inode: &mut Inode, length: u64) 
     Ok(())
 }
 
-/// From where on a file is cut that is given a length: also behind its end, where targets have what the store would not be told,
-/// and nobody else may have bytes there that are no part of the file yet. The caller has told all that he has written to it.
+/// Fails where others may write to a file of which something could not be cut now: what they write there as soon as its target
+/// is back would be cut with it.
+fn check_cut(ctx: &Ctx, inode: &Inode) -> Result<()> {
+    let (ino, groups) = (inode.id(), layout_of(inode)?.slots());
+    if !may_others_write(ctx, ino) || !is_away(&ctx.core, &groups) {
+        return Ok(());
+    }
+    // One whose disk has failed does not come back by itself: that is not waited for.
+    let (kind, why) = match is_poisoned(&ctx.core, &groups) {
+        true => (ErrorKind::Poisoned, "takes no writes"),
+        false => (ErrorKind::Unavailable, "is away"),
+    };
+    let detail = format!("inode {ino}, to which others may write, is not cut: a target {why}");
+    Err(Error::with(kind, detail))
+}
+
+/// From where on a file is cut that is given a length: also behind its end, where targets have what the store would not be told.
+/// The caller has told all that he has written to it.
 fn cut_point(ctx: &Ctx, inode: &Inode, length: u64) -> u64 {
-    let (volume, ino) = (&ctx.volume, inode.id());
-    let is_alone = || !volume.sessions.may_others_write(ctx.session.as_deref(), ino);
-    match volume.refused.has(ino) && is_alone() {
+    match is_only_refused(ctx, inode.id()) {
         true => length.min(inode.length),
         false => length,
     }
+}
+
+/// True if targets have something behind the end of a file that the store would not be told, and nobody else may have bytes
+/// there that are no part of the file yet.
+fn is_only_refused(ctx: &Ctx, ino: Ino) -> bool {
+    ctx.volume.refused.has(ino) && !may_others_write(ctx, ino)
+}
+
+fn may_others_write(ctx: &Ctx, ino: Ino) -> bool {
+    ctx.volume.sessions.may_others_write(ctx.session.as_deref(), ino)
 }
 
 /// The most that a file of this length can occupy.
@@ -380,10 +406,18 @@ pub(crate) fn groups_to_cut(inode: &Inode) -> Result<Vec<GroupId>> {
     Ok(all.filter(|group| inode.is_to_be_cut_in(*group)).collect())
 }
 
-/// Nobody answers for some group, or takes changes, as the map has it: to ask would be in vain, and hold up others, and whoever
-/// waits for the lock of the inode.
+/// Nobody answers for some group, or takes changes, or its disk hangs, as the map has it: to ask would be in vain, and hold up
+/// others, and whoever waits for the lock of the inode.
 pub(crate) fn is_away(core: &Core, groups: &[GroupId]) -> bool {
-    is_led_by(core, groups, |target| !target.up || !target.spec.poisoned.is_empty())
+    is_led_by(core, groups, |target| {
+        let spec = &target.spec;
+        !target.up || !spec.poisoned.is_empty() || spec.silent_ms.is_some()
+    })
+}
+
+/// Who answers for some group takes no changes, as the map has it.
+fn is_poisoned(core: &Core, groups: &[GroupId]) -> bool {
+    is_led_by(core, groups, |target| !target.spec.poisoned.is_empty())
 }
 
 /// Nobody answers for some group, as the map has it. One that takes no changes may be read still.
@@ -419,7 +453,9 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         to_index: None,
     });
     let parts = parts_of(reign, ino, groups_to_cut(inode)?);
-    let calls = parts.iter().copied().map(|part| on_group(core, part, op.clone(), Bytes::new()));
+    // What was refused to become a part of it must not become one with the power: no `fsync` of who makes it longer asks for that.
+    let lasts = length < inode.length || is_only_refused(ctx, ino);
+    let calls = parts.iter().copied().map(|part| cut_in(core, part, op.clone(), lasts));
     // One that fails does not end the others half-way.
     let done = join_all(calls).await;
     let failed = parts.iter().zip(&done).filter(|(_, done)| done.is_err());
@@ -429,7 +465,15 @@ async fn cut_chunks(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
         // As in `cut`: those that have done it may be written to.
         ctx.volume.sync().await?;
     }
-    done.into_iter().try_for_each(|done| done.map(drop))
+    done.into_iter().collect()
+}
+
+/// Cuts what a group has of a file; such that it `lasts`: also when its power is lost.
+async fn cut_in(core: &Core, part: Part, op: StorageOp, lasts: bool) -> Result<()> {
+    match lasts {
+        true => durably(core, part, op, Bytes::new()).await,
+        false => on_group(core, part, op, Bytes::new()).await.map(drop),
+    }
 }
 
 /// Writes the first bytes of a file to its chunks and makes them durable: they were, if somebody had

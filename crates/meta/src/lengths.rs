@@ -7,7 +7,7 @@ use crate::patience::Patience;
 use crate::records::Inode;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
-use futures::future::join_all;
+use futures::future::{join_all, try_join_all};
 use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::{FILE_CHUNKS_MAX, STRIP_BYTES_MIN};
@@ -126,9 +126,25 @@ async fn found_in(
     Ok(pages.found())
 }
 
-/// How long a file is by these chunks.
+/// True if targets have something of a file behind its end. Fails if one does not say so within `at_most`.
+pub(crate) async fn has_past_end(
+    ctx: &Ctx,
+    inode: &Inode,
+    patience: &Patience,
+    at_most: Duration,
+) -> Result<bool> {
+    let layout = layout_of(inode)?;
+    let groups = Placement::new(layout.clone()).groups().into_iter();
+    let asked = groups.map(|group| found_in(ctx, group, inode, &layout, patience));
+    let late = |_| Error::with(ErrorKind::TimedOut, "its groups have much to say of it");
+    let lists = timeout(at_most, try_join_all(asked)).await.map_err(late)??;
+    Ok(lists.iter().any(|list| end_of(list, &layout) > inode.length))
+}
+
+/// How long a file is by these chunks. In one of no length there is only room, which says nothing of that.
 fn end_of(list: &ChunkList, layout: &Layout) -> u64 {
-    let ends = list.indices.iter().zip(&list.lens).map(|(index, len)| {
+    let written = list.indices.iter().zip(&list.lens).filter(|(_, len)| **len > 0);
+    let ends = written.map(|(index, len)| {
         let (start, _) = layout.chunk_bounds(ChunkIndex(*index));
         start.saturating_add(*len)
     });

@@ -20,13 +20,13 @@ pub struct Source {
 }
 
 /// Adds the usual port where there is none: `host`, `host:port`, `[v6]:port`, `unix:/path` or a path
-/// with a `/`.
+/// with a `/`, which is made a whole one. What has a `/` and is none of these stays as it is, for [`check_port`] to refuse.
 pub fn complete(address: &str) -> String {
-    if is_unix(address) {
-        return address.to_owned();
+    if let Some(path) = address.strip_prefix(UNIX_PREFIX) {
+        return socket(path);
     }
-    if address.contains('/') {
-        return format!("{UNIX_PREFIX}{address}");
+    if let Some((before, _)) = address.split_once('/') {
+        return if before.contains(':') { address.to_owned() } else { socket(address) };
     }
     let has_port = match address.rsplit_once(':') {
         Some((host, port)) => is_number(port) && (!host.contains(':') || host.ends_with(']')),
@@ -40,15 +40,28 @@ pub fn complete(address: &str) -> String {
     }
 }
 
+/// The address of a Unix socket by its whole path: what runs on in the background finds no other one.
+fn socket(path: &str) -> String {
+    let whole =
+        std::path::absolute(path).ok().and_then(|whole| whole.into_os_string().into_string().ok());
+    format!("{UNIX_PREFIX}{}", whole.as_deref().unwrap_or(path))
+}
+
 fn is_number(port: &str) -> bool {
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Refuses an address with a port that there is not.
+/// Refuses an address in another form, or with a port that there is not.
 pub fn check_port(address: &str) -> Outcome {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     if is_unix(address) || address.parse::<Ipv6Addr>().is_ok() {
         return Ok(());
+    }
+    if address.contains('/') {
+        return Err(Failure::usage(format!(
+            "address {address}: only the path of a Unix socket has a /"
+        ))
+        .next("give HOST[:PORT] or unix:/PATH; a volume is no part of it"));
     }
     if host.contains(':') && !host.ends_with(']') {
         return Err(Failure::usage(format!("address {address}: {host} is no host"))
@@ -128,7 +141,26 @@ mod tests {
     #[test]
     fn a_path_is_a_unix_socket() {
         assert_eq!(complete("/run/strake.sock"), "unix:/run/strake.sock");
-        assert_eq!(complete("./strake.sock"), "unix:./strake.sock");
+    }
+
+    /// A mount in the background, which has left the directory it was started in, could not have connected to it again.
+    #[test]
+    fn a_relative_path_of_a_socket_is_made_a_whole_one() {
+        let here = std::env::current_dir().unwrap();
+        for given in ["./strake.sock", "unix:strake.sock", "unix:./strake.sock"] {
+            assert_eq!(complete(given), format!("unix:{}/strake.sock", here.display()), "{given}");
+        }
+    }
+
+    /// It was taken for the path of a socket, which was waited for.
+    #[test]
+    fn an_address_with_a_volume_or_a_scheme_is_refused() {
+        for given in ["vm:7920:/main", "vm:7920/", "http://vm", "tcp://127.0.0.1:7920", "[::1]/a"] {
+            let failure = check_port(&complete(given)).unwrap_err();
+            assert!(failure.cause.contains(&format!("address {given}:")), "{failure}");
+            assert!(failure.next.unwrap().contains("unix:/PATH"));
+        }
+        check_port(&complete("run/strake.sock")).unwrap();
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::made::Made;
+use crate::mountpoint;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -14,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use strake_base::descriptor;
 
 /// Set for the child.
 const MARK: &str = "STRAKE_DETACHED";
@@ -47,6 +49,10 @@ pub fn is_child() -> bool {
 /// In the child: the parent may go. False if it has gone before: it was interrupted, and nobody wants what was started.
 #[must_use]
 pub fn ready() -> bool {
+    // Not earlier: relative paths counted from there until now. Not later: whoever started this may unmount the disk it is on.
+    if let Err(error) = std::env::set_current_dir("/") {
+        tracing::warn!("the directory that this was started in stays in use: {error}");
+    }
     let is_heard = say(&FirstWords { ready: true, cause: String::new(), next: None, code: 0 });
     if !is_heard {
         tracing::warn!("who started this in the background was interrupted: stopping");
@@ -69,8 +75,8 @@ fn say(words: &FirstWords) -> bool {
 
 /// Starts this same command line again in the background; returns the child's process number when it
 /// is usable. Its log goes to `log`, which others may have made unless it `is_chosen`; one that is new goes again if the child
-/// says why it is not usable.
-pub fn start(log: &Path, is_chosen: bool, level: Option<&str>) -> Outcome<u32> {
+/// says why it is not usable. What it has mounted at `point` goes if it dies before that.
+pub fn start(log: &Path, is_chosen: bool, level: &str, point: &Path) -> Outcome<u32> {
     let mut made = Made::default();
     made.expect(log);
     let file = open_log(log, is_chosen)?;
@@ -81,9 +87,10 @@ pub fn start(log: &Path, is_chosen: bool, level: Option<&str>) -> Outcome<u32> {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    command.args(arguments).env(MARK, "1");
-    if let Some(level) = level {
-        command.env("STRAKE_LOG", level);
+    command.args(arguments).env(MARK, "1").env("STRAKE_LOG", level);
+    // A lock that the caller has open would stay held, and a pipe that he reads would never end.
+    if let Err(error) = descriptor::keep_from_programs() {
+        tracing::debug!("open files of the caller stay open in the background: {error}");
     }
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).spawn();
     let mut child = child.context(|| "starting the background process".into())?;
@@ -99,26 +106,30 @@ pub fn start(log: &Path, is_chosen: bool, level: Option<&str>) -> Outcome<u32> {
         Ok(words) => Err(Failure { cause: words.cause, next: words.next, code: words.code }),
         Err(_) => {
             made.keep();
+            // Nothing may have watched over its mount yet, which answers nobody, and is not dead, until the process is gone.
+            let _ended = child.wait();
+            if let Err(failure) = mountpoint::clear(point) {
+                tracing::warn!("{failure}");
+            }
             Err(Failure::new("the background process ended without a word")
                 .next(format!("tail {}", log.display())))
         }
     }
 }
 
-/// Opens the log. What nobody has chosen is a file and no link, nor a pipe, which nobody may read.
+/// Opens the log. What nobody has chosen is a file and no link, nor a pipe; who reads a chosen one is not waited for.
 fn open_log(log: &Path, is_chosen: bool) -> Outcome<File> {
-    let shown = || format!("log file {}", log.display());
+    let (links, next) = match is_chosen {
+        true => (OFlags::empty(), "name a file that can be written, or a pipe that somebody reads"),
+        false => (OFlags::NOFOLLOW, "-o log=FILE names a file for it"),
+    };
     let mut options = OpenOptions::new();
-    options.create(true).append(true);
-    if is_chosen {
-        return options.open(log).context(shown);
-    }
-    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
-    let file = options.open(log).and_then(|file| match file.metadata()?.is_file() {
+    options.create(true).append(true).custom_flags((OFlags::NONBLOCK | links).bits() as i32);
+    let file = options.open(log).and_then(|file| match is_chosen || file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is no regular file")),
     });
-    file.context(shown).map_err(|failure| failure.next("-o log=FILE names a file for it"))
+    file.context(|| format!("log file {}", log.display())).map_err(|failure| failure.next(next))
 }
 
 #[cfg(test)]
@@ -147,5 +158,17 @@ mod tests {
         drop(reader);
         std::fs::remove_file(&log).unwrap();
         open_log(&log, false).unwrap();
+    }
+
+    /// `strake mount -o log=PIPE` stood still for ever.
+    #[test]
+    fn a_chosen_log_that_is_a_pipe_is_refused_where_nobody_reads_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &log, Mode::from_raw_mode(0o600)).unwrap();
+        let failure = open_log(&log, true).unwrap_err();
+        assert!(failure.next.is_some_and(|next| next.contains("somebody reads")));
+        let _reader = OpenOptions::new().read(true).write(true).open(&log).unwrap();
+        open_log(&log, true).unwrap();
     }
 }

@@ -67,7 +67,7 @@ use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use strake_base::descriptor;
+use strake_base::{descriptor, process};
 use strake_fuse::prefetch;
 
 /// Names under which the program acts as the helper of `mount -t strake`.
@@ -144,10 +144,9 @@ fn run(cli: Cli) -> Outcome<u8> {
     let is_long_running = cli.is_long_running();
     let otherwise = if is_long_running { "info" } else { "warn" };
     log::start(cli.log_level().as_deref(), cli.log.is_typed(), otherwise)?;
-    // A target has one file or two for each GiB, and each client is a connection. Not where other programs are started, which
-    // may not be ready for it.
-    if is_long_running && let Err(error) = descriptor::raise_limit() {
-        tracing::debug!("the limit of open files stays {}: {error}", descriptor::limit());
+    // Not where other programs are started, which may not be ready for it.
+    if is_long_running {
+        prepare_to_stay();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(WAITING_THREADS_MAX)
@@ -158,6 +157,15 @@ fn run(cli: Cli) -> Outcome<u8> {
     // What is still in flight (a call to a server that does not answer) is not worth waiting for.
     runtime.shutdown_background();
     code
+}
+
+/// A target has one file or two for each GiB, and each client is a connection; and a file that may not grow any more is no reason to
+/// end.
+fn prepare_to_stay() {
+    process::outlive_limit_of_file_sizes();
+    if let Err(error) = descriptor::raise_limit() {
+        tracing::debug!("the limit of open files stays {}: {error}", descriptor::limit());
+    }
 }
 
 impl From<std::io::Error> for Failure {

@@ -30,14 +30,21 @@ pub fn absolute(path: &Path) -> Outcome<PathBuf> {
     }
 }
 
-/// Takes away what a dead process left mounted here, makes the directory if it is missing and `made` is there to
-/// know of it, and makes sure that it can be mounted on. The path without links and dots.
-pub fn prepare(path: &Path, made: Option<&mut Made>, nonempty: bool) -> Outcome<PathBuf> {
+/// Takes away what dead processes left mounted here.
+pub fn clear(path: &Path) -> Outcome {
     let full = absolute(path)?;
     while is_dead(&full) {
         tracing::info!("taking away a dead mount at {}", full.display());
         strake_fuse::unmount(&full, Unmount::Lazy)?;
     }
+    Ok(())
+}
+
+/// Takes away what dead processes left mounted here, makes the directory if it is missing and `made` is there to
+/// know of it, and makes sure that it can be mounted on. The path without links and dots.
+pub fn prepare(path: &Path, made: Option<&mut Made>, nonempty: bool) -> Outcome<PathBuf> {
+    clear(path)?;
+    let full = absolute(path)?;
     if let Some(made) = made.filter(|_| !full.exists()) {
         made.expect(&full);
         std::fs::create_dir_all(&full).context(|| format!("mount point {}", full.display()))?;

@@ -1,9 +1,9 @@
 //! Directories that hold everybody's files and the cluster's key: only their owner looks in.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Makes a directory, and those above it, if it is missing. One that is there keeps its mode: it is
 /// the administrator's.
@@ -11,7 +11,19 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// The same for what `--data` names: what is in the way is told as people say it.
+/// What `--data` names, by its whole path: that says the same to others and at the next start, and stands in `node.json`, which
+/// is text.
+pub fn data_directory(path: &Path) -> Outcome<PathBuf> {
+    let shown = || format!("data directory {}", path.display());
+    let whole = std::path::absolute(path).context(shown)?;
+    match whole.to_str().is_some() {
+        true => Ok(whole),
+        false => Err(Failure::usage(format!("{}: its path is no UTF-8", shown()))
+            .next("choose another --data")),
+    }
+}
+
+/// As [`make_directory`], of what `--data` names: what is in the way is told as people say it.
 pub fn make_data_directory(path: &Path) -> Outcome {
     let refused = |error: io::Error| {
         let elsewhere = "choose another --data";
@@ -30,6 +42,8 @@ pub fn make_data_directory(path: &Path) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -42,6 +56,15 @@ mod tests {
         make_directory(&there).unwrap();
         make_directory(&there.join("new")).unwrap();
         assert_eq!((mode(&there), mode(&there.join("new"))), (0o750, 0o700));
+    }
+
+    /// A server began a cluster, and ended when it wrote down where its targets are.
+    #[test]
+    fn a_data_directory_whose_path_is_no_text_is_refused() {
+        let path = Path::new(OsStr::from_bytes(b"/srv/lat\xe9n"));
+        let failure = data_directory(path).unwrap_err();
+        assert!(failure.cause.contains("no UTF-8") && failure.next.is_some(), "{failure}");
+        assert!(data_directory(Path::new("d")).unwrap().is_absolute());
     }
 
     /// It was "File exists" and "make its parent writable", of a file, and "No such file or directory" in /proc.

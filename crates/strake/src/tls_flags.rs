@@ -1,6 +1,6 @@
 //! Who this process is to others: the flags that name its certificates, the same for every verb.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Context, Failure, Outcome};
 use clap::Args;
 use clap::builder::FalseyValueParser;
 use metrics::gauge;
@@ -140,7 +140,10 @@ impl TlsFlags {
             ("--tls-key", &self.tls_key),
         ];
         if let [(_, Some(ca)), (_, Some(certificate)), (_, Some(key))] = given {
-            let (ca, certificate, key) = (ca.clone(), certificate.clone(), key.clone());
+            // They are read again when they change, and what runs in the background is in another directory then.
+            let whole =
+                |file: &Path| std::path::absolute(file).context(|| file.display().to_string());
+            let (ca, certificate, key) = (whole(ca)?, whole(certificate)?, whole(key)?);
             return Ok(Some(TlsFiles { ca, certificate, key }));
         }
         if let Some((present, _)) = given.iter().find(|(_, path)| path.is_some()) {
@@ -219,6 +222,16 @@ pub(crate) mod tests {
         };
         let both = flags.or(filed);
         assert_eq!((both.tls_ca, both.tls_cert), (Some("ca".into()), Some("c".into())));
+    }
+
+    /// A mount in the background, which has left the directory it was started in, could not have read them again.
+    #[test]
+    fn certificates_are_named_by_their_whole_paths() {
+        let [tls_ca, tls_cert, tls_key] = ["ca", "cert", "key"].map(|file| Some(file.into()));
+        let flags = TlsFlags { tls_ca, tls_cert, tls_key, no_tls: false };
+        let TlsFiles { ca, certificate, key } = flags.files().unwrap().unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!([ca, certificate, key], ["ca", "cert", "key"].map(|file| here.join(file)));
     }
 
     /// A client's certificates, made in this directory.

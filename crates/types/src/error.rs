@@ -106,8 +106,8 @@ kinds! {
     Corrupt = 44, "checksum mismatch";
     /// Optimistic transaction lost against another: run it again.
     Conflict = 45, "transaction conflict";
-    /// The target is poisoned after an I/O error and takes no more writes.
-    Poisoned = 46, "target stopped after an I/O error";
+    /// The target takes no more writes: its disk has failed, or its directory is gone.
+    Poisoned = 46, "target takes no writes any more";
     /// The peer speaks another version, or belongs to another cluster.
     WrongPeer = 47, "wrong peer";
     /// The message cannot be understood.
@@ -160,6 +160,13 @@ pub struct Error {
     pub detail: Cow<'static, str>,
 }
 
+impl ErrorKind {
+    /// True if a detail says the cause itself: what is wrong with something, or has failed, is a sentence of its own.
+    fn is_said_by_detail(self) -> bool {
+        matches!(self, ErrorKind::Invalid | ErrorKind::Io | ErrorKind::Poisoned)
+    }
+}
+
 impl Error {
     /// An error whose kind says it all. Costs no allocation.
     pub const fn new(kind: ErrorKind) -> Self {
@@ -175,8 +182,7 @@ impl Error {
     #[must_use]
     pub fn about(self, what: impl fmt::Display) -> Self {
         let detail = match (self.detail.as_ref(), self.kind) {
-            // Of this kind a detail says the cause itself.
-            ("", ErrorKind::Invalid) => format!("{what}: {}", self.kind.text()),
+            ("", kind) if kind.is_said_by_detail() => format!("{what}: {}", self.kind.text()),
             ("", _) => what.to_string(),
             (cause, _) => format!("{what}: {cause}"),
         };
@@ -204,8 +210,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.detail.as_ref(), self.kind) {
             ("", kind) => f.write_str(kind.text()),
-            // What is wrong with it is a sentence of its own.
-            (detail, ErrorKind::Invalid) => f.write_str(detail),
+            (detail, kind) if kind.is_said_by_detail() => f.write_str(detail),
             (detail, kind) => write!(f, "{detail}: {}", kind.text()),
         }
     }
@@ -230,7 +235,10 @@ mod tests {
             (Error::new(ErrorKind::Invalid), "/a: invalid argument"),
             (Error::new(ErrorKind::NotFound), "/a: no such file or directory"),
             (Error::with(ErrorKind::Invalid, "give a number"), "/a: give a number"),
-            (Error::with(ErrorKind::Io, "h1 is away"), "/a: h1 is away: input/output error"),
+            (Error::new(ErrorKind::Io), "/a: input/output error"),
+            // As if a disk was dying, whatever it was.
+            (Error::with(ErrorKind::Io, "h1 is away"), "/a: h1 is away"),
+            (Error::with(ErrorKind::Poisoned, "t1 takes no writes"), "/a: t1 takes no writes"),
         ] {
             assert_eq!(error.about("/a").to_string(), told);
         }

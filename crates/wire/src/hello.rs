@@ -202,5 +202,10 @@ pub(crate) fn remote_error(code: u32, detail: &[u8]) -> Error {
     if detail.is_empty() {
         return Error::new(kind);
     }
-    Error::with(kind, String::from_utf8_lossy(detail).into_owned())
+    let detail = String::from_utf8_lossy(detail).into_owned();
+    match kind as u32 == code {
+        true => Error::with(kind, detail),
+        // Of a newer kind: what says its cause is not known here.
+        false => Error::new(kind).about(detail),
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::Life;
 use super::open::{OpenFile, TellBy};
+use super::resize::has_rights;
 use super::state::{Body, FileState};
 use super::unpublished::Times;
 use crate::metrics::Op;
@@ -9,12 +10,23 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task;
-use strake_types::{Attr, Error, ErrorKind, Ino, Result};
+use strake_types::{Attr, Credentials, Error, ErrorKind, Ino, Result};
+use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Writes older than this are sent by the background task.
 const DIRTY_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// How contents that lie inside the inode are sent.
+struct Inlined {
+    /// The server answers when they are on disk.
+    sync: bool,
+    /// The last handle is going.
+    close: bool,
+    /// Mode or owner that the file gets as well.
+    change: Option<AttrChange>,
+}
 
 /// How the metadata server is told of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -170,10 +182,50 @@ impl Volume {
         sync: bool,
         close: bool,
     ) -> Result<bool> {
+        let how = Inlined { sync, close, change: None };
+        let error = match self.send_inline(&self.root_cred(), file, how).await? {
+            Ok(told) => return Ok(told.is_some()),
+            Err(error) => error,
+        };
+        if error.kind == ErrorKind::FileTooBig {
+            return Box::pin(self.move_and_resend(file, sync)).await;
+        }
+        if error.kind != ErrorKind::TimedOut {
+            // Trying again would change nothing: what was written is lost, through whatever handle.
+            file.core().forget_unpublished();
+            self.failed(file, &error);
+        }
+        Err(error)
+    }
+
+    /// The same with a change of mode or owner, on behalf of whom it is. False also where that is to go by itself: it may be what
+    /// is refused, or be new to a server that has taken over.
+    pub(super) async fn write_inline_with(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<FileState>,
+        change: AttrChange,
+    ) -> Result<bool> {
+        let rights = [change.mode, change.uid, change.gid];
+        let how = Inlined { sync: false, close: false, change: Some(change) };
+        match self.send_inline(cred, file, how).await {
+            Ok(Ok(Some(attr))) => Ok(has_rights(&attr, rights)),
+            Ok(Err(error)) if error.kind == ErrorKind::TimedOut => Err(error),
+            _ => Ok(false),
+        }
+    }
+
+    /// What the server says to unsent contents of a small file; `None`: there are none. Fails where they are given up.
+    async fn send_inline(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<FileState>,
+        Inlined { sync, close, change }: Inlined,
+    ) -> Result<Result<Option<Arc<Attr>>>> {
         let (unsent, times, drop_setid, life) = {
             let core = file.core();
-            let Body::Inline(inline) = &core.body else { return Ok(false) };
-            let Some(unsent) = inline.unsent() else { return Ok(false) };
+            let Body::Inline(inline) = &core.body else { return Ok(Ok(None)) };
+            let Some(unsent) = inline.unsent() else { return Ok(Ok(None)) };
             let unpublished = &core.unpublished;
             (unsent, unpublished.times, unpublished.drop_setid, Life::of(file, &core))
         };
@@ -198,35 +250,28 @@ impl Volume {
             drop_setid,
             close,
             incarnation,
+            change: change.map(Box::new),
         };
-        let answer = self.mutate_in(life, &self.root_cred(), MetaOp::WriteInline(write)).await;
+        let answer = self.mutate_in(life, cred, MetaOp::WriteInline(write)).await;
         file.core().told_in_vain.note(self.now(), answer.as_ref().err());
         // Where the session was lost while the answer came, that is told already.
         life.check()?;
-        let error = match answer {
-            Ok(answer) => {
-                if let Body::Inline(inline) = &mut file.core().body {
-                    inline.accepted(&unsent);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                if close {
+                    file.core().register(incarnation);
                 }
-                let attr = self.own_entry(file, answer, "write inline")?;
-                self.published(life, times, drop_setid, (0, 0));
-                self.inodes().learn(&attr, self.now());
-                return Ok(true);
+                return Ok(Err(error));
             }
-            Err(error) => error,
         };
-        if close {
-            file.core().register(incarnation);
+        if let Body::Inline(inline) = &mut file.core().body {
+            inline.accepted(&unsent);
         }
-        if error.kind == ErrorKind::FileTooBig {
-            return Box::pin(self.move_and_resend(file, sync)).await;
-        }
-        if error.kind != ErrorKind::TimedOut {
-            // Trying again would change nothing: what was written is lost, through whatever handle.
-            file.core().forget_unpublished();
-            self.failed(file, &error);
-        }
-        Err(error)
+        let attr = self.own_entry(file, answer, "write inline")?;
+        self.published(life, times, drop_setid, (0, 0));
+        self.inodes().learn(&attr, self.now());
+        Ok(Ok(Some(attr)))
     }
 
     /// Another mount has moved the contents out to chunks: what was written follows them. Whoever is to make it durable syncs
@@ -310,7 +355,7 @@ impl Volume {
             unpublished.telling = 0;
         }
         // What was acknowledged meanwhile is told next, however far it reaches: another mount may have cut the file in between.
-        if unpublished.knows(times) && !unsent && unpublished.end() == 0 {
+        if unpublished.note_told(times) && !unsent && unpublished.end() == 0 {
             unpublished.times = None;
             unpublished.drop_setid &= !drop_setid;
             // Longer it can be only by what has failed to be written.

@@ -8,6 +8,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::{SETGID, SETUID};
 use strake_types::{Attr, Credentials, Result, SetAttr, SetTime};
+use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp};
 
 /// Keeps writes of a file waiting while it lives, and the file in use: its process may be killed, and its last handle go.
@@ -46,6 +47,12 @@ impl Volume {
         request: meta::SetAttr,
         handle: Option<&Arc<OpenFile>>,
     ) -> Result<Attr> {
+        if let Some(rights) = rights_of(&request.change) {
+            let changed = Box::pin(self.change_with_contents(cred, file, rights)).await?;
+            if let Some(changed) = changed {
+                return Ok(changed);
+            }
+        }
         let length = request.change.length;
         let change = &request.change;
         let touches_contents = length.is_some()
@@ -107,12 +114,9 @@ impl Volume {
         let _order = file.order.try_lock().ok()?;
         let mut core = file.core();
         let may = cred.checked || [0, core.attr.uid].contains(&cred.uid);
-        // Where others may write beside us unheard, what was set would stand where they have written since.
-        let alone = core.is_strict() && !core.shared && !core.exclusive && !core.change_in_doubt;
-        let times = core.unpublished.times.filter(|_| may && alone)?;
+        let times = core.unpublished.times.filter(|_| may && self.may_go_with_writes(&core))?;
         let knows = self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
-        let takes_times = self.session(file.ino()).takes_times();
-        if !knows || !takes_times || !is_of_times(&core, change) {
+        if !knows || !is_of_times(&core, change) {
             return None;
         }
         let now = self.wall_time();
@@ -125,17 +129,54 @@ impl Volume {
         core.unpublished.times = Some(Times { mtime, ctime: now.max(times.ctime), atime });
         Some(core.merged(&core.attr))
     }
+
+    /// Mode and owner go with small contents that are still to be told, in one message. `None`: they go by themselves.
+    async fn change_with_contents(
+        self: &Arc<Self>,
+        cred: &Credentials,
+        file: &Arc<FileState>,
+        rights: AttrChange,
+    ) -> Result<Option<Attr>> {
+        let Ok(_order) = file.order.try_lock() else { return Ok(None) };
+        if !self.may_go_with_writes(&file.core()) {
+            return Ok(None);
+        }
+        let sent = self.write_inline_with(cred, file, rights).await?;
+        let core = file.core();
+        Ok(sent.then(|| core.merged(&core.attr)))
+    }
+
+    /// True if what is set on a file may be told together with what was written: the server takes that, and nobody else has the
+    /// file open, for it would stand over what such a one has written since.
+    fn may_go_with_writes(&self, core: &Core) -> bool {
+        let alone = core.is_strict() && !core.shared && !core.exclusive && !core.change_in_doubt;
+        alone && self.session(core.attr.ino).takes_with_writes()
+    }
+}
+
+/// A change of mode and owner and of nothing else, which may come together with a write: with setuid or setgid it may not, for what
+/// is told later of a write in between would take these away.
+fn rights_of(change: &AttrChange) -> Option<AttrChange> {
+    let (mode, uid, gid) = (change.mode, change.uid, change.gid);
+    let rights = AttrChange { mode, uid, gid, ..AttrChange::default() };
+    let gives_setid = mode.is_some_and(|mode| mode & (SETUID | SETGID) != 0);
+    (rights != AttrChange::default() && rights == *change && !gives_setid).then_some(rights)
+}
+
+/// True if attributes are as a change of mode and owner makes them.
+pub(super) fn has_rights(attr: &Attr, [mode, uid, gid]: [Option<u32>; 3]) -> bool {
+    let is = |asked: Option<u32>, now: u32| asked.is_none_or(|asked| asked == now);
+    is(mode.map(|mode| mode & 0o7777), attr.mode) && is(uid, attr.uid) && is(gid, attr.gid)
 }
 
 /// True if a change changes nothing but times.
 fn is_of_times(core: &Core, change: &SetAttr) -> bool {
     let SetAttr { mode, uid, gid, length, atime, mtime, ctime, drop_setid: _ } = change;
     let attr = &core.attr;
-    let is = |asked: &Option<u32>, now: u32| asked.is_none_or(|asked| asked == now);
     // A new owner, even the same, takes these away.
     let special = attr.mode & (SETUID | SETGID) != 0 || !attr.no_xattrs;
     let some = mode.is_some() || uid.is_some() || gid.is_some();
-    let same = is(mode, attr.mode) && is(uid, attr.uid) && is(gid, attr.gid);
+    let same = has_rights(attr, [*mode, *uid, *gid]);
     let times = mtime.is_some() || atime.is_some();
     length.is_none() && ctime.is_none() && (times || some) && (!some || same && !special)
 }
@@ -183,6 +224,31 @@ mod tests {
         assert!(volume.inodes().file(file.ino()).is_some());
         drop(changed);
         assert!(volume.inodes().file(file.ino()).is_none());
+    }
+
+    /// The answer of an earlier release, which leaves the mode out, was taken for one that had set it.
+    #[tokio::test]
+    async fn a_mode_that_goes_with_contents_and_is_left_out_or_refused_is_set_by_itself() {
+        let fake = Arc::new(Fake::default());
+        fake.leave_out_what_comes_with_writes();
+        let volume = fake.volume(options()).await;
+        for (name, is_refused) in [("left-out", false), ("refused", true)] {
+            let file = create(&volume, name).await;
+            write(&volume, &file, 0, pattern(1, 100)).await;
+            if is_refused {
+                fake.fail("inline", ErrorKind::NotPermitted);
+            }
+            fake.take_log();
+            let change = SetAttr { mode: Some(0o604), ..SetAttr::default() };
+            let root = Credentials::root();
+            let changed = volume.setattr(&root, file.ino(), change, None).await.unwrap();
+            assert_eq!((changed.mode, changed.length), (0o604, 100));
+            let log = fake.take_log();
+            assert!(log[0].starts_with("inline") && log[1].starts_with("setattr"), "{log:?}");
+            volume.flush(&file).await.unwrap();
+            assert_eq!(fake.take_log().len(), usize::from(is_refused));
+            assert_eq!(read(&volume, &file, 0, 100).await, pattern(1, 100));
+        }
     }
 
     /// What somebody else had cut meanwhile was there again, as zeros or as what had been cut.

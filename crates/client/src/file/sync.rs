@@ -60,7 +60,7 @@ impl Life<'_> {
     /// The metadata server knows when the file was written, and targets what.
     fn told_times(self, times: Times) {
         let mut core = self.file().core();
-        if !self.is_that_of(&core) || core.is_unsent() || !core.unpublished.knows(Some(times)) {
+        if !self.is_that_of(&core) || core.is_unsent() || !core.unpublished.note_told(Some(times)) {
             return;
         }
         if core.unpublished.end() <= core.attr.length {

@@ -3,7 +3,7 @@
 use strake_types::Timestamp;
 use strake_wire::message::common::Time;
 
-/// Times that a file has got here.
+/// Times of the last write to a file here, or set after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
     /// When the contents were last written, or what somebody has set after that.
@@ -48,8 +48,8 @@ impl Unpublished {
         self.times = Some(Times { mtime: now, ctime: now, atime });
     }
 
-    /// The server knows these times. True if there are none that are newer. An `atime` is told once: others may set it, too.
-    pub(super) fn knows(&mut self, told: Option<Times>) -> bool {
+    /// The server was told these times. An `atime` is forgotten with that, since others may set it, too. True if none is newer.
+    pub(super) fn note_told(&mut self, told: Option<Times>) -> bool {
         let (Some(times), Some(told)) = (&mut self.times, told) else { return self.times == told };
         times.atime = times.atime.filter(|_| times.atime != told.atime);
         (times.mtime, times.ctime, times.atime) == (told.mtime, told.ctime, None)
@@ -92,30 +92,30 @@ mod tests {
     #[test]
     fn what_is_set_or_written_while_times_are_told_is_told_next() {
         let mut unpublished = Unpublished::default();
-        assert!(unpublished.knows(None));
+        assert!(unpublished.note_told(None));
         unpublished.written(at(7));
         let told = unpublished.times;
         assert_eq!(told, Some(times(7, 7, None)));
-        assert!(!unpublished.knows(None));
+        assert!(!unpublished.note_told(None));
         unpublished.times = Some(times(3, 8, None));
-        assert!(!unpublished.knows(told));
-        assert!(unpublished.knows(Some(times(3, 8, None))));
+        assert!(!unpublished.note_told(told));
+        assert!(unpublished.note_told(Some(times(3, 8, None))));
         unpublished.written(at(9));
-        assert!(!unpublished.knows(Some(times(3, 8, None))));
+        assert!(!unpublished.note_told(Some(times(3, 8, None))));
     }
 
     #[test]
     fn a_time_of_reading_is_told_once_and_outlives_writes() {
-        let mut unpublished = Unpublished::default();
-        unpublished.times = Some(times(3, 8, Some(2)));
+        let set = Some(times(3, 8, Some(2)));
+        let mut unpublished = Unpublished { times: set, ..Unpublished::default() };
         unpublished.written(at(9));
         assert_eq!(unpublished.times, Some(times(9, 9, Some(2))));
         // Bytes are still on their way.
         let early = unpublished.times.map(Times::before);
-        assert!(unpublished.has_atime() && !unpublished.knows(early));
+        assert!(unpublished.has_atime() && !unpublished.note_told(early));
         assert!(!unpublished.has_atime());
-        assert!(unpublished.knows(Some(times(9, 9, Some(2)))));
+        assert!(unpublished.note_told(Some(times(9, 9, Some(2)))));
         unpublished.times = Some(times(9, 9, Some(1)));
-        assert!(!unpublished.knows(Some(times(9, 9, Some(2)))));
+        assert!(!unpublished.note_told(Some(times(9, 9, Some(2)))));
     }
 }

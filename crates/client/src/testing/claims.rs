@@ -18,6 +18,12 @@ impl Fake {
         layout.for_each(|layout| layout.consistency = Consistency::CloseToOpen as u32);
     }
 
+    /// It is one of an earlier release, which has taken over from one that takes attributes together with writes: from the next
+    /// session on.
+    pub(crate) fn leave_out_what_comes_with_writes(&self) {
+        self.state.lock().with_writes = true;
+    }
+
     /// Ranges may be claimed from the next session on; and all that is asked for is granted, or nothing is.
     pub(crate) fn grant_claims(&self, all: bool) {
         self.state.lock().claims = Some(all);

@@ -158,8 +158,13 @@ pub async fn mount_door<D: Door>(
     let (tell, ended) = channel::channel(false);
     let threads = start(door, (&session, maps_direct), options.threads(), runtime)
         .map_err(|error| cannot_mount(&full, &error))?;
-    let watch =
-        watch::Watch::start(&full, claim, abort).map_err(|error| cannot_mount(&full, &error))?;
+    let watch = watch::Watch::start(&full, claim, abort).inspect_err(|error| {
+        let point = full.display();
+        tracing::warn!(
+            "{point}: nothing watches over it, and it stays behind dead if this process is killed: /bin/sh cannot be started: {error}"
+        );
+    });
+    let watch = watch.ok();
     let keeper = move || keep(session, threads, watch, &tell);
     std::thread::Builder::new()
         .name("fuse-mount".into())
@@ -190,7 +195,7 @@ fn start<D: Door>(
 fn keep(
     session: Session<Handshake>,
     threads: Vec<JoinHandle<()>>,
-    watch: watch::Watch,
+    watch: Option<watch::Watch>,
     tell: &channel::Sender<bool>,
 ) {
     for thread in threads {
@@ -243,7 +248,10 @@ fn cannot_mount(path: &Path, error: &std::io::Error) -> Error {
         },
         _ => String::new(),
     };
-    Error::with(ErrorKind::Io, format!("mounting at {}: {error}{hint}", path.display()))
+    let (point, cause) = (path.display(), error.to_string());
+    // A helper ends its words with a line feed, which would tear our sentence.
+    let cause = cause.trim_end();
+    Error::with(ErrorKind::Io, format!("mounting at {point}: {cause}{hint}"))
 }
 
 /// The mode of the device that mounts are served by, if we may not use it.
@@ -275,5 +283,20 @@ fn tune(mountpoint: &Path, writeback: bool) {
     if writeback {
         set("strict_limit", "0".into());
         set("max_ratio", "100".into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each ended in "input/output error", as if a disk was dying, and the helper's in a line of its own.
+    #[test]
+    fn a_mount_that_fails_is_told_with_its_cause_alone() {
+        let told = |error: std::io::Error| cannot_mount(Path::new("/m"), &error).to_string();
+        let helper = std::io::Error::other("fusermount3: option allow_other only allowed\n");
+        assert_eq!(told(helper), "mounting at /m: fusermount3: option allow_other only allowed");
+        let many = told(std::io::Error::from_raw_os_error(libc::EMFILE));
+        assert_eq!(many, "mounting at /m: Too many open files (os error 24)");
     }
 }

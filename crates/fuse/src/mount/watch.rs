@@ -110,7 +110,9 @@ impl Watch {
                 command.stdin(Stdio::null());
             }
         }
-        let (told, tell) = io::pipe()?;
+        let no_pipe =
+            |error: io::Error| io::Error::new(error.kind(), format!("no pipe to it: {error}"));
+        let (told, tell) = io::pipe().map_err(no_pipe)?;
         // Nor can be written to these: the lock lasts until the last process that has it open ends.
         let claimed = claim.0.map_or_else(Stdio::null, Stdio::from);
         let child = command.stdout(told).stderr(claimed).spawn()?;

@@ -33,12 +33,10 @@ impl Mutation for Open {
         Ok(MetaAnswer::Opened(opened))
     }
 
-    /// [`Mutation::prepare`] has finished what was cut before, under the same locks.
+    /// Also where it does not cut the file itself: nothing was prepared for an answer that is given again, and what is to be cut
+    /// by then is cut before its client writes there.
     async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
-        match self.mode.truncate {
-            true => contents::finish_cut(ctx, Ino(self.ino)).await,
-            false => Ok(()),
-        }
+        contents::finish_cut(ctx, Ino(self.ino)).await
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         core.has_work(volume);
         let shared = shared_ones(ctx, &session, &op.writable).await?;
         let session = session.id;
-        let (resumed, times) = (true, true);
-        let answer = Session { session, lease_ms, resumed, shared, claims, times };
+        let (resumed, with_writes) = (true, true);
+        let answer = Session { session, lease_ms, resumed, shared, claims, with_writes };
         return Ok(MetaAnswer::Session(answer));
     }
     let session = begin(ctx, op).await?;
@@ -57,8 +57,9 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         }
     }
     let session = session.id;
-    let times = true;
-    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, times, ..Session::default() }))
+    let with_writes = true;
+    let rest = Session::default();
+    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, with_writes, ..rest }))
 }
 
 /// What a client says of itself. True if it asks before it reads or writes what others may have claimed.

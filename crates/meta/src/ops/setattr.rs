@@ -12,7 +12,7 @@ use crate::view::Tx;
 use strake_types::access::{self, WRITE, without_setid};
 use strake_types::acl::Acl;
 use strake_types::{Error, ErrorKind, FileKind, Ino, Result, SetTime, Timestamp};
-use strake_wire::message::common::TimeSet;
+use strake_wire::message::common::{AttrChange, TimeSet};
 use strake_wire::message::meta::{MetaAnswer, SetAttr};
 
 impl Mutation for SetAttr {
@@ -42,13 +42,9 @@ impl Mutation for SetAttr {
         let inode = tx.inode(Ino(self.ino)).await?;
         check(ctx, &inode, self)?;
         let mut changed = (*inode).clone();
-        change_owner(ctx, &mut changed, self);
-        change_mode(ctx, &mut changed, self)?;
-        let chown = self.change.uid.is_some() || self.change.gid.is_some();
-        if self.change.length.is_some() || chown && !changed.is_dir() {
-            drop_capability(tx, &mut changed).await?;
-        }
+        change_rights(tx, &mut changed, &self.change).await?;
         if let Some(length) = self.change.length {
+            drop_capability(tx, &mut changed).await?;
             contents::set_length(tx, &mut changed, length).await?;
             changed.mtime = now.into();
             let by_user = match ctx.checks() {
@@ -98,7 +94,7 @@ fn is_now(set: Option<TimeSet>) -> bool {
 }
 
 /// Whether the caller may do all that, and whether it can be done to such an inode at all.
-fn check(ctx: &Ctx, inode: &Inode, op: &SetAttr) -> Result<()> {
+pub(super) fn check(ctx: &Ctx, inode: &Inode, op: &SetAttr) -> Result<()> {
     let change = &op.change;
     if let Some(length) = change.length {
         match inode.file_kind() {
@@ -137,8 +133,23 @@ fn check_times(ctx: &Ctx, inode: &Inode, op: &SetAttr) -> Result<()> {
     }
 }
 
-fn change_owner(ctx: &Ctx, inode: &mut Inode, op: &SetAttr) {
-    let (uid, gid) = (op.change.uid, op.change.gid);
+/// Changes owner and mode. The caller may do that ([`check`]).
+pub(super) async fn change_rights(
+    tx: &mut Tx<'_>,
+    inode: &mut Inode,
+    change: &AttrChange,
+) -> Result<()> {
+    change_owner(tx.ctx, inode, change);
+    change_mode(tx.ctx, inode, change)?;
+    let chown = change.uid.is_some() || change.gid.is_some();
+    if chown && !inode.is_dir() {
+        drop_capability(tx, inode).await?;
+    }
+    Ok(())
+}
+
+fn change_owner(ctx: &Ctx, inode: &mut Inode, change: &AttrChange) {
+    let (uid, gid) = (change.uid, change.gid);
     if uid.is_none() && gid.is_none() {
         return;
     }
@@ -150,8 +161,8 @@ fn change_owner(ctx: &Ctx, inode: &mut Inode, op: &SetAttr) {
 }
 
 /// The owner, mask (or group) and others of an ACL follow the mode.
-fn change_mode(ctx: &Ctx, inode: &mut Inode, op: &SetAttr) -> Result<()> {
-    let Some(mode) = op.change.mode else { return Ok(()) };
+fn change_mode(ctx: &Ctx, inode: &mut Inode, change: &AttrChange) -> Result<()> {
+    let Some(mode) = change.mode else { return Ok(()) };
     inode.mode = access::chmod_mode(mode, &ctx.cred, inode.gid);
     if !inode.acl_access.is_empty()
         && let Some(acl) = Acl::decode(&inode.acl_access)?

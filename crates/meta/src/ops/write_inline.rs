@@ -3,13 +3,16 @@
 use super::open_file::check_writer;
 use super::privileges::drop_privileges;
 use super::publish::Written;
+use super::setattr::{self, change_rights};
 use crate::contents;
 use crate::ctx::Ctx;
+use crate::records::{Inode, later};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use bytes::{Bytes, BytesMut};
 use strake_types::{Error, ErrorKind, Ino, Result};
-use strake_wire::message::meta::{MetaAnswer, WriteInline};
+use strake_wire::message::common::AttrChange;
+use strake_wire::message::meta::{MetaAnswer, SetAttr, WriteInline};
 
 impl Mutation for WriteInline {
     async fn scope(&self, _ctx: &Ctx) -> Result<Vec<Ino>> {
@@ -23,10 +26,14 @@ impl Mutation for WriteInline {
         if !inode.inline || end > tx.ctx.settings.inline_bytes_max {
             return Err(Error::with(ErrorKind::FileTooBig, "the contents do not fit the inode"));
         }
+        if let Some(change) = &self.change {
+            check_change(tx.ctx, &inode, change)?;
+        }
         if self.close {
             tx.closes(inode.id(), self.incarnation);
         }
-        if self.data.is_empty() && self.mtime.is_none() && !self.drop_setid {
+        let is_written = !self.data.is_empty() || self.mtime.is_some() || self.drop_setid;
+        if !is_written && self.change.is_none() {
             return Ok(MetaAnswer::Entry(tx.attributes(&inode).await?));
         }
         let mut changed = (*inode).clone();
@@ -38,10 +45,16 @@ impl Mutation for WriteInline {
             let after = overlay(before, self.offset as usize, &self.data);
             contents::set_inline(tx, &mut changed, after).await?;
         }
-        let Self { mtime, ctime, atime, .. } = *self;
-        Written { mtime, ctime, atime }.mark(tx.now, &mut changed);
+        if is_written {
+            let Self { mtime, ctime, atime, .. } = *self;
+            Written { mtime, ctime, atime }.mark(tx.now, &mut changed);
+        }
         if self.drop_setid {
             drop_privileges(tx, &mut changed).await?;
+        }
+        if let Some(change) = &self.change {
+            change_rights(tx, &mut changed, change).await?;
+            changed.ctime = later(changed.ctime, tx.now.into());
         }
         let changed = tx.put_inode(changed).await?;
         Ok(MetaAnswer::Entry(tx.attributes(&changed).await?))
@@ -54,6 +67,16 @@ impl Mutation for WriteInline {
     fn takes_room(&self) -> bool {
         true
     }
+}
+
+/// Whether the caller may change mode and owner so; nothing else goes with a write.
+fn check_change(ctx: &Ctx, inode: &Inode, change: &AttrChange) -> Result<()> {
+    let more = AttrChange { mode: None, uid: None, gid: None, ..change.clone() };
+    if more != AttrChange::default() {
+        return Err(Error::with(ErrorKind::Invalid, "more than mode and owner with a write"));
+    }
+    let change = change.clone();
+    setattr::check(ctx, inode, &SetAttr { ino: inode.ino, change, writable_handle: true })
 }
 
 /// `before` with `data` at `offset`; a gap between them is zeros.

@@ -638,6 +638,11 @@ impl World {
         self.set_targets(|target| target.spec.poisoned = why.into()).await;
     }
 
+    /// The map says of the disks of all targets whether they hang.
+    pub async fn set_disks_hang(&self, hang: bool) {
+        self.set_targets(|target| target.spec.silent_ms = hang.then_some(1_000)).await;
+    }
+
     /// Of a thousand bytes of a target so many are free, and the map says so.
     pub async fn set_free(&self, id: u32, free_bytes: u64) {
         let set = |target: &mut Target| {

@@ -242,7 +242,7 @@ impl Job {
         let Growing { name, contents: to, in_order, .. } = growing;
         let copied = match self.good_part(task, (from, to), *in_order).await {
             Ok(start) => self.copy_from(task, from, to, start).await,
-            Err(error) => Err(error),
+            Err(error) => Err(name.about(error)),
         };
         match copied {
             Ok(end) if end < task.info.length => self.leave(task, growing, end).await,
@@ -378,9 +378,9 @@ impl Job {
         start: u64,
     ) -> Result<u64> {
         let end = self.copy_blocks(task, from, to, start).await?;
-        was_cut(task, from.length().await?)?;
+        was_cut(task, from.length().await.map_err(|error| task.from.about(error))?)?;
         // Shorter where the source ends with a hole, longer where an older copy was.
-        if to.length().await? != end {
+        if to.length().await.map_err(|error| task.to.about(error))? != end {
             to.set_length(end).await.map_err(|error| task.to.about(error))?;
         }
         Ok(end)
@@ -398,7 +398,11 @@ impl Job {
         to: &Contents,
         start: u64,
     ) -> Result<u64> {
-        let about = |error| task.to.about(error);
+        // A block knows contents and no names.
+        let about = |error: Error| {
+            let name = if error == cut() { &task.from } else { &task.to };
+            name.about(error)
+        };
         let mut under_way = FuturesOrdered::new();
         let mut at = start;
         while at < task.info.length && !self.ends_early(task) {
@@ -471,7 +475,7 @@ impl Job {
         Ok(())
     }
 
-    /// Closes what was written, `sync`ed before if it is whole.
+    /// Closes what was written, `sync`ed before if it is whole. Why it is not says itself what it is about.
     pub(super) async fn close(
         &self,
         name: &Name,
@@ -484,7 +488,7 @@ impl Job {
             _ => Ok(()),
         };
         let closed = to.close().await;
-        copied.and(synced).and(closed).map_err(|error| name.about(error))
+        copied.and(synced.and(closed).map_err(|error| name.about(error)))
     }
 
     /// Closes what was written; attributes come last, because a write changes the time of change.

@@ -61,7 +61,7 @@ impl Job {
                 return Ok(());
             }
             let len = part.len() as u64;
-            to.write(at, vec![part]).await?;
+            to.write(at, vec![part]).await.map_err(|error| task.to.about(error))?;
             self.counters.bytes_total.fetch_add(len, Ordering::Relaxed);
             self.counters.bytes_done.fetch_add(len, Ordering::Relaxed);
             at += len;

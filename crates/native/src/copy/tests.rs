@@ -115,6 +115,9 @@ async fn a_source_that_cannot_be_read_to_its_end_takes_nothing_away() {
                 let job = job(CopyOptions { resume: false, preserve, ..archive() });
                 let error = job.copy_file(&task).await.unwrap_err();
                 assert_eq!(error.kind, ErrorKind::Stale, "{length} to {to}: {error}");
+                // It named the copy, twice.
+                let told = format!("{}: the source became shorter", at("source").display());
+                assert!(error.to_string().starts_with(&told), "{error}");
             }
             for name in ["plain", "one", "other"] {
                 assert_eq!(fs::read(at(name)).unwrap(), b"old", "{length} to {to}: {name}");

@@ -10,13 +10,13 @@ use crate::release::RELEASE;
 use crate::{detach, mountpoint, output, private, telemetry, tls_flags};
 use clap::Args;
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use strake_base::task::Owned;
 use strake_client::{Volume, VolumeOptions};
 use strake_fuse::MountOptions;
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_wire::frame::crc32c;
-use strake_wire::transport::is_unix;
 
 /// Where the log of a mount in the background goes, if it is not told otherwise and may write there.
 const LOG_DIRECTORY: &str = "/var/log/strake";
@@ -73,7 +73,8 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
             // Others may make files there, too.
             None => (default_log(&flags.mountpoint)?, false),
         };
-        detach::start(&file, is_chosen, Some(log.log_level.as_deref().unwrap_or("info")))?;
+        let level = log.log_level.as_deref().unwrap_or("info");
+        detach::start(&file, is_chosen, level, &flags.mountpoint)?;
         return Ok(());
     }
     let background = !flags.foreground;
@@ -101,11 +102,6 @@ impl Client {
         let Source { managers, volume: name, path } = source(flags)?;
         let tls = wanted.tls.or(cluster.tls.clone());
         let managers = ClusterFlags { tls, ..cluster.clone() }.managers(&managers)?;
-        managers
-            .addresses
-            .iter()
-            .filter(|a| !is_unix(a))
-            .try_for_each(|a| address::resolve(a).map(drop))?;
         let point = mountpoint::prepare(&flags.mountpoint, None, wanted.mount.nonempty)?;
         if let Some(address) = &wanted.metrics {
             telemetry::serve(address).await?;
@@ -161,20 +157,29 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
 fn default_log(mountpoint: &Path) -> Outcome<PathBuf> {
     let full = std::path::absolute(mountpoint).unwrap_or_else(|_| mountpoint.to_owned());
     let is_root = rustix::process::geteuid().is_root();
-    let mut directories = log_directories(is_root, |name| std::env::var_os(name));
-    let directory = directories.find(|directory| is_usable(directory)).ok_or_else(|| {
-        Failure::new("no directory for logs can be written").next("-o log=FILE names a file for it")
-    })?;
+    let directory = first_usable(log_directories(is_root, |name| std::env::var_os(name)))?;
     Ok(directory.join(log_name(&full)))
 }
 
-/// True if files can be made in it. The machine's own directory is made for all to look in, a user's for himself.
-fn is_usable(directory: &Path) -> bool {
-    let made = match directory == Path::new(LOG_DIRECTORY) {
-        true => std::fs::create_dir_all(directory),
-        false => private::make_directory(directory),
-    };
-    made.is_ok() && rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
+fn first_usable(directories: impl Iterator<Item = PathBuf>) -> Outcome<PathBuf> {
+    let mut causes = Vec::new();
+    for directory in directories {
+        match make_usable(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) => causes.push(format!("{}: {error}", directory.display())),
+        }
+    }
+    let cause = format!("no directory for logs can be written: {}", causes.join("; "));
+    Err(Failure::new(cause).next("-o log=FILE names a file for it"))
+}
+
+/// An error if no files can be made in it. The machine's own directory is made for all to look in, a user's for himself.
+fn make_usable(directory: &Path) -> io::Result<()> {
+    match directory == Path::new(LOG_DIRECTORY) {
+        true => std::fs::create_dir_all(directory)?,
+        false => private::make_directory(directory)?,
+    }
+    Ok(rustix::fs::access(directory, rustix::fs::Access::WRITE_OK)?)
 }
 
 /// The machine's directory for logs, and a user's own: in one where everybody makes files (/tmp) somebody else could have made this
@@ -310,8 +315,24 @@ mod tests {
     fn the_directory_of_a_users_logs_is_his_alone() {
         let home = tempfile::tempdir().unwrap();
         let own = home.path().join(".local/state/strake");
-        assert!(is_usable(&own));
+        make_usable(&own).unwrap();
         assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    /// It was not said which directories had been tried, nor what was wrong with them.
+    #[test]
+    fn a_log_that_can_be_nowhere_is_told_with_each_directory_and_its_cause() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let (one, other) = (file.join("one"), file.join("other"));
+        let failure = first_usable([one.clone(), other.clone()].into_iter()).unwrap_err();
+        for directory in [one, other] {
+            let told = format!("{}: Not a directory", directory.display());
+            assert!(failure.cause.contains(&told), "{failure}");
+        }
+        let usable = home.path().join("log");
+        assert_eq!(first_usable([file, usable.clone()].into_iter()).unwrap(), usable);
     }
 
     #[test]

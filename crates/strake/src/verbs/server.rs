@@ -3,14 +3,15 @@
 use super::servers::ServersVerb;
 use crate::address;
 use crate::cluster::host_name;
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::node::{MetaPlace, Node, NodeOptions, Roles, TARGET, Wanted, identity};
+use crate::private::data_directory;
 use crate::tls_flags::TlsFlags;
 use crate::{output, signals, telemetry};
 use clap::Args;
 use serde::Deserialize;
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -149,7 +150,7 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     let (flags, tls) = with_config(flags, tls.clone())?;
     let roles = parse_roles(&flags.roles)?;
     check(&flags, roles)?;
-    let data = flags.data.iter().map(|dir| absolute(dir)).collect::<Outcome<Vec<_>>>()?;
+    let data = flags.data.iter().map(|dir| data_directory(dir)).collect::<Outcome<Vec<_>>>()?;
     let home = data[0].clone();
     let is_there = home.join(identity::NAME).exists();
     let name = name_of(flags.name, is_there)?;
@@ -198,11 +199,6 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     node.stop().await
 }
 
-/// A directory by its whole path, which says the same to others and at the next start.
-fn absolute(dir: &Path) -> Outcome<PathBuf> {
-    std::path::absolute(dir).context(|| format!("--data {}", dir.display()))
-}
-
 /// How long a round takes over targets that are verified once in so many days.
 pub fn scrub_every(days: f64) -> Option<Duration> {
     (days > 0.0).then(|| Duration::from_secs_f64(days * 86_400.0))
@@ -240,9 +236,12 @@ pub async fn open_port(
 /// Refuses an address at which nobody can be.
 fn check_advertised(address: &str) -> Outcome {
     address::check_port(address)?;
-    match !is_unix(address) && address.ends_with(":0") {
-        true => Err(Failure::usage(format!("--advertise {address}: nobody is reached at port 0"))
-            .next("give the port at which others reach this server")),
+    let is_nowhere = |host: &str| {
+        host.is_empty() || host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified())
+    };
+    match !is_unix(address) && (address.ends_with(":0") || is_nowhere(host_of(address))) {
+        true => Err(Failure::usage(format!("--advertise {address}: nobody is reached there"))
+            .next("give the host and the port at which others reach this server")),
         false => Ok(()),
     }
 }

@@ -130,12 +130,14 @@ fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
     // What is to be said of them is said here, too: what runs in the background says it in its log.
     wanted(flags)?;
     let mut made = Made::default();
-    made.expect(&flags.data);
-    private::make_data_directory(&flags.data)?;
-    let path = flags.data.join("strake.log");
-    detach::start(&path, true, Some(log.log_level.as_deref().unwrap_or("info")))?;
+    let data = private::data_directory(&flags.data)?;
+    made.expect(&data);
+    private::make_data_directory(&data)?;
+    let path = data.join("strake.log");
+    let level = log.log_level.as_deref().unwrap_or("info");
+    detach::start(&path, true, level, &flags.mount)?;
     made.keep();
-    let Some(run) = RunFile::read(&flags.data)? else {
+    let Some(run) = RunFile::read(&data)? else {
         output::line("running");
         return Ok(());
     };
@@ -152,7 +154,7 @@ fn start_detached(flags: &UpFlags, log: &LogFlags) -> Outcome {
 
 /// How commands find it that do not by themselves.
 fn way_to(run: &RunFile, data: &Path) -> Option<String> {
-    if absolute(data).ok()? == absolute(Path::new(DATA_DEFAULT)).ok()? {
+    if std::path::absolute(data).ok()? == std::path::absolute(DATA_DEFAULT).ok()? {
         return None;
     }
     let address = output::word(run.addresses.first()?);
@@ -204,7 +206,7 @@ struct Up {
 
 impl Up {
     async fn start(flags: &UpFlags, tls: &TlsFlags) -> Outcome<Up> {
-        let data = absolute(&flags.data)?;
+        let data = private::data_directory(&flags.data)?;
         refuse_second(&data)?;
         let Wanted { mut mount, mut volume, metrics, .. } = wanted(flags)?;
         let targets = targets(flags, &data)?;
@@ -263,10 +265,6 @@ impl Up {
         tracing::info!("stopped");
         flushed.and(stopped)
     }
-}
-
-fn absolute(path: &Path) -> Outcome<PathBuf> {
-    std::path::absolute(path).context(|| path.display().to_string())
 }
 
 fn refuse_second(data: &Path) -> Outcome {

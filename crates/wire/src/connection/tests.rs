@@ -560,3 +560,11 @@ fn writes_that_are_forwarded_go_by_the_lane_of_their_group() {
     assert_eq!(nth(LaneKind::Bulk), Some(0));
     assert_eq!([0, 1, 2, 3].map(|group| nth(LaneKind::BulkInTurn(group))), [0, 1, 0, 1].map(Some));
 }
+
+/// It was told as if its object were its cause.
+#[test]
+fn an_error_of_a_newer_kind_says_after_its_object_that_it_is_one() {
+    assert_eq!(hello::remote_error(u32::MAX, b"disk 3").to_string(), "disk 3: input/output error");
+    let known = hello::remote_error(ErrorKind::Io as u32, b"disk 3 is dead");
+    assert_eq!(known.to_string(), "disk 3 is dead");
+}

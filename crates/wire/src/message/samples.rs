@@ -202,6 +202,7 @@ impl Gen {
             incarnation: self.u64(),
             ctime: self.opt(Self::time),
             atime: self.opt(Self::time),
+            change: self.opt(Self::change).map(Box::new),
         }
     }
 
@@ -384,7 +385,7 @@ impl Gen {
                 resumed: self.bool(),
                 shared: self.list(Self::u64),
                 claims: self.bool(),
-                times: self.bool(),
+                with_writes: self.bool(),
             }),
             Entry(self.attr()),
             Created(meta::Created {

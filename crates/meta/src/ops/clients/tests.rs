@@ -188,6 +188,20 @@ async fn untold_under_a_lock(world: &World, ino: u64) -> (u64, u64) {
     (session, world.write_untold(&writer, ino).await)
 }
 
+/// It reached to where the last chunk began in which there was room, and read as zeros.
+#[tokio::test]
+async fn room_that_a_lost_client_has_reserved_makes_no_file_longer() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    let (session, length) = untold_under_a_lock(&world, ino).await;
+    world.put_chunk(ino, 3, 0).await;
+    root.call(MetaOp::EvictClient(ClientRef { session })).await.unwrap();
+    let mine = Lock { ino, owner: 2, ..WHOLE };
+    world.until(async || root.set_lock(mine).await.is_ok()).await;
+    assert_eq!(root.getattr(ino).await.unwrap().length, length);
+}
+
 /// Who got the lock once saw the file grow.
 #[tokio::test]
 async fn what_a_lost_client_had_written_is_there_before_others_get_its_locks() {

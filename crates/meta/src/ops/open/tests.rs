@@ -288,3 +288,24 @@ async fn a_cut_at_open_empties_the_file_and_takes_setid_away() {
     assert!(world.storage.chunks.lock().is_empty());
     assert_eq!(root.stat().await.bytes, 0);
 }
+
+/// It was cut later, and with it what the client that had the file open had written since.
+#[tokio::test]
+async fn an_open_that_is_answered_again_has_cut_what_was_to_be_cut_by_then() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let open = || MetaOp::Open(Open { ino, mode: BOTH });
+    root.call_seq(1, 0, open()).await.unwrap();
+    world.open_session(world.session, &[]).await;
+    // By the map, so that nothing is tried in the background.
+    world.set_targets_up(false).await;
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    world.storage.away.store(false, Ordering::SeqCst);
+    root.call_seq(1, 0, open()).await.unwrap();
+    let chunks = world.storage.chunks.lock();
+    assert_eq!(chunks.values().map(Vec::len).collect::<Vec<_>>(), [2]);
+}

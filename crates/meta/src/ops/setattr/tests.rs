@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, ErrorKind, FileKind, Layout, SetTime, Timestamp};
 use strake_wire::message::common::{AttrChange, Template};
-use strake_wire::message::meta::{Create, MetaOp, Publish, SetAttr};
+use strake_wire::message::meta::{Create, MetaOp, OpenMode, Publish, SetAttr};
 
 fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> AttrChange {
     AttrChange {
@@ -181,6 +181,34 @@ async fn a_cut_is_done_once_on_each_target_however_long_another_is_away() {
     world.until(async || world.keys(b'G').await == 0).await;
     let chunks = world.storage.chunks.lock().clone();
     assert_eq!(chunks.into_iter().collect::<Vec<_>>(), [(here, b"new".to_vec())]);
+}
+
+/// It was cut when the target was back, with what another client had written to it by then.
+#[tokio::test]
+async fn a_file_that_others_write_is_not_cut_while_a_target_is_known_to_be_away() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let other = world.root().at(world.open_session(0, &[]).await.session);
+    other.open(ino, BOTH).await.unwrap();
+    world.set_targets_up(false).await;
+    world.storage.away.store(true, Ordering::SeqCst);
+    let cut = OpenMode { truncate: true, ..BOTH };
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    assert_eq!(kind(root.open(ino, cut).await), ErrorKind::Unavailable);
+    assert_eq!(root.getattr(ino).await.unwrap().length, 6, "nothing is begun");
+    // The map does not say so yet.
+    world.storage.away.store(false, Ordering::SeqCst);
+    world.put_chunk(ino, 0, 104).await;
+    let told = Publish { ino, length_min: 104, ..Publish::default() };
+    assert_eq!(other.publish(told).await.unwrap().length, 104);
+    let lens = || world.storage.chunks.lock().values().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!(lens(), [104]);
+    world.set_targets_up(true).await;
+    assert_eq!(root.truncate(ino, 2).await.unwrap().length, 2);
+    assert_eq!(lens(), [2]);
 }
 
 /// Every target refused to cut it there, and the length stayed: nobody could open the file any more, nor cut it again.

@@ -1,5 +1,6 @@
 use crate::tests::world::*;
 use strake_types::{ErrorKind, FileKind};
+use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{MetaOp, WriteInline};
 
 #[tokio::test]
@@ -49,4 +50,32 @@ async fn an_open_file_is_written_whatever_its_mode_and_closed_with_the_same_mess
     user.call(MetaOp::WriteInline(last.clone())).await.unwrap();
     assert_eq!(root.getattr(ino).await.unwrap().mode, 0o755);
     assert_eq!(kind(user.call(MetaOp::WriteInline(last)).await), ErrorKind::AccessDenied);
+}
+
+#[tokio::test]
+async fn mode_and_owner_may_come_with_a_write_of_who_may_set_them() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.make(new(1, "f", FileKind::File, 0o666)).await.unwrap().attr.ino;
+    let session = world.open_session(0, &[]).await.session;
+    let user = world.user(5, 5).at(session);
+    user.open(ino, BOTH).await.unwrap();
+    let with = |change| {
+        let (data, change) = ("new".into(), Some(Box::new(change)));
+        MetaOp::WriteInline(WriteInline { ino, data, change, ..WriteInline::default() })
+    };
+    let mode = |mode| AttrChange { mode: Some(mode), ..AttrChange::default() };
+    let before = root.getattr(ino).await.unwrap();
+    assert_eq!(kind(user.call(with(mode(0o600))).await), ErrorKind::NotPermitted);
+    let longer = AttrChange { length: Some(9), ..mode(0o600) };
+    assert_eq!(kind(root.call(with(longer)).await), ErrorKind::Invalid);
+    assert_eq!(root.getattr(ino).await.unwrap(), before);
+    world.clock.advance_ms(1_000);
+    let given = AttrChange { uid: Some(5), gid: Some(6), ..mode(0o640) };
+    root.call(with(given)).await.unwrap();
+    let after = root.getattr(ino).await.unwrap();
+    assert_eq!((after.uid, after.gid, after.mode, after.length), (5, 6, 0o640, 3));
+    assert!(after.version == before.version + 1 && after.ctime.seconds > before.ctime.seconds);
+    user.call(with(mode(0o600))).await.unwrap();
+    assert_eq!(root.getattr(ino).await.unwrap().mode, 0o600);
 }

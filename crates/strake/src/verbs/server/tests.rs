@@ -53,7 +53,7 @@ fn what_stands_in_the_file_is_what_is_given() {
 /// All were told an address at which nobody could be reached.
 #[test]
 fn an_address_at_which_nobody_can_be_is_not_advertised() {
-    for wrong in ["foo:bar", "h:0", "[::1]:0", "h:70000"] {
+    for wrong in ["foo:bar", "h:0", "[::1]:0", "h:70000", "0.0.0.0:7925", "::", ""] {
         assert!(check_advertised(&address::complete(wrong)).is_err(), "{wrong}");
     }
     for good in ["h", "h:10", "::1", "unix:/a:0"] {

@@ -199,9 +199,10 @@ pub struct Session {
     /// file asks first.
     #[prost(bool, tag = "5")]
     pub claims: bool,
-    /// Times that somebody has set may come with what was written ([`Publish`](super::Publish)).
+    /// Attributes that somebody has set may come with what was written ([`Publish`](super::Publish),
+    /// [`WriteInline`](super::WriteInline)).
     #[prost(bool, tag = "6")]
-    pub times: bool,
+    pub with_writes: bool,
 }
 
 /// See [`MetaAnswer::Created`].

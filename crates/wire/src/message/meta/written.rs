@@ -1,6 +1,6 @@
 //! What a client tells of what it has written to a file.
 
-use crate::message::common::Time;
+use crate::message::common::{AttrChange, Time};
 use prost::Message;
 
 /// See [`super::MetaOp::Publish`].
@@ -66,4 +66,7 @@ pub struct WriteInline {
     /// As in [`Publish`].
     #[prost(message, optional, tag = "10")]
     pub atime: Option<Time>,
+    /// Mode and owner that it gets after the write, as by [`SetAttr`](super::SetAttr): nothing else is changed.
+    #[prost(message, optional, boxed, tag = "11")]
+    pub change: Option<Box<AttrChange>>,
 }

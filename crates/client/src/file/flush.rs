@@ -239,13 +239,14 @@ impl Volume {
             }
             (close, core.incarnation)
         };
+        let [mtime, ctime, atime] = times.map(Times::told).unwrap_or_default();
         let write = meta::WriteInline {
             ino: file.ino().0,
             offset: unsent.offset,
             data: unsent.data.clone(),
-            mtime: times.map(|times| times.mtime.into()),
-            ctime: times.and_then(Times::changed),
-            atime: times.and_then(|times| times.atime).map(Into::into),
+            mtime,
+            ctime,
+            atime,
             sync,
             drop_setid,
             close,
@@ -302,12 +303,13 @@ impl Volume {
             let end = length_min.max(core.attr.length).next_multiple_of(4096);
             let counted = i64::try_from(end.saturating_sub(core.attr.occupied)).unwrap_or(i64::MAX);
             let most = if core.is_unsent() { counted } else { i64::MAX };
+            let [mtime, ctime, atime] = told.map(Times::told).unwrap_or_default();
             let publish = meta::Publish {
                 ino: file.ino().0,
                 length_min,
-                mtime: told.map(|times| times.mtime.into()),
-                ctime: told.and_then(Times::changed),
-                atime: told.and_then(|times| times.atime).map(Into::into),
+                mtime,
+                ctime,
+                atime,
                 sync: how != Tell::Lazily,
                 occupied_delta: unpublished.occupied.min(most),
                 drop_setid: unpublished.drop_setid,

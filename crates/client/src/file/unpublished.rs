@@ -20,9 +20,10 @@ impl Times {
         Self { mtime: self.mtime.before(), ctime: self.ctime.before(), ..self }
     }
 
-    /// When it was changed last, as the metadata server is told: nothing where that is when it was written.
-    pub(super) fn changed(self) -> Option<Time> {
-        (self.ctime != self.mtime).then(|| self.ctime.into())
+    /// As the metadata server is told: `mtime`, `ctime` where that is another one, and `atime`.
+    pub(super) fn told(self) -> [Option<Time>; 3] {
+        let ctime = Some(self.ctime).filter(|ctime| *ctime != self.mtime);
+        [Some(self.mtime), ctime, self.atime].map(|time| time.map(Into::into))
     }
 }
 

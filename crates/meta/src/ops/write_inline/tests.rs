@@ -3,6 +3,15 @@ use strake_types::{ErrorKind, FileKind};
 use strake_wire::message::common::AttrChange;
 use strake_wire::message::meta::{MetaOp, WriteInline};
 
+/// A file that anybody may write, which is not his who has it open.
+async fn opened_by_user(world: &World) -> (u64, User<'_>) {
+    let made = world.root().make(new(1, "f", FileKind::File, 0o666)).await.unwrap();
+    let (ino, session) = (made.attr.ino, world.open_session(0, &[]).await.session);
+    let user = world.user(5, 5).at(session);
+    user.open(ino, BOTH).await.unwrap();
+    (ino, user)
+}
+
 #[tokio::test]
 async fn bytes_go_where_they_belong_and_gaps_are_zeros() {
     let world = World::new().await;
@@ -33,11 +42,7 @@ async fn what_does_not_fit_is_refused() {
 #[tokio::test]
 async fn an_open_file_is_written_whatever_its_mode_and_closed_with_the_same_message() {
     let world = World::new().await;
-    let root = world.root();
-    let ino = root.make(new(1, "f", FileKind::File, 0o666)).await.unwrap().attr.ino;
-    let session = world.open_session(0, &[]).await.session;
-    let user = world.user(5, 5).at(session);
-    user.open(ino, BOTH).await.unwrap();
+    let (root, (ino, user)) = (world.root(), opened_by_user(&world).await);
     root.chmod(ino, 0o6755).await.unwrap();
     let last = WriteInline {
         ino,
@@ -55,11 +60,7 @@ async fn an_open_file_is_written_whatever_its_mode_and_closed_with_the_same_mess
 #[tokio::test]
 async fn mode_and_owner_may_come_with_a_write_of_who_may_set_them() {
     let world = World::new().await;
-    let root = world.root();
-    let ino = root.make(new(1, "f", FileKind::File, 0o666)).await.unwrap().attr.ino;
-    let session = world.open_session(0, &[]).await.session;
-    let user = world.user(5, 5).at(session);
-    user.open(ino, BOTH).await.unwrap();
+    let (root, (ino, user)) = (world.root(), opened_by_user(&world).await);
     let with = |change| {
         let (data, change) = ("new".into(), Some(Box::new(change)));
         MetaOp::WriteInline(WriteInline { ino, data, change, ..WriteInline::default() })

@@ -25,22 +25,46 @@ enum Source {
 
 impl StorageServer {
     /// Makes a copy once, when it is its turn. Turns are those of all targets: it gives its own back where the disk of its target
-    /// hangs, and waits on for what it has begun there.
+    /// hangs, or the server of its source is away, and waits on for what it has begun there.
     pub(crate) async fn copy_in_turn(
         &self,
         to: &Arc<Target>,
         order: &Order,
         request: Copy,
     ) -> Result<()> {
+        let from = TargetId(request.from_target);
         let turn = self.copies.acquire().await;
         let Some(running) = to.begin(order.attempt, order.whose)? else { return Ok(()) };
         let mut made = Box::pin(self.copy(to, order, request, running));
-        let waited = to.while_disk_answers(&mut made).await;
-        if let Ok(made) = waited {
+        let in_turn = tokio::select! {
+            biased;
+            waited = to.while_disk_answers(&mut made) => waited.ok(),
+            () = self.until_away(from) => None,
+        };
+        if let Some(made) = in_turn {
             return made;
         }
         drop(turn);
         made.await
+    }
+
+    /// Returns when the server of a source is away, as the map has it. This one is there for itself.
+    async fn until_away(&self, source: TargetId) {
+        let is_away = |_: &u64| {
+            let map = self.map().current();
+            let mut sources = map.targets.iter().filter(|target| target.id == source.0);
+            self.local(source).is_none() && sources.any(|target| !target.up)
+        };
+        drop(self.map().watch().wait_for(is_away).await);
+    }
+
+    /// Returns when a source is none any more, as the map has it: its group goes on without it.
+    async fn until_left_out(&self, source: TargetId, group: GroupId) {
+        let is_out = |_: &u64| {
+            let group = self.map().group(group);
+            group.is_ok_and(|group| !group.in_sync().contains(&source.0))
+        };
+        drop(self.map().watch().wait_for(is_out).await);
     }
 
     /// Makes a range of a chunk the same as one of another chunk, wherever that is.
@@ -175,7 +199,14 @@ impl StorageServer {
                     op: Some(StorageOp::Read(read)),
                     ..StorageRequest::default()
                 };
-                let (reply, data) = service.call(request, Bytes::new()).await?;
+                let (reply, data) = tokio::select! {
+                    biased;
+                    answered = service.call(request, Bytes::new()) => answered?,
+                    () = self.until_left_out(TargetId(target), group) => {
+                        let detail = format!("target {target} has left group {group}");
+                        return Err(Error::with(ErrorKind::StaleMap, detail));
+                    }
+                };
                 let empty = || Error::with(ErrorKind::Malformed, "an empty answer to a read");
                 (reply.answer.ok_or_else(empty)?, data)
             }

@@ -47,8 +47,8 @@ pub(crate) use way::Way;
 const SCRUB_BYTES_MAX: u64 = 256 << 20;
 /// Chunks of one page of a census.
 const CENSUS_CHUNKS_MAX: usize = 4096;
-/// Copies under way at once, but for those that wait for a disk that hangs; each holds a piece in memory. That a client has given some
-/// up its next change at that target says, and nothing else: until then they are made in full, and keep their places in line.
+/// Copies under way at once, but for those that wait for a disk that hangs or a server that is away; each holds a piece in memory. That a
+/// client has given some up its next change at that target says, and nothing else: until then they are made in full, and keep their places.
 const COPIES_MAX: usize = 16;
 
 /// The storage role of a server.

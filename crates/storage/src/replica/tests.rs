@@ -44,6 +44,7 @@ mod missed;
 mod promises;
 mod recover;
 mod room;
+mod sources;
 
 const GROUP: GroupId = GroupId::of_class(3, 0);
 const MEMBERS: u32 = 3;

@@ -22,6 +22,11 @@ pub struct Source {
 /// Adds the usual port where there is none: `host`, `host:port`, `[v6]:port`, `unix:/path` or a path
 /// with a `/`, which is made a whole one. What has a `/` and is none of these stays as it is, for [`check_port`] to refuse.
 pub fn complete(address: &str) -> String {
+    complete_with(address, PORT_DEFAULT)
+}
+
+/// As [`complete`], with another port than the usual one.
+pub fn complete_with(address: &str, port: u16) -> String {
     if let Some(path) = address.strip_prefix(UNIX_PREFIX) {
         return socket(path);
     }
@@ -35,8 +40,8 @@ pub fn complete(address: &str) -> String {
     let is_v6 = address.parse::<Ipv6Addr>().is_ok();
     match (has_port, is_v6) {
         (true, _) => address.to_owned(),
-        (false, true) => format!("[{address}]:{PORT_DEFAULT}"),
-        (false, false) => format!("{address}:{PORT_DEFAULT}"),
+        (false, true) => format!("[{address}]:{port}"),
+        (false, false) => format!("{address}:{port}"),
     }
 }
 

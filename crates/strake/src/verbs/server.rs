@@ -1,7 +1,7 @@
 //! `strake server`: one server of a cluster.
 
 use super::servers::ServersVerb;
-use crate::address;
+use crate::address::{self, PORT_DEFAULT};
 use crate::cluster::host_name;
 use crate::failure::{Failure, Outcome};
 use crate::node::{MetaPlace, Node, NodeOptions, Roles, TARGET, Wanted, identity};
@@ -43,7 +43,7 @@ pub struct ServerFlags {
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
 
-    /// Address that others use to reach this server [default: the one it listens on]
+    /// Address that others use to reach this server: HOST[:PORT], the port of --listen unless given [default: the one it listens on]
     #[arg(long, value_name = "ADDR")]
     pub advertise: Option<String>,
 
@@ -212,18 +212,26 @@ pub async fn open_port(
     tls: &TlsFlags,
 ) -> Outcome<(Listener, String, Option<Arc<Tls>>)> {
     let listen = address::complete(listen);
-    let advertise = advertise.map(address::complete);
-    advertise.iter().try_for_each(|address| check_advertised(address))?;
+    let complete = |port| advertise.map(|given| address::complete_with(given, port));
+    complete(PORT_DEFAULT).iter().try_for_each(|address| check_advertised(address))?;
     let is_meant = tls.no_tls;
     let tls = tls.load_to_listen(&listen)?;
     let listener = bind(&listen).await?.secured_by(tls.clone());
     let bound = listener.address();
+    if is_loopback_by_name(&listen, &bound) {
+        tracing::warn!(
+            "--listen {listen} is {bound} here, which no other machine reaches: give the address that this one has in the network \
+             (localhost: it is meant)"
+        );
+    }
     if tls.is_none() && !is_meant && is_open(&bound) {
         tracing::warn!(
             "no certificates: whoever reaches {bound} may act as any user; strake tls makes some (--no-tls: it is meant)"
         );
     }
-    let advertise = match advertise {
+    // The system may have chosen the port.
+    let port = bound.parse::<SocketAddr>().map_or(PORT_DEFAULT, |bound| bound.port());
+    let advertise = match complete(port) {
         Some(given) => given,
         None => address::advertised(&bound, join.first().map(String::as_str))?,
     };
@@ -262,6 +270,14 @@ fn check_way_back(node: &Node, advertise: String) {
 /// True if other machines can call this address, which a listener has given.
 fn is_open(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|address| !address.ip().is_loopback())
+}
+
+/// True if a name that is to be listened at stands for an address that other machines do not call, as that of the host itself does on
+/// some systems. Who writes the address, or `localhost`, wants that.
+fn is_loopback_by_name(listen: &str, bound: &str) -> bool {
+    let host = host_of(listen);
+    let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
+    is_name && bound.parse::<SocketAddr>().is_ok_and(|bound| bound.ip().is_loopback())
 }
 
 async fn bind(address: &str) -> Outcome<Listener> {

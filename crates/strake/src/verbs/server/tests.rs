@@ -61,6 +61,35 @@ fn an_address_at_which_nobody_can_be_is_not_advertised() {
     }
 }
 
+/// It was the usual port, at which nobody was.
+#[tokio::test]
+async fn a_host_is_advertised_with_the_port_that_is_listened_on() {
+    let tls = TlsFlags { no_tls: true, ..TlsFlags::default() };
+    for (given, is_whole) in [("h", false), ("::1", false), ("h:10", true)] {
+        let opened = open_port("127.0.0.1:0", Some(given), &[], &tls).await.unwrap();
+        let (listener, advertised, _) = opened;
+        let bound: SocketAddr = listener.address().parse().unwrap();
+        let port = if is_whole { PORT_DEFAULT } else { bound.port() };
+        assert_eq!(advertised, address::complete_with(given, port));
+    }
+}
+
+/// Where the name of the host stands for 127.0.1.1, others were told that.
+#[test]
+fn a_name_that_only_this_machine_reaches_is_told_and_what_says_so_itself_is_not() {
+    for (listen, bound, told) in [
+        ("vm:7440", "127.0.1.1:7440", true),
+        ("vm:7440", "[::1]:7440", true),
+        ("vm:7440", "10.0.0.1:7440", false),
+        ("localhost:7440", "127.0.0.1:7440", false),
+        ("127.0.0.1:7440", "127.0.0.1:7440", false),
+        ("[::1]:7440", "[::1]:7440", false),
+        ("unix:/a", "unix:/a", false),
+    ] {
+        assert_eq!(is_loopback_by_name(listen, bound), told, "{listen}");
+    }
+}
+
 #[test]
 fn flags_win_over_the_file() {
     let (_dir, flags) =

@@ -339,6 +339,21 @@ fn of_several_mounts_those_that_are_idle_are_taken_away() {
     drop(in_use);
 }
 
+/// Its helper said that it does not know the mount.
+#[test]
+fn a_mount_of_somebody_else_is_told_with_who_may_take_it_away() {
+    if !may_be_nobody() {
+        return;
+    }
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    let output = run_as_nobody(["umount", &text(mount.path())]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("root has mounted it"), "{error}");
+    assert!(is_mounted(mount.path()));
+}
+
 /// It died by the signal: what was unsent was lost, and nothing said how to go on.
 #[test]
 fn a_copy_that_is_interrupted_ends_in_order_and_says_how_to_go_on() {

@@ -18,6 +18,8 @@ pub struct Mount {
     pub source: String,
     /// The device on which everything in it lies, and nothing else does.
     pub device: u64,
+    /// Who has mounted it, where the kernel says so: of what is served by a process.
+    pub user: Option<u32>,
 }
 
 /// Mounts that this process can see, in the order of mounting.
@@ -35,13 +37,20 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let (device, _root, path) = (fields.next()?, fields.next()?, fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let (kind, source) = (fields.next()?, fields.next()?);
+    let mut options = fields.next().unwrap_or_default().split(|&byte| byte == b',');
     let text = |field| unescape(field).to_string_lossy().into_owned();
     Some(Mount {
         path: unescape(path).into(),
         kind: text(kind),
         source: text(source),
         device: device_of(device)?,
+        user: options.find_map(user_of),
     })
+}
+
+/// The user that an option names: `user_id=0`.
+fn user_of(option: &[u8]) -> Option<u32> {
+    std::str::from_utf8(option).ok()?.strip_prefix("user_id=")?.parse().ok()
 }
 
 /// A device as files tell of it, of how the table writes it: `0:52`.
@@ -78,14 +87,18 @@ mod tests {
     fn a_mount_is_read_with_what_is_mounted_and_on_which_device() {
         let table = b"31 1 0:52 / /mnt/a\\040b rw shared:7 - fuse.strake main rw,user_id=0\n\
             33 1 0:300 / /mnt rw - fuse.strake unix:/srv/a\\0431/s:/main rw\n";
-        let mount = |path: &str, source: &str, minor| Mount {
+        let mount = |path: &str, source: &str, minor, user| Mount {
             path: path.into(),
             kind: "fuse.strake".into(),
             source: source.into(),
             device: rustix::fs::makedev(0, minor),
+            user,
         };
         // Behind a `#` no socket was found.
-        let mounts = [mount("/mnt/a b", "main", 52), mount("/mnt", "unix:/srv/a#1/s:/main", 300)];
+        let mounts = [
+            mount("/mnt/a b", "main", 52, Some(0)),
+            mount("/mnt", "unix:/srv/a#1/s:/main", 300, None),
+        ];
         assert_eq!(parse(table), mounts);
     }
 

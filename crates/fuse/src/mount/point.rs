@@ -7,6 +7,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, UnmountFlags, fsconfig_create, fsmount,
     fsopen,
 };
+use rustix::process::geteuid;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -80,7 +81,11 @@ fn unusable(path: &Path, error: &std::io::Error) -> Error {
 /// True if the topmost mount at `path` (absolute) is one of ours, alive or not.
 pub fn is_ours(path: &Path) -> bool {
     let mounts = mount_table::read().unwrap_or_default();
-    topmost(&mounts, path).is_some_and(|mount| mount.kind == FILE_SYSTEM_TYPE)
+    topmost(&mounts, path).is_some_and(is_volume)
+}
+
+fn is_volume(mount: &Mount) -> bool {
+    mount.kind == FILE_SYSTEM_TYPE
 }
 
 /// What is mounted last at `path`.
@@ -88,12 +93,26 @@ fn topmost<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().rfind(|mount| mount.path == path)
 }
 
+/// The mount of ours at `full`, or what there is instead: something over it, or nothing of ours, with what is `next` then.
+fn own<'a>(mounts: &'a [Mount], path: &Path, full: &Path, next: &str) -> Result<&'a Mount> {
+    let is_below = mounts.iter().any(|mount| mount.path == full && is_volume(mount));
+    let cause = match topmost(mounts, full) {
+        Some(mount) if is_volume(mount) => return Ok(mount),
+        Some(Mount { kind, source, .. }) if is_below => format!(
+            "{kind} ({source}) is mounted over the Strake volume there; `umount {}` takes that away first",
+            path.display()
+        ),
+        _ => format!("no Strake volume is mounted there; {next}"),
+    };
+    Err(refused(ErrorKind::Invalid, path, &cause))
+}
+
 /// Opens what aborts the connection of the mount at `path` (absolute) when something is written to it, and never another one: the
 /// number of a connection that is gone is given to the next one, this file is not. Root has it, and so has who mounted where the
 /// kernel's files about connections are mounted.
 pub fn abort_file(path: &Path) -> io::Result<File> {
     let mounts = mount_table::read()?;
-    let ours = topmost(&mounts, path).filter(|mount| mount.kind == FILE_SYSTEM_TYPE);
+    let ours = topmost(&mounts, path).filter(|mount| is_volume(mount));
     let device = ours.ok_or(io::ErrorKind::NotFound)?.device;
     let name = format!("{}/abort", rustix::fs::minor(device));
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
@@ -114,17 +133,19 @@ pub fn unmount(path: &Path, how: Unmount) -> Result<()> {
     // A dead mount cannot be asked for its path; then the path must be as the table has it.
     let full = path.canonicalize().or_else(|_| std::path::absolute(path));
     let full = full.map_err(|error| refused(ErrorKind::Io, path, &error.to_string()))?;
-    if !is_ours(&full) {
-        let cause = "no Strake volume is mounted there; `grep strake /proc/mounts` lists them";
-        return Err(refused(ErrorKind::Invalid, path, cause));
-    }
+    let mounts = mount_table::read().unwrap_or_default();
+    let mount = own(&mounts, path, &full, "`grep strake /proc/mounts` lists them")?;
     let flags = match how {
         Unmount::WhenIdle => UnmountFlags::empty(),
         Unmount::Lazy => UnmountFlags::DETACH,
     };
     match unmount_soon(&full, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(OsError::PERM) => by_helper(&full, how),
+        Err(OsError::PERM) => match mount.user.filter(|&user| user != geteuid().as_raw()) {
+            // The helper would say so in other words, or that it does not know the mount.
+            Some(user) => Err(refused(ErrorKind::NotPermitted, path, &who_unmounts(user))),
+            None => by_helper(&full, how),
+        },
         Err(OsError::BUSY) => Err(refused(ErrorKind::Busy, path, &busy(path))),
         Err(error) => Err(refused(ErrorKind::Io, path, &error.to_string())),
     }
@@ -146,10 +167,8 @@ fn unmount_soon(full: &Path, flags: UnmountFlags) -> rustix::io::Result<()> {
 /// Everything else stays as it was mounted.
 pub fn remount(path: &Path, options: &MountOptions) -> Result<()> {
     let full = path.canonicalize().map_err(|error| unusable(path, &error))?;
-    if !is_ours(&full) {
-        let cause = "no Strake volume is mounted there; `strake mount` mounts one";
-        return Err(refused(ErrorKind::Invalid, path, cause));
-    }
+    let mounts = mount_table::read().unwrap_or_default();
+    own(&mounts, path, &full, "`strake mount` mounts one")?;
     match rustix::mount::mount_remount(&full, flags(options), "") {
         Ok(()) => Ok(()),
         Err(OsError::BUSY) => Err(refused(ErrorKind::Busy, path, "a file is open for writing")),
@@ -187,6 +206,14 @@ fn busy(path: &Path) -> String {
     )
 }
 
+/// Who may take away what this user has mounted.
+fn who_unmounts(user: u32) -> String {
+    match user {
+        0 => "root has mounted it; unmount it as root".to_owned(),
+        _ => format!("user {user} has mounted it; unmount it as that user, or as root"),
+    }
+}
+
 /// Only root may unmount; others have a setuid helper.
 fn by_helper(full: &Path, how: Unmount) -> Result<()> {
     let mut command = Command::new("fusermount3");
@@ -217,6 +244,24 @@ mod tests {
         assert_eq!(kind("/mnt/c"), Some("tmpfs"));
         assert_eq!(kind("/"), Some("ext4"));
         assert_eq!(kind("/mnt"), None);
+    }
+
+    /// It was said that no volume is mounted there.
+    #[test]
+    fn what_is_mounted_over_a_volume_is_named_with_how_it_goes() {
+        let mounts = mount_table::parse(TABLE);
+        let own = |path: &str| own(&mounts, Path::new(path), Path::new(path), "mount one");
+        assert_eq!(own("/mnt/a b").unwrap().path, Path::new("/mnt/a b"));
+        let over = own("/mnt/c").unwrap_err();
+        let said = "tmpfs (tmpfs) is mounted over the Strake volume there; `umount /mnt/c`";
+        assert!(over.detail.contains(said), "{over}");
+        for other in ["/", "/mnt"] {
+            let none = own(other).unwrap_err();
+            assert!(
+                none.detail.ends_with("no Strake volume is mounted there; mount one"),
+                "{none}"
+            );
+        }
     }
 
     #[test]

@@ -452,6 +452,7 @@ mod tests {
             kind: "fuse.strake".into(),
             source: "host:/main".into(),
             device,
+            user: None,
         };
         let check = |is_new, devices: &[u64]| {
             let ours: Vec<_> = devices.iter().copied().map(mount).collect();

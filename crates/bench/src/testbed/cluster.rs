@@ -1,7 +1,7 @@
 //! A Strake cluster in a testbed: its servers, and a mount on each client.
 
 use super::context::Context;
-use super::host::{alone, within};
+use super::host::{alone, staying, within};
 use super::plan::{Host, Role};
 use super::state::{Process, State};
 use crate::error::{Error, Result};
@@ -65,7 +65,7 @@ impl Starter<'_> {
     fn server(&self, host: &Host, manager: &str) -> Command {
         let plan = &self.state.plan;
         let home = self.state.data.join(&host.name);
-        let mut command = alone(self.program);
+        let mut command = staying(self.program);
         command.args(["server", "--no-tls", "--listen", &host.address, "--name", &host.name]);
         if host.role == Role::Meta {
             command.args(["--roles", "manager,meta", "--data"]).arg(home);
@@ -99,7 +99,7 @@ impl Starter<'_> {
     fn mount(&self, nth: u32, manager: &str) -> Result<Command> {
         let point = self.state.mount(nth);
         std::fs::create_dir_all(&point).context(|| point.display().to_string())?;
-        let mut command = alone(self.program);
+        let mut command = staying(self.program);
         command
             .args(["mount", "--no-tls", "--foreground", &format!("{manager}:/{VOLUME}")])
             .arg(&point);

@@ -17,6 +17,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use strake_base::descriptor;
 
 /// Where namespaces have their names.
 const NAMESPACES: &str = "/run/netns";
@@ -63,6 +64,15 @@ pub fn within<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> Resu
 pub fn alone(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.process_group(0).stdin(Stdio::null());
+    command
+}
+
+/// The same for what stays when the testbed is up: it has neither the open files nor the directory of who wanted it, as what runs in
+/// the background has not.
+pub fn staying(program: impl AsRef<OsStr>) -> Command {
+    let _not_before_linux_5_11 = descriptor::keep_from_programs();
+    let mut command = alone(program);
+    command.current_dir("/");
     command
 }
 
@@ -115,6 +125,8 @@ pub fn kill_all(which: impl Fn() -> Vec<u32>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::io::{FdFlags, fcntl_setfd};
+    use std::os::fd::AsRawFd;
 
     /// Ctrl-C ended `ip` and `strake volume set` half-way, and the testbed failed instead of stopping.
     #[test]
@@ -122,5 +134,14 @@ mod tests {
         // The fifth field of a process's state is its group.
         let script = "read -r pid name state parent group rest < /proc/$$/stat; test $group = $$";
         assert!(alone("/bin/sh").args(["-c", script]).status().unwrap().success());
+    }
+
+    /// A pipe from `strake testbed up` never ended, and a disk could not be unmounted on which it had been given.
+    #[test]
+    fn what_stays_has_neither_the_files_nor_the_directory_of_who_wanted_the_testbed() {
+        let file = tempfile::tempfile().unwrap();
+        fcntl_setfd(&file, FdFlags::empty()).unwrap();
+        let script = format!("test ! -e /proc/$$/fd/{} && test \"$(pwd)\" = /", file.as_raw_fd());
+        assert!(staying("/bin/sh").args(["-c", &script]).status().unwrap().success());
     }
 }

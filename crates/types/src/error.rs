@@ -163,7 +163,7 @@ pub struct Error {
 impl ErrorKind {
     /// True if a detail says the cause itself: what is wrong with something, or has failed, is a sentence of its own.
     fn is_said_by_detail(self) -> bool {
-        matches!(self, ErrorKind::Invalid | ErrorKind::Io | ErrorKind::Poisoned)
+        matches!(self, ErrorKind::Invalid | ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::Stale)
     }
 }
 
@@ -239,6 +239,9 @@ mod tests {
             // As if a disk was dying, whatever it was.
             (Error::with(ErrorKind::Io, "h1 is away"), "/a: h1 is away"),
             (Error::with(ErrorKind::Poisoned, "t1 takes no writes"), "/a: t1 takes no writes"),
+            (Error::new(ErrorKind::Stale), "/a: stale file handle"),
+            // `strake cp` said that of a source that had become shorter, too.
+            (Error::with(ErrorKind::Stale, "it became shorter"), "/a: it became shorter"),
         ] {
             assert_eq!(error.about("/a").to_string(), told);
         }

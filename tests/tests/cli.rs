@@ -402,6 +402,23 @@ fn a_mount_point_that_cannot_be_used_is_named() {
     assert_eq!(std::fs::read(full.join("precious")).unwrap(), b"x");
 }
 
+/// It was passed over without a word, until the other one was away.
+#[test]
+fn a_manager_whose_name_stands_for_no_host_is_told_once_at_the_mount() {
+    let server = Server::start();
+    let [point, log] = ["mount", "log"].map(|name| server.directory.path().join(name));
+    std::fs::create_dir(&point).unwrap();
+    let source = format!("no..host,{}", server.source("main"));
+    let output = run(["mount", &source, &text(&point), "-o", &format!("log={}", text(&log))]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    let told = "manager no..host:7440 is passed over: ";
+    assert_eq!(error.matches(told).count(), 1, "{error}");
+    let logged = || std::fs::read_to_string(&log).unwrap().matches(told).count() == 1;
+    eventually(Duration::from_secs(30), "the log of the mount tells of it", logged);
+    succeed(["umount", &text(&point)]);
+}
+
 #[test]
 fn a_port_or_a_directory_that_is_in_use_is_named() {
     let server = Server::start();

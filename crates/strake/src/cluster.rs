@@ -10,6 +10,7 @@ use clap::Args;
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use strake_client::{Volume, VolumeOptions};
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::caller::{CallerKind, CallerOptions, Callers};
@@ -17,11 +18,16 @@ use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::manager::{self, ClusterMap, GetMap, ManagerAnswer, ManagerOp};
 use strake_wire::tls::Tls;
 use strake_wire::transport::{UNIX_PREFIX, is_unix};
+use tokio::net::lookup_host;
+use tokio::time::{Instant, timeout_at};
 
 /// Where `strake up` keeps its data unless told otherwise.
 pub const DATA_DEFAULT: &str = "./strake-data";
 /// How long a command waits for the manager.
 pub const CONNECT_MS_MAX: u64 = 5_000;
+
+/// How long it is waited for what the names of managers stand for, where somebody is only to be told.
+const NAMES_WAIT: Duration = Duration::from_secs(2);
 
 /// The variable that names the managers where no flag does.
 const VARIABLE: &str = "STRAKE_CLUSTER";
@@ -56,8 +62,8 @@ pub struct Managers {
 }
 
 impl ClusterFlags {
-    /// The managers: those that are named, or else those of the flags.
-    pub fn managers(&self, named: &[String]) -> Outcome<Managers> {
+    /// Where the managers are: those that are named, or else those of the flags.
+    pub fn addresses(&self, named: &[String]) -> Outcome<Vec<String>> {
         let given = match (named, &self.cluster) {
             ([_, ..], _) => Some(named.to_vec()),
             ([], Some(list)) => Some(address::complete_list(list)),
@@ -73,6 +79,12 @@ impl ClusterFlags {
             None => running()?,
         };
         addresses.iter().try_for_each(|address| address::check_port(address))?;
+        Ok(addresses)
+    }
+
+    /// The same, with who we are to them.
+    pub fn managers(&self, named: &[String]) -> Outcome<Managers> {
+        let addresses = self.addresses(named)?;
         // The first one of several.
         let _known = ASKED.set(addresses.clone());
         let tls = match !self.tls.are_given() && is_plain(&addresses) {
@@ -161,6 +173,24 @@ impl Managers {
         let mut called = self.addresses.iter().chain(servers);
         self.tls.as_ref().filter(|_| called.any(|address| !is_unix(address)))
     }
+}
+
+/// Warns of managers whose names stand for no host. Another one is enough, until that one is away.
+pub async fn warn_of_unknown(addresses: Vec<String>) {
+    unknown(&addresses).await.iter().for_each(|told| tracing::warn!("{told}"));
+}
+
+/// Those managers and why, as far as that is known soon.
+async fn unknown(addresses: &[String]) -> Vec<String> {
+    let (end, mut told) = (Instant::now() + NAMES_WAIT, Vec::new());
+    for address in addresses {
+        if !is_unix(address)
+            && let Ok(Err(error)) = timeout_at(end, lookup_host(address.as_str())).await
+        {
+            told.push(format!("manager {address} is passed over: {error}"));
+        }
+    }
+    told
 }
 
 /// What to try where no manager answers.
@@ -329,6 +359,15 @@ mod tests {
         assert_eq!(told.unwrap(), "for all commands: export STRAKE_CLUSTER=h1:7440,h2:7440");
         assert!(way_to(&list("h1"), &[]).is_some());
         assert_eq!(way_to(&list("h1:7440"), &list("h2,h1")), None);
+    }
+
+    /// It was passed over without a word.
+    #[tokio::test]
+    async fn a_manager_whose_name_stands_for_no_host_is_told_with_why() {
+        let addresses = ["no..host:7440", "127.0.0.1:7440", "unix:/a"].map(str::to_owned);
+        let told = unknown(&addresses).await;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("manager no..host:7440 is passed over: failed to lookup"));
     }
 
     /// With the database away, the address, the manager's role and the release were blamed.

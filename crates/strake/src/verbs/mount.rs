@@ -1,7 +1,7 @@
 //! `strake mount`: a volume of a cluster as a directory of this machine.
 
 use crate::address::{self, Source};
-use crate::cluster::{ClusterFlags, host_name};
+use crate::cluster::{ClusterFlags, host_name, warn_of_unknown};
 use crate::failure::{Failure, Outcome};
 use crate::log::LogFlags;
 use crate::mount_words::{self, Wanted};
@@ -75,6 +75,8 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
         };
         let level = log.log_level.as_deref().unwrap_or("info");
         detach::start(&file, is_chosen, level, &flags.mountpoint)?;
+        // What runs in the background says it in its log.
+        warn_of_unknown(cluster.addresses(&source(flags)?.managers)?).await;
         return Ok(());
     }
     let background = !flags.foreground;
@@ -107,6 +109,7 @@ impl Client {
             telemetry::serve(address).await?;
         }
         let map = managers.connect(wanted.volume.operation_wait_ms.min(10_000)).await?;
+        tokio::spawn(warn_of_unknown(managers.addresses.clone()));
         let expiry = managers.used_tls(&map.current()).cloned().map(tls_flags::watch);
         let volume = Volume::connect(map, &name, wanted.volume).await?;
         let mut options = wanted.mount;

@@ -12,7 +12,6 @@
 use crate::members::UnderWay;
 use crate::route::{self, AGAIN, Answer, Ask, WATCH_MS, answered};
 use crate::volume::Volume;
-use crate::waits::{SILENT_MS_MAX, Wait};
 use futures::future::{self, BoxFuture, FutureExt};
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
@@ -25,6 +24,7 @@ use strake_types::{Epoch, Error, ErrorKind, GroupId, Result, TargetId};
 use strake_wire::map::Route;
 use strake_wire::message::manager::{ClusterMap, Group};
 use strake_wire::message::storage::StorageOp;
+use strake_wire::waits::{SILENT_MS_MAX, Wait};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -14,7 +14,7 @@
 //! * [`ops`] — one file per family of operations.
 //! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit (`patience`), of
-//!   which people are told (`waits`).
+//!   which people are told ([`strake_wire::waits`]).
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * `leases` — what the metadata server has leased to this mount, with `names`, `notes` of what was taken
@@ -57,7 +57,6 @@ mod share;
 mod told;
 mod unsynced;
 pub mod volume;
-mod waits;
 mod works;
 
 pub use api::{

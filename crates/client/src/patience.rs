@@ -2,13 +2,13 @@
 
 use crate::route::{AGAIN, Awaited};
 use crate::volume::Volume;
-use crate::waits::{SILENT_MS_MAX, Wait, Waiting};
 use crate::works::Worker;
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::limits::LEASE_MS;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Ino, Result, VolumeId};
 use strake_wire::map::Route;
+use strake_wire::waits::{SILENT_MS_MAX, Wait, Waiting};
 
 /// First pause between two attempts; each is twice the one before.
 const PAUSE_MS_FIRST: u64 = 10;

@@ -18,7 +18,6 @@ use crate::pace::Paces;
 use crate::session::Session;
 use crate::share::Share;
 use crate::unsynced::Left;
-use crate::waits::Waits;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -31,6 +30,7 @@ use strake_types::{
 use strake_wire::attempts::Attempts;
 use strake_wire::map::MapView;
 use strake_wire::message::manager;
+use strake_wire::waits::Waits;
 use tokio::sync::Semaphore;
 
 /// How often the background tasks look for something to do.

@@ -266,11 +266,15 @@ impl Core {
         self.check_tenure().map_or_else(|_| Vec::new(), |()| self.volumes())
     }
 
+    /// A volume that is in use, whoever serves it by now.
+    pub fn in_use(&self, id: VolumeId) -> Option<Arc<Volume>> {
+        self.volumes.read().get(&id).cloned()
+    }
+
     /// A volume, with settings as new as the map.
     pub async fn volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
         self.check_tenure()?;
-        let found = self.volumes.read().get(&id).cloned();
-        let Some(volume) = found else { return Box::pin(self.open_volume(id)).await };
+        let Some(volume) = self.in_use(id) else { return Box::pin(self.open_volume(id)).await };
         let is_taken_over = volume.kv.is_taken_over();
         if is_taken_over || volume.settings().epoch.0 != self.map.current().epoch {
             let settings = self.settings(id).ok_or_else(|| no_volume(id))?;
@@ -290,7 +294,7 @@ impl Core {
 
     async fn open_volume(self: &Arc<Self>, id: VolumeId) -> Result<Arc<Volume>> {
         let _one = self.opening.lock().await;
-        let opened = self.volumes.read().get(&id).cloned();
+        let opened = self.in_use(id);
         if let Some(volume) = opened.filter(|volume| self.is_ours(volume)) {
             return Ok(volume);
         }

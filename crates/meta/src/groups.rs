@@ -12,10 +12,13 @@ use strake_types::error::Advice;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Ino, Result, TargetId};
 use strake_wire::map::Route;
 use strake_wire::message::storage::{Done, StorageAnswer, StorageOp, StorageRequest};
+use strake_wire::waits::{SILENT_MS_MAX, Wait, Waiting, Waits};
 use tokio::time::Instant;
 
 /// A call that has waited so long makes the server look at the map.
 const WATCH_MS: u64 = 300;
+/// People are told of one that has waited so long.
+const TELL_AFTER: Duration = Duration::from_millis(SILENT_MS_MAX);
 
 /// A file's part in a group.
 #[derive(Clone, Copy)]
@@ -57,6 +60,8 @@ pub(crate) async fn ask_group(
     let mut turn: u32 = 1;
     // Under one number: what was sent before must not cut what is written after.
     let number = core.attempts.begin();
+    let known = core.in_use(volume);
+    let (since, mut said) = (core.clock.monotonic(), None);
     loop {
         // Where the source of a copy is may change as well.
         if let StorageOp::Copy(copy) = &mut op
@@ -93,11 +98,27 @@ pub(crate) async fn ask_group(
         if turn.is_power_of_two() {
             tracing::info!("volume {volume} inode {ino}: waiting for group {group}: {error}");
         }
+        if said.is_none() && core.clock.monotonic() >= since + TELL_AFTER {
+            said = known.as_ref().map(|known| tell(core, &known.waits, part, since, &error));
+        }
         // The map may have changed; if nobody can tell, the next try says so.
         let _ = core.map.refresh().await;
         backoff(turn).await;
         turn += 1;
     }
+}
+
+/// Says to whoever asks that a call waits.
+fn tell<'a>(
+    core: &'a Core,
+    waits: &'a Waits,
+    part: Part,
+    since: Duration,
+    error: &Error,
+) -> Waiting<'a> {
+    let what = format!("the target of group {}: {error}", part.group);
+    let (file, limit_ms) = (Some(part.ino), core.options.storage_wait_ms);
+    waits.begin(Wait { what, file, since, limit_ms }, &*core.clock)
 }
 
 /// One attempt at a group, until another one is to be made.

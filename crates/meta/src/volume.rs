@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use strake_engine::kv::Kv;
 use strake_types::{Epoch, Ino, Result, SessionId, VolumeId};
 use strake_wire::capability::reign;
+use strake_wire::waits::Waits;
 use tokio::sync::{RwLock as RwGate, watch};
 
 /// Numbers handed out from a block that is reserved in the store.
@@ -205,6 +206,8 @@ pub(crate) struct Volume {
     pub loans: Loans,
     /// What is borrowed of them, and waits for its next use.
     pub kept: Kept,
+    /// Calls to targets that wait.
+    pub waits: Waits,
 }
 
 impl Volume {
@@ -231,6 +234,7 @@ impl Volume {
             lost_find_no_room: AtomicBool::new(false),
             loans: Loans::default(),
             kept: Kept::default(),
+            waits: Waits::default(),
         }
     }
 

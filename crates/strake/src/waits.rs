@@ -1,4 +1,4 @@
-//! What programs wait for on mounts, as people see it.
+//! What programs wait for on mounts, and metadata servers for them, as people see it.
 
 use crate::cluster;
 use crate::soundness::path_in;
@@ -10,7 +10,7 @@ use strake_client::Volume;
 use strake_types::{Credentials, Ino};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ClusterMap;
-use strake_wire::message::meta::{Client, Wait};
+use strake_wire::message::meta::{Client, ClientList, Wait};
 use strake_wire::message::storage::SYNC_GOES_ON;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -32,8 +32,8 @@ const SHOWN_MAX: usize = 20;
 #[derive(Serialize)]
 pub struct WaitRow {
     volume: String,
-    /// Of the client, in decimal.
-    client: String,
+    /// Of the client, in decimal; null: it is a metadata server of the volume that waits.
+    client: Option<String>,
     /// Who that is.
     name: String,
     /// For what it waits, and why.
@@ -50,12 +50,9 @@ impl WaitRow {
     /// As `strake status` shows it.
     pub fn line(&self) -> String {
         let on = |path: &String| format!("{} on ", path_in(&self.volume, path.as_bytes()));
-        let whose = format!(
-            "{}{} (client {})",
-            self.path.as_ref().map(on).unwrap_or_default(),
-            self.name,
-            self.client
-        );
+        let client = self.client.iter().map(|client| format!(" (client {client})"));
+        let whose: String =
+            self.path.iter().map(on).chain([self.name.clone()]).chain(client).collect();
         let Self { what, waited_seconds: waited, limit_seconds: limit, .. } = self;
         match self.ended_seconds {
             None => format!("{whose} waits for {what}; {waited:.0} s so far, {limit:.0} s at most"),
@@ -95,10 +92,10 @@ pub async fn all(view: &Arc<MapView>, map: &ClusterMap) -> Vec<WaitRow> {
 /// What waits for a file, or has lately, the longest first, as far as its metadata server says so in time.
 pub async fn about(volume: &Volume, ino: Ino) -> Vec<WaitRow> {
     let root = Credentials::root();
-    let Ok(Ok(clients)) = timeout(ANSWER_WAIT, volume.clients(&root)).await else {
+    let Ok(Ok(list)) = timeout(ANSWER_WAIT, volume.clients_and_waits(&root)).await else {
         return Vec::new();
     };
-    let own = heard(&clients).filter(|(_, wait, _)| wait.ino == ino.0);
+    let own = heard(&list).filter(|(_, wait, _)| wait.ino == ino.0);
     let mut rows: Vec<_> = own.map(|wait| row(volume.name(), wait, None)).collect();
     sort(&mut rows);
     rows
@@ -107,8 +104,8 @@ pub async fn about(volume: &Volume, ino: Ino) -> Vec<WaitRow> {
 async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
     let volume = cluster::open_volume(view.clone(), name, "status").await.ok()?;
     let mut rows = Vec::new();
-    let clients = volume.clients(&Credentials::root()).await.unwrap_or_default();
-    for found in heard(&clients) {
+    let list = volume.clients_and_waits(&Credentials::root()).await.unwrap_or_default();
+    for found in heard(&list) {
         let path = match found.1.ino {
             0 => None,
             ino => timeout(PATH_WAIT, cluster::path_of(&volume, Ino(ino))).await.ok(),
@@ -120,24 +117,28 @@ async fn of_volume(view: &Arc<MapView>, name: &str) -> Option<Vec<WaitRow>> {
     Some(rows)
 }
 
-/// What waits at a client, or has waited there and does not any more.
-type Found<'a> = (&'a Client, &'a Wait, bool);
+/// What waits at a client or (of none) at a metadata server, or has waited there and does not any more.
+type Found<'a> = (Option<&'a Client>, &'a Wait, bool);
 
-/// What clients that are heard of tell.
-fn heard(clients: &[Client]) -> impl Iterator<Item = Found<'_>> {
+/// What clients that are heard of tell, and metadata servers of themselves.
+fn heard(list: &ClientList) -> impl Iterator<Item = Found<'_>> {
     let heard =
         |client: &&Client| !client.lost && !client.absent && client.silent_ms < SILENT_MS_MIN;
-    clients.iter().filter(heard).flat_map(|client| {
-        let lasts = client.waits.iter().map(move |wait| (client, wait, true));
-        lasts.chain(client.waited.iter().map(move |wait| (client, wait, false)))
-    })
+    let at_clients = list.clients.iter().filter(heard).flat_map(|client| {
+        let lasts = client.waits.iter().map(move |wait| (Some(client), wait, true));
+        lasts.chain(client.waited.iter().map(move |wait| (Some(client), wait, false)))
+    });
+    at_clients.chain(list.waits.iter().map(|wait| (None, wait, true)))
 }
 
 fn row(volume: &str, (client, wait, lasts): Found<'_>, path: Option<String>) -> WaitRow {
     WaitRow {
         volume: volume.to_owned(),
-        client: client.session.to_string(),
-        name: client.name.clone(),
+        client: client.map(|client| client.session.to_string()),
+        name: client.map_or_else(
+            || format!("the metadata server of volume {volume}"),
+            |client| client.name.clone(),
+        ),
         what: wait.what.clone(),
         path,
         waited_seconds: wait.waited_ms as f64 / 1e3,
@@ -160,7 +161,7 @@ mod tests {
     fn row(path: Option<&str>) -> WaitRow {
         WaitRow {
             volume: "main".into(),
-            client: "4".into(),
+            client: Some("4".into()),
             name: "host:/mnt".into(),
             what: "the target of group 2: connection refused".into(),
             path: path.map(str::to_owned),
@@ -194,5 +195,17 @@ mod tests {
         let over = WaitRow { ended_seconds: Some(5.1), ..row(None) };
         let said = "host:/mnt (client 4) waited for the target of group 2: connection refused; 12 s, until 5 s ago";
         assert_eq!((over.line().as_str(), over.lasts()), (said, false));
+    }
+
+    /// While a metadata server waited for a target nothing was told, and then that it did not answer.
+    #[test]
+    fn what_a_metadata_server_waits_for_is_told_as_its_own() {
+        let what = "the target of group 2: connection refused".to_owned();
+        let wait = Wait { what, waited_ms: 12_400, limit_ms: 30_000, ..Wait::default() };
+        let list = ClientList { waits: vec![wait], ..ClientList::default() };
+        let rows: Vec<_> = heard(&list).map(|found| super::row("main", found, None)).collect();
+        let said = "the metadata server of volume main waits for the target of group 2: connection refused; 12 s so far, 30 s at most";
+        assert_eq!(rows.iter().map(WaitRow::line).collect::<Vec<_>>(), [said]);
+        assert!(rows[0].is_trouble());
     }
 }

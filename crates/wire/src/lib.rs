@@ -28,6 +28,7 @@
 //! * [`capability`] — the right to touch a file's chunks.
 //! * [`server`] — accepts connections and gives their calls to services.
 //! * [`frame`], [`hello`], [`transport`], [`buffer`] — what a connection is made of; `turn`, when the time of a call begins that waits behind others.
+//! * [`waits`] — what operations wait for, as people are told.
 //! * [`tls`] — encryption, and who may say what, where a cluster has certificates.
 
 pub mod attempts;
@@ -49,6 +50,7 @@ mod stream;
 pub mod tls;
 pub mod transport;
 mod turn;
+pub mod waits;
 
 #[cfg(test)]
 mod tests;

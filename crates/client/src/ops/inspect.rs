@@ -14,7 +14,7 @@ use strake_types::layout::Placement;
 use strake_types::shares::SESSION_BITS;
 use strake_types::{ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
 use strake_wire::message::meta::{
-    self, Check, Checked, Client, ClientRef, Description, MetaAnswer, MetaOp,
+    self, Check, Checked, Client, ClientList, ClientRef, Description, MetaAnswer, MetaOp,
 };
 use strake_wire::message::storage::{Read, StorageOp};
 
@@ -58,8 +58,14 @@ impl Volume {
 
     /// All clients of the volume but this one, each with the first of its sessions. Only root is told.
     pub async fn clients(&self, cred: &Credentials) -> Result<Vec<Client>> {
+        self.clients_and_waits(cred).await.map(|list| list.clients)
+    }
+
+    /// The same, and what the metadata servers of the volume wait for.
+    pub async fn clients_and_waits(&self, cred: &Credentials) -> Result<ClientList> {
         let _timer = self.count(Op::Layout);
-        let mut clients = by_client(self.sessions(cred).await?);
+        let ClientList { clients, waits } = self.sessions(cred).await?;
+        let mut clients = by_client(clients);
         // A server of a release before shares does not know which client it is.
         let own: Vec<u64> =
             self.parts().iter().map(|share| share.session.stamp().session).collect();
@@ -67,12 +73,12 @@ impl Volume {
             client.mount == self.attempts().client() || own.contains(&client.session)
         };
         clients.retain(|client| !is_own(client));
-        Ok(clients)
+        Ok(ClientList { clients, waits })
     }
 
     /// The client that has this session, as among [`Volume::clients`]. Only root is told.
     pub async fn client_with(&self, cred: &Credentials, session: u64) -> Result<Option<Client>> {
-        let sessions = self.sessions(cred).await?;
+        let sessions = self.sessions(cred).await?.clients;
         let Some(found) = sessions.into_iter().find(|client| client.session == session) else {
             return Ok(None);
         };
@@ -82,12 +88,13 @@ impl Volume {
         Ok(self.clients(cred).await?.into_iter().find(is_it))
     }
 
-    /// The sessions of all clients with all shares, by share.
-    async fn sessions(&self, cred: &Credentials) -> Result<Vec<Client>> {
-        let mut sessions = Vec::new();
+    /// The sessions of all clients with all shares, by share, and what their servers wait for.
+    async fn sessions(&self, cred: &Credentials) -> Result<ClientList> {
+        let mut sessions = ClientList::default();
         for answer in self.ask_all(cred, &MetaOp::ListClients(meta::Nothing {})).await? {
             let MetaAnswer::Clients(list) = answer else { return Err(unexpected("list clients")) };
-            sessions.extend(list.clients);
+            sessions.clients.extend(list.clients);
+            sessions.waits.extend(list.waits);
         }
         Ok(sessions)
     }
@@ -96,7 +103,7 @@ impl Volume {
     /// when they [have ended](Volume::have_ended); by then it may be there again, in new ones. Only root may.
     pub async fn evict(&self, cred: &Credentials, session: u64) -> Result<Vec<u64>> {
         let _timer = self.count(Op::Layout);
-        let all = self.sessions(cred).await?;
+        let all = self.sessions(cred).await?.clients;
         let none = || Error::with(ErrorKind::NotFound, format!("session {session}"));
         let client = all.iter().find(|client| client.session == session).ok_or_else(none)?;
         let same = |other: &&Client| {
@@ -122,7 +129,7 @@ impl Volume {
     /// True if none of these sessions is there any more.
     pub async fn have_ended(&self, cred: &Credentials, sessions: &[u64]) -> Result<bool> {
         let _timer = self.count(Op::Layout);
-        let all = self.sessions(cred).await?;
+        let all = self.sessions(cred).await?.clients;
         Ok(!all.iter().any(|client| sessions.contains(&client.session)))
     }
 

@@ -7,6 +7,7 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, Layout, Result};
 use strake_wire::message::manager::Group;
+use strake_wire::message::meta::{MetaAnswer, MetaOp, Nothing};
 
 /// A world in which targets that are away are waited for.
 async fn patient_world() -> World {
@@ -97,4 +98,32 @@ async fn the_only_target_of_a_group_is_waited_for_in_whatever_epoch() {
     };
     tokio::join!(soon(root.truncate(ino, 2)), goes_on);
     assert_eq!(world.storage.numbered.lock().len(), 1, "it is asked once");
+}
+
+/// `strake status` said nothing of it, and after 20 s that the metadata server does not answer.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_a_target_is_told_until_it_is_answered() {
+    let world = patient_world().await;
+    let root = world.root();
+    let (ino, group) = file(&world, b"1").await;
+    root.move_out(ino).await.unwrap();
+    let told = async || match root.call(MetaOp::ListClients(Nothing {})).await.unwrap() {
+        MetaAnswer::Clients(list) => list.waits,
+        other => panic!("{other:?}"),
+    };
+    world.storage.away.store(true, SeqCst);
+    let looks = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(told().await.is_empty(), "not yet for long");
+        world.clock.advance_ms(5_000);
+        world.until(async || !told().await.is_empty()).await;
+        let wait = told().await.remove(0);
+        assert_eq!((wait.ino, wait.limit_ms), (ino, 30_000));
+        assert!(wait.waited_ms >= 5_000, "{wait:?}");
+        let what = format!("the target of group {}: ", group.id);
+        assert!(wait.what.starts_with(&what), "{wait:?}");
+        world.storage.away.store(false, SeqCst);
+    };
+    tokio::join!(soon(root.truncate(ino, 2)), looks);
+    assert!(told().await.is_empty(), "it is answered");
 }

@@ -25,7 +25,9 @@ pub(crate) fn list(ctx: &Ctx) -> Result<MetaAnswer> {
         }
         client
     });
-    Ok(MetaAnswer::Clients(ClientList { clients: clients.collect() }))
+    let clients = clients.collect();
+    let waits = ctx.volume.waits.told(ctx.core.clock.monotonic());
+    Ok(MetaAnswer::Clients(ClientList { clients, waits }))
 }
 
 /// Ends a client's session as if its time were over; what it held is given back soon after.

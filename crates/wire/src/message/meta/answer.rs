@@ -88,6 +88,9 @@ pub struct ClientList {
     /// By session.
     #[prost(message, repeated, tag = "1")]
     pub clients: Vec<Client>,
+    /// What the metadata server itself has waited for longest, for whomever.
+    #[prost(message, repeated, tag = "2")]
+    pub waits: Vec<super::Wait>,
 }
 
 /// A client of a volume.

@@ -57,7 +57,7 @@ impl Gen {
             waited: g.list(Self::wait),
             release: g.string(),
         });
-        meta::ClientList { clients }
+        meta::ClientList { clients, waits: self.list(Self::wait) }
     }
 
     pub(super) fn wait(&mut self) -> meta::Wait {

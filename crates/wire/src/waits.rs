@@ -1,16 +1,16 @@
-//! What operations of this mount are waiting for, for people: the metadata server is told with each request for
-//! recalls, and tells `strake status`. While they wait for that server nobody can be told, so what has waited is told
-//! for a while afterwards, too.
+//! What operations are waiting for, for people. A mount tells its metadata server with each request for recalls, and that tells
+//! `strake status`, beside what it waits for itself. While operations of a mount wait for that server nobody can be told, so what
+//! has waited is told for a while afterwards, too.
 
+use crate::message::meta;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_types::Ino;
-use strake_wire::message::meta;
 
 /// A wait longer than this is logged, and told.
-pub(crate) const SILENT_MS_MAX: u64 = 2_000;
+pub const SILENT_MS_MAX: u64 = 2_000;
 /// Most waits that are told, the longest first.
 const TOLD_MAX: usize = 8;
 /// Most that have waited that are told, the last ones.
@@ -20,7 +20,7 @@ const OVER_TOLD: Duration = Duration::from_secs(60);
 
 /// An operation that waits.
 #[derive(Clone)]
-pub(crate) struct Wait {
+pub struct Wait {
     /// For what, and why.
     pub what: String,
     /// A file that it is about.
@@ -33,7 +33,7 @@ pub(crate) struct Wait {
 
 /// All that wait.
 #[derive(Default)]
-pub(crate) struct Waits {
+pub struct Waits {
     state: Mutex<State>,
 }
 
@@ -47,7 +47,7 @@ struct State {
 }
 
 /// Counts as waiting until it is dropped, and then as having waited.
-pub(crate) struct Waiting<'a> {
+pub struct Waiting<'a> {
     all: &'a Waits,
     key: (Duration, u64),
     clock: &'a dyn Clock,

@@ -325,6 +325,13 @@ fn times_that_are_set_after_a_write_are_told_with_it() {
         file.write_all_at(b"2", 0).unwrap();
         futimens(&file, &set).unwrap();
         file.write_all_at(b"3", 1).unwrap();
+        // The present is the server's.
+        let before = asked(&metrics, &["setattr"]);
+        let (now, omit) = (rustix::fs::UTIME_NOW, rustix::fs::UTIME_OMIT);
+        let [last_modification, last_access] =
+            [now, omit].map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
+        futimens(&file, &Timestamps { last_access, last_modification }).unwrap();
+        assert!(asked(&metrics, &["setattr"]) > before);
         drop(file);
         let stat = fs::metadata(b.at(name)).unwrap();
         assert!(stat.mtime() > 1_000_000_000 && stat.atime() == 1_000_000_000);

@@ -169,7 +169,7 @@ pub(super) fn has_rights(attr: &Attr, [mode, uid, gid]: [Option<u32>; 3]) -> boo
     is(mode.map(|mode| mode & 0o7777), attr.mode) && is(uid, attr.uid) && is(gid, attr.gid)
 }
 
-/// True if a change changes nothing but times.
+/// True if a change changes nothing but times, and the clock of this machine will do for it.
 fn is_of_times(core: &Core, change: &SetAttr) -> bool {
     let SetAttr { mode, uid, gid, length, atime, mtime, ctime, drop_setid: _ } = change;
     let attr = &core.attr;
@@ -178,7 +178,9 @@ fn is_of_times(core: &Core, change: &SetAttr) -> bool {
     let some = mode.is_some() || uid.is_some() || gid.is_some();
     let same = has_rights(attr, [*mode, *uid, *gid]);
     let times = mtime.is_some() || atime.is_some();
-    length.is_none() && ctime.is_none() && (times || some) && (!some || same && !special)
+    // The present is that of the server: `make` compares it with that of files that were closed before.
+    let own_clock = ctime.is_none() && *mtime != Some(SetTime::Now);
+    length.is_none() && own_clock && (times || some) && (!some || same && !special)
 }
 
 impl FileState {

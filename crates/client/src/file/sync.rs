@@ -188,7 +188,7 @@ impl Volume {
         Some(self.sync_moved(file, waited, data.and(told)).await)
     }
 
-    /// The times that a file has got, if they are all that the metadata server has to be told of it, and nobody reads the
+    /// The times of the last write to a file, if they are all that the metadata server has to be told of it, and nobody reads the
     /// file before what is on its way has arrived.
     fn times_alone<'a>(&self, file: &'a Arc<FileState>) -> Option<(Times, Life<'a>)> {
         let core = file.core();
@@ -202,7 +202,8 @@ impl Volume {
             && (core.attr.nlink > 0 && end <= core.attr.length && end <= core.length)
             && settles
             && self.leases(file.ino()).covers(file.ino(), core.attr.version, self.now());
-        times.filter(|_| alone).map(|times| (times, Life::of(file, &core)))
+        let times = times.filter(|times| alone && !times.are_set())?;
+        Some((times, Life::of(file, &core)))
     }
 
     /// Makes durable what the metadata server knows of a file, and tells it the rest before. True if contents have moved out of

@@ -15,9 +15,16 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Before what is written there has arrived: by a nanosecond.
+    /// What is told before what is written there has arrived: when that was, by a nanosecond less. What somebody has set is told after
+    /// that: who compares times takes a file that bears it for a whole copy.
     pub(super) fn before(self) -> Self {
-        Self { mtime: self.mtime.before(), ctime: self.ctime.before(), ..self }
+        let written = self.ctime.before();
+        Self { mtime: written, ctime: written, atime: None }
+    }
+
+    /// True if somebody has set one of them.
+    pub(super) fn are_set(self) -> bool {
+        self.mtime != self.ctime || self.atime.is_some()
     }
 
     /// As the metadata server is told: `mtime`, `ctime` where that is another one, and `atime`.
@@ -113,10 +120,20 @@ mod tests {
         assert_eq!(unpublished.times, Some(times(9, 9, Some(2))));
         // Bytes are still on their way.
         let early = unpublished.times.map(Times::before);
-        assert!(unpublished.has_atime() && !unpublished.note_told(early));
-        assert!(!unpublished.has_atime());
-        assert!(unpublished.note_told(Some(times(9, 9, Some(2)))));
+        assert!(!unpublished.note_told(early) && unpublished.has_atime());
+        unpublished.written(at(10));
+        assert!(!unpublished.note_told(Some(times(9, 9, Some(2)))) && !unpublished.has_atime());
+        assert!(unpublished.note_told(Some(times(10, 10, None))));
         unpublished.times = Some(times(9, 9, Some(1)));
         assert!(!unpublished.note_told(Some(times(9, 9, Some(2)))));
+    }
+
+    /// A file whose bytes never arrived bore the second of the one that it was copied from, and was not copied again.
+    #[test]
+    fn before_the_bytes_are_there_no_time_that_was_set_is_told() {
+        let written = Times { mtime: at(9).before(), ctime: at(9).before(), atime: None };
+        for set in [times(9, 9, None), times(3, 9, None), times(9, 9, Some(2))] {
+            assert_eq!((set.before(), set.are_set()), (written, set != times(9, 9, None)));
+        }
     }
 }

@@ -2,12 +2,20 @@
 //! holds them.
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::Uid;
+use rustix::thread::set_thread_uid;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 use strake_tests::applications::Application;
-use strake_tests::cluster::{Mount, Servers, contents, counted, eventually, read_write, succeed};
+use strake_tests::cluster::{
+    Mount, Servers, contents, counted, eventually, may_be_nobody, read_write, succeed,
+};
 use strake_tests::servers::WAIT;
 use strake_tests::system::{LockOwner, Mapping, RangeLock, lock};
 
@@ -315,4 +323,56 @@ fn a_directory_says_whether_writers_of_one_file_wait_for_each_other() {
         let shown = succeed(["layout", "get", &mounts[1].at(&name).display().to_string()]);
         assert!(shown.contains(mode), "{shown}");
     }
+}
+
+/// A kernel that was told something of the file ignored the answer that said how long it is, and went by what it knew: what others
+/// had appended was written over, and what `fstat` had shown could not be mapped.
+#[test]
+fn the_end_of_a_file_is_where_the_last_one_who_had_its_lock_has_left_it() {
+    const ROUNDS: u64 = 100;
+    let servers = Servers::start();
+    let mounts = mounts(&servers, ["a", "b"]);
+    fs::write(mounts[0].at("f"), "").unwrap();
+    let append = |mount: &Mount| {
+        let mut file = File::options().read(true).write(true).open(mount.at("f")).unwrap();
+        flock(&file, FlockOperation::LockExclusive).unwrap();
+        let end = file.seek(SeekFrom::End(0)).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), end);
+        file.write_all_at(&[1; RECORD], end).unwrap();
+    };
+    thread::scope(|scope| {
+        for mount in &mounts {
+            scope.spawn(move || (0..ROUNDS).for_each(|_| append(mount)));
+        }
+    });
+    let contents = fs::read(mounts[1].at("f")).unwrap();
+    assert_eq!(contents.len() as u64, 2 * ROUNDS * RECORD as u64);
+    assert!(contents.iter().all(|byte| *byte == 1));
+}
+
+/// The kernel was told once more of an earlier change, and ignored the answer that said who may do what by now.
+#[test]
+fn who_may_open_a_file_is_as_another_mount_has_just_said() {
+    if !may_be_nobody() {
+        return;
+    }
+    let servers = Servers::start();
+    let mounts = mounts(&servers, ["a", "b"]);
+    fs::write(mounts[0].at("f"), "x").unwrap();
+    let (asks, asked) = mpsc::channel::<PathBuf>();
+    let (answers, answered) = mpsc::channel();
+    let nobody = thread::spawn(move || {
+        // Of this thread alone.
+        set_thread_uid(Uid::from_raw(65_534)).unwrap();
+        asked.iter().for_each(|path| answers.send(File::open(path).is_ok()).unwrap());
+    });
+    for round in 0..600 {
+        let (mode, may) = if round % 2 == 0 { (0o600, false) } else { (0o644, true) };
+        let own = usize::from(round % 3 == 1);
+        fs::set_permissions(mounts[own].at("f"), fs::Permissions::from_mode(mode)).unwrap();
+        asks.send(mounts[1 - own].at("f")).unwrap();
+        assert_eq!(answered.recv().unwrap(), may, "{mode:o} in round {round}");
+    }
+    drop(asks);
+    nobody.join().unwrap();
 }

@@ -39,8 +39,9 @@ const KERNEL_MARGIN: Duration = Duration::from_millis(LEASE_MS_AT_SERVER - LEASE
 /// Who keeps what this mount tells and has to be told when it is no longer so: a kernel.
 pub trait Believer: Send + Sync + 'static {
     /// The attributes of these inodes are not to be believed any more. Whatever is told after this, of any inode, was
-    /// computed after it. Must not wait for anything that waits for a server.
-    fn recall(&self, inodes: &[Ino]);
+    /// computed after it. Must not wait for anything that waits for a server. For how long they may still be believed: where
+    /// an answer of before is on its way.
+    fn recall(&self, inodes: &[Ino]) -> Duration;
 
     /// The contents of these inodes may not be what they were any more. As [`Believer::recall`], returns at once;
     /// what comes back ends when nobody is shown those of before.
@@ -348,11 +349,10 @@ impl Leases {
         self.believer.read().as_ref().and_then(Weak::upgrade)
     }
 
-    /// Tells the believer, if there is one.
-    fn tell(&self, inodes: &[Ino]) {
-        if let Some(believer) = self.believer().filter(|_| !inodes.is_empty()) {
-            believer.recall(inodes);
-        }
+    /// Tells the believer, if there is one. For how long it may still believe them.
+    fn tell(&self, inodes: &[Ino]) -> Duration {
+        let believer = self.believer().filter(|_| !inodes.is_empty());
+        believer.map_or(Duration::ZERO, |believer| believer.recall(inodes))
     }
 
     /// The leases last so long from now on, at least.
@@ -367,7 +367,7 @@ impl Leases {
         self.forget_all(now);
         let Some(believer) = self.believer() else { return Duration::ZERO };
         // What is just being told was computed before, and counts.
-        believer.recall(&[]);
+        let _none = believer.recall(&[]);
         let told = Duration::from_nanos(self.told_until.load(Ordering::Acquire));
         (told + KERNEL_MARGIN).saturating_sub(now).max(MOMENT + TICKS)
     }

@@ -74,14 +74,18 @@ impl Device {
         }
     }
 
-    /// Tells the kernel something that it has not asked for. That it does not know the inode is fine.
-    pub(crate) fn notify(&self, code: i32, body: &(impl IntoBytes + Immutable)) {
+    /// Tells the kernel something that it has not asked for; false if it does not know the inode, which is fine.
+    pub(crate) fn notify(&self, code: i32, body: &(impl IntoBytes + Immutable)) -> bool {
         let len = (size_of::<abi::OutHeader>() + body.as_bytes().len()) as u32;
         let head = abi::OutHeader { len, error: code, unique: 0 };
         let parts = [IoSlice::new(head.as_bytes()), IoSlice::new(body.as_bytes())];
         match rustix::io::writev(self.fd.as_fd(), &parts) {
-            Ok(_) | Err(OsError::NOENT | OsError::NODEV | OsError::CONNABORTED) => {}
-            Err(error) => tracing::error!(code, %error, "the kernel refused to be told"),
+            Ok(_) | Err(OsError::NODEV | OsError::CONNABORTED) => true,
+            Err(OsError::NOENT) => false,
+            Err(error) => {
+                tracing::error!(code, %error, "the kernel refused to be told");
+                true
+            }
         }
     }
 

@@ -193,11 +193,9 @@ impl Volume {
             // What is read next asks what has become of the file.
             self.inodes().file(*ino).iter().for_each(|file| file.core().learned = Duration::ZERO);
         }
-        if !again {
-            leases.tell(&inodes);
-        }
+        let believed = if again { Duration::ZERO } else { leases.tell(&inodes) };
         leases.extend(sent + Duration::from_millis(LEASE_MS));
-        let pause = leases.end_moments(&inodes, self.now());
+        let pause = leases.end_moments(&inodes, self.now()).max(believed);
         let changed = match over {
             true => Changed::All,
             false => Changed::These(if again { Vec::new() } else { inodes }),

@@ -188,8 +188,9 @@ fn the_number_of_inodes_is_bounded() {
 struct Quiet;
 
 impl Believer for Quiet {
-    fn recall(&self, inodes: &[Ino]) {
+    fn recall(&self, inodes: &[Ino]) -> Duration {
         assert!(inodes.is_empty());
+        Duration::ZERO
     }
 
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
@@ -227,9 +228,10 @@ fn after_everything_was_forgotten_only_later_questions_count() {
 struct Kernel(AtomicBool);
 
 impl Believer for Kernel {
-    fn recall(&self, inodes: &[Ino]) {
+    fn recall(&self, inodes: &[Ino]) -> Duration {
         assert_eq!(inodes, [Ino(9)]);
         self.0.store(true, Ordering::SeqCst);
+        Duration::ZERO
     }
 
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
@@ -243,11 +245,12 @@ impl Believer for Kernel {
 struct Busy(Weak<Volume>);
 
 impl Believer for Busy {
-    fn recall(&self, inodes: &[Ino]) {
+    fn recall(&self, inodes: &[Ino]) -> Duration {
         assert!(inodes.is_empty());
-        let Some(volume) = self.0.upgrade() else { return };
+        let Some(volume) = self.0.upgrade() else { return Duration::ZERO };
         let told = volume.now() + ms(3_500);
         volume.leases(Ino::ROOT).told_until.fetch_max(nanos(told), Ordering::SeqCst);
+        Duration::ZERO
     }
 
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {

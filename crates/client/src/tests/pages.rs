@@ -24,7 +24,9 @@ impl Kernel {
 }
 
 impl Believer for Kernel {
-    fn recall(&self, _inodes: &[Ino]) {}
+    fn recall(&self, _inodes: &[Ino]) -> Duration {
+        Duration::ZERO
+    }
 
     fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
         Box::pin(async {})

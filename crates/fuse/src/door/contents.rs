@@ -9,10 +9,11 @@ use crate::request::CopyRange;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use strake_client::Believer;
 use strake_client::api::{FallocateMode, OpenFlags, SeekTo};
 use strake_client::file::OpenFile;
 use strake_types::{Attr, Credentials, ErrorKind, FileKind, Ino};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Most that a COPY_FILE_RANGE of older kernels can answer: whole pages in 32 bits.
 const COPY_BYTES_MAX: u64 = 0xffff_f000;
@@ -35,6 +36,8 @@ impl Drop for WriteEnd<'_> {
     fn drop(&mut self) {
         let (door, ino) = (self.door, self.file.ino());
         let left_out = door.recalls.writing.end(ino, self.range);
+        // Who drops the file meanwhile has left these out.
+        door.recalls.contested.note_pages(ino);
         let unleased = || self.file.is_shared() && !door.volume.is_leased(self.file);
         if left_out || self.elsewhere || unleased() {
             let own = (self.range.0, self.range.1 - self.range.0);
@@ -58,13 +61,29 @@ impl FuseDoor {
         }
     }
 
-    fn register(&self, file: Arc<OpenFile>, flags: u32) -> Opened {
+    /// An open file gets a number. If it is `contested` it goes around the kernel's page cache.
+    fn register(&self, file: Arc<OpenFile>, flags: u32, contested: bool) -> Opened {
         // A kernel that cannot map a file that goes around its page cache had better keep pages.
-        let shared = file.opened_shared() && self.maps_direct.load(Ordering::Relaxed);
+        let shared =
+            (file.opened_shared() || contested) && self.maps_direct.load(Ordering::Relaxed);
         let runs = flags & abi::OPEN_EXEC != 0;
         let flags = page_cache_flags(flags, self.view.writeback, shared, file.keep_cache());
         let direct = flags & abi::FOPEN_DIRECT_IO != 0;
         Opened { fh: self.handles.add(OpenHandle { file, direct, runs, part: None }), flags }
+    }
+
+    /// True if a file is to go around the kernel's pages, because other mounts use it by turns with this one: whoever is told to drop
+    /// pages loses answers about its length. It has dropped them then.
+    async fn is_contested_open(&self, ino: Ino, writes: bool) -> bool {
+        let (recalls, now) = (&self.recalls, self.recalls.now_ms());
+        let contested = match writes {
+            true => recalls.contested.has(ino, now),
+            false => recalls.contested.has_by_turns(ino, now),
+        };
+        if contested {
+            let _in_time = timeout(DROP_WAIT, self.forget_contents(&[ino])).await;
+        }
+        contested
     }
 
     pub(super) async fn open(
@@ -87,7 +106,8 @@ impl FuseDoor {
             // The kernel releases no handle of an open that failed: it has no number yet, and goes when it is dropped.
             self.drop_setid(&file).await?;
         }
-        Ok(Reply::Open(self.register(file, flags)))
+        let contested = self.is_contested_open(ino, how.write).await;
+        Ok(Reply::Open(self.register(file, flags, contested)))
     }
 
     /// For the process that fetches a part of a file which a program has open.
@@ -112,7 +132,7 @@ impl FuseDoor {
             if !is_taken || flags & libc::O_EXCL as u32 != 0 {
                 let (attr, file, _) = made.map_err(|error| gone(error.into()))?;
                 let shown = Shown { name: Some(at), ..self.shown(attr) };
-                return Ok(Reply::Created(shown, self.register(file, flags)));
+                return Ok(Reply::Created(shown, self.register(file, flags, false)));
             }
             let (parent, name) = at.clone();
             let found = match self.volume.lookup_anew(cred, parent, name).await {
@@ -155,7 +175,7 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let how = self.open_flags(flags);
         let (attr, file) = self.volume.tmpfile(cred, directory, mode & 0o7777, umask, how).await?;
-        Ok(Reply::Created(self.shown(attr), self.register(file, flags)))
+        Ok(Reply::Created(self.shown(attr), self.register(file, flags, false)))
     }
 
     pub(super) async fn read(
@@ -165,6 +185,9 @@ impl FuseDoor {
         fills_pages: bool,
     ) -> Result<Reply, Errno> {
         let handle = self.handle(fh)?;
+        if fills_pages {
+            self.recalls.contested.note_pages(handle.file.ino());
+        }
         if let Some(part) = &handle.part {
             return Ok(Reply::Data(part.read(&self.volume, &handle, (offset, size)).await?.parts));
         }
@@ -223,6 +246,7 @@ impl FuseDoor {
 
     /// The kernel holds the pages of such a write locked until it is answered.
     fn begin_write<'a>(&'a self, file: &'a OpenFile, offset: u64, len: usize) -> WriteEnd<'a> {
+        self.recalls.contested.note_pages(file.ino());
         let range = self.recalls.writing.begin(file.ino(), offset, len as u64);
         WriteEnd { door: self, file, range, elsewhere: false }
     }

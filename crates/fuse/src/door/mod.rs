@@ -6,6 +6,7 @@
 
 mod alone;
 mod contents;
+mod contested;
 mod counted;
 mod held_up;
 mod locks;

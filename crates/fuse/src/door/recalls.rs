@@ -5,12 +5,13 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
+use super::contested::Contested;
 use super::held_up::MoreThreads;
 use super::pages::{Asked, Dropping, Drops, InTurn, Turn, Writing};
 use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
-use crate::reply::Reply;
+use crate::reply::{Reply, Shown};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
@@ -20,14 +21,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use strake_client::Believer;
-use strake_types::Ino;
+use strake_types::{FileKind, Ino};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
-/// When inodes are invalidated once more. The kernel may look later at an answer that makes an inode known to
+/// When inodes are invalidated once more that the kernel did not know. It may look later at an answer that makes an inode known to
 /// it than at a recall that was written after that answer.
 const ONCE_MORE: Duration = Duration::from_millis(20);
+/// So much later it has been told.
+const MARGIN: Duration = Duration::from_millis(5);
 /// Slots for when inodes were made known last.
 const SLOTS: usize = 1024;
 /// Of so many inodes that were recalled last it is known when.
@@ -39,9 +42,10 @@ const FIRST_PIECE_BYTES: u64 = 1 << 20;
 pub(super) struct Recalls {
     /// Since when times are counted.
     began: Instant,
-    /// When an answer last made an inode known, for all that share a slot: ms. To invalidate an inode that is in
-    /// use once more than needed would let the kernel drop an answer about it.
+    /// When an answer last made an inode known, for all that share a slot: ms.
     known: [AtomicU64; SLOTS],
+    /// What the kernel has of inodes that were recalled lately.
+    pub contested: Contested,
     /// What there was. Held shared while an answer is sent, so that each is either sent before
     /// a recall or known to be older.
     told: RwLock<Told>,
@@ -94,6 +98,7 @@ impl Default for Recalls {
         Recalls {
             began: Instant::now(),
             known,
+            contested: Contested::default(),
             told: RwLock::default(),
             device: OnceLock::new(),
             writing: Writing::default(),
@@ -106,7 +111,7 @@ impl Default for Recalls {
 }
 
 impl Recalls {
-    fn now_ms(&self) -> u64 {
+    pub fn now_ms(&self) -> u64 {
         self.began.elapsed().as_millis() as u64
     }
 
@@ -132,10 +137,9 @@ impl Recalls {
         self.told.read().count
     }
 
-    fn tell(&self, nodes: &[u64]) {
-        for &node in nodes {
-            self.device.get().iter().for_each(|device| device.forget_attributes(node));
-        }
+    /// The kernel believes no attributes of an inode any more; false if it does not know it.
+    fn tell(&self, node: u64) -> bool {
+        self.device.get().is_none_or(|device| device.forget_attributes(node))
     }
 
     /// The kernel drops these ranges, and waits for pages that are being read or written.
@@ -209,8 +213,11 @@ impl FuseDoor {
                     self.recalls.note_known(shown.real);
                 }
                 // Not while the kernel may have contents that it got without a lease.
-                if !self.recalls.dropping.has(shown.real) {
+                if !self.recalls.dropping.has(shown.real) && !self.is_contested(shown) {
                     shown.valid = self.volume.believable(shown.real, shown.attr.version);
+                    if !shown.valid.is_zero() {
+                        self.recalls.contested.note_believed(shown.real);
+                    }
                 }
             }
             if let Some((dir, name)) = shown.name.as_ref().filter(|(dir, _)| lasts(dir)) {
@@ -218,6 +225,13 @@ impl FuseDoor {
             }
         });
         send(&answer);
+    }
+
+    /// True if the kernel is to believe nothing of an inode, because other mounts use it by turns with this one. A directory many
+    /// look at that is changed all the time.
+    fn is_contested(&self, shown: &Shown) -> bool {
+        let is_directory = shown.attr.kind == FileKind::Directory;
+        !is_directory && self.recalls.contested.has(shown.real, self.recalls.now_ms())
     }
 }
 
@@ -240,7 +254,7 @@ impl FuseDoor {
     /// dropped nothing for that. Who asks for attributes from now on waits for the pages.
     pub(super) fn forget_changed(&self, ino: Ino) {
         let drops = self.recalls.dropping.begin(ino);
-        self.recall(&[ino]);
+        let _soon = self.recall(&[ino]);
         self.drop_soon(ino, Some(drops));
     }
 
@@ -297,27 +311,48 @@ impl FuseDoor {
 }
 
 impl Believer for FuseDoor {
-    fn recall(&self, inodes: &[Ino]) {
-        self.recalls.told.write().note(inodes);
-        let nodes: Vec<u64> = inodes.iter().map(|ino| self.node(*ino)).collect();
-        self.recalls.tell(&nodes);
+    fn recall(&self, inodes: &[Ino]) -> Duration {
         let recalls = self.recalls.clone();
-        let fresh = inodes.iter().filter(|ino| recalls.is_fresh(**ino));
-        let again: Vec<u64> = fresh.map(|ino| self.node(*ino)).collect();
-        if !again.is_empty() {
-            self.runtime.spawn(async move {
-                tokio::time::sleep(ONCE_MORE).await;
-                recalls.tell(&again);
-            });
+        let believed = {
+            let mut told = recalls.told.write();
+            told.note(inodes);
+            match self.volume.keeps_leases() {
+                true => recalls.contested.recall(inodes, recalls.now_ms()),
+                // What it is given to believe nobody notes.
+                false => inodes.to_vec(),
+            }
+        };
+        let unknown = believed.into_iter().filter(|ino| !recalls.tell(self.node(*ino)));
+        let unknown: Vec<Ino> = unknown.filter(|ino| recalls.is_fresh(*ino)).collect();
+        if unknown.is_empty() {
+            return Duration::ZERO;
         }
+        let nodes: Vec<u64> = unknown.iter().map(|ino| self.node(*ino)).collect();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(ONCE_MORE).await;
+            for node in nodes {
+                let _is_known = recalls.tell(node);
+            }
+        });
+        ONCE_MORE + MARGIN
     }
 
     fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {
         inodes.iter().for_each(|ino| self.prefetch.cancel(*ino));
-        let ranges = |ino: &Ino| (self.node(*ino), self.recalls.writing.leave_out(*ino));
-        let dropped = self.drop_pages(inodes.iter().map(ranges).collect());
-        // Ended in whatever way: nothing more is to be done.
-        Box::pin(dropped.map(drop))
+        let recalls = self.recalls.clone();
+        let pages = |ino: &Ino| recalls.contested.pages(*ino).map(|given| (*ino, given));
+        let begun: Vec<(Ino, u64)> = inodes.iter().filter_map(pages).collect();
+        if begun.is_empty() {
+            return Box::pin(async {});
+        }
+        let ranges = |ino: Ino| (self.node(ino), recalls.writing.leave_out(ino));
+        let dropped = self.drop_pages(begun.iter().map(|(ino, _)| ranges(*ino)).collect());
+        Box::pin(async move {
+            // Else nothing is known.
+            if dropped.await.is_ok() {
+                begun.iter().for_each(|(ino, given)| recalls.contested.note_dropped(*ino, *given));
+            }
+        })
     }
 
     fn forget_soon(&self, ino: Ino) {
@@ -326,17 +361,17 @@ impl Believer for FuseDoor {
 }
 
 impl Device {
-    /// The kernel believes no attributes and ACLs of an inode any more.
-    fn forget_attributes(&self, ino: u64) {
+    /// The kernel believes no attributes and ACLs of an inode any more; false if it does not know it.
+    fn forget_attributes(&self, ino: u64) -> bool {
         // An offset below zero leaves the pages alone.
-        self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off: -1, len: 0 });
+        self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off: -1, len: 0 })
     }
 
     /// The kernel believes neither attributes nor these contents of an inode any more. Length 0: to the end.
     fn forget_contents(&self, ino: u64, from: u64, len: u64) {
         // Both are signed there, and no file is so long.
         let (off, len) = (from.min(i64::MAX as u64) as i64, len.min(i64::MAX as u64) as i64);
-        self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off, len });
+        let _is_known = self.notify(abi::NOTIFY_INVAL_INODE, &abi::InvalInodeOut { ino, off, len });
     }
 }
 

@@ -13,6 +13,7 @@ use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime};
 /// Unit in which `statfs` counts.
 const STATFS_BLOCK_BYTES: u64 = 4096;
 const SELINUX_LABEL: &[u8] = b"security.selinux";
+const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 impl FuseDoor {
     pub(super) async fn getattr(&self, ino: Ino, fh: Option<u64>) -> Result<Shown, Errno> {
@@ -86,7 +87,7 @@ impl FuseDoor {
     /// No change by this mount is recalled from its kernel, which takes length and times for old after a change of contents,
     /// and not the mode: it would run as setuid what an ordinary user has just written. It is told before it is answered.
     fn mode_changed(&self, ino: Ino) {
-        self.recall(&[ino]);
+        let _soon = self.recall(&[ino]);
     }
 
     pub(super) async fn statfs(&self) -> Result<Reply, Errno> {
@@ -130,6 +131,10 @@ impl FuseDoor {
         size: u32,
     ) -> Result<Reply, Errno> {
         let is_label = &name[..] == SELINUX_LABEL;
+        // The kernel keeps it.
+        if name.starts_with(ACL_PREFIX) {
+            self.recalls.contested.note_believed(ino);
+        }
         match self.volume.getxattr(cred, ino, name).await {
             // As NFS says it: who asks every file for its label (`ls -l`) then asks no more.
             Err(error) if is_label && error.kind == ErrorKind::NoAttribute => {

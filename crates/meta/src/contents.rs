@@ -7,7 +7,7 @@
 //! never seen again, not even after a crash between the two. Whoever had the file open before may write on: where some
 //! groups have done it and others were away, those that are left are noted (`cut_groups`), and
 //! the others are not cut again. What he writes to those that are left is cut; so no cut is begun beside him while a target is
-//! known to be away.
+//! known to be away, and of one that gets stuck he is told ([`cut_telling_others`]).
 
 use crate::borrow::lock_here;
 use crate::core::Core;
@@ -21,6 +21,8 @@ use crate::volume::Reign;
 use bytes::{Bytes, BytesMut};
 use futures::future::{join_all, try_join_all};
 use std::collections::HashSet;
+use std::pin::pin;
+use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_CHUNKS_MAX;
 use strake_types::{
@@ -29,11 +31,14 @@ use strake_types::{
 use strake_wire::message::manager::Target;
 use strake_wire::message::meta::{MetaAnswer, Nothing};
 use strake_wire::message::storage::{Cut, FileRef, StorageOp, StorageRequest, Truncate, Write};
+use tokio::time::timeout;
 
 /// How often a change is made that a target then loses with its power.
 const CHANGES_MAX: u32 = 4;
 /// A file that is younger may not be on disk at all: stores sync themselves about once a second.
 const NEW_SECONDS: i64 = 2;
+/// A cut that takes longer may come to nothing: a target may be lost.
+const CUT_SOON: Duration = Duration::from_millis(250);
 
 /// Contents of an inline file, as long as its length says.
 pub(crate) async fn inline_bytes(tx: &mut Tx<'_>, inode: &Inode) -> Result<Bytes> {
@@ -222,7 +227,7 @@ async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
             let groups = groups_to_cut(inode)?;
             delete_parts(&ctx.core, parts_of(ctx.volume.reign(), inode.id(), groups)).await?;
         }
-        false => cut_chunks(ctx, inode, from).await?,
+        false => cut_telling_others(ctx, inode, from).await?,
     }
     under_locks(ctx, &ClearCut { ino: inode.id() }).await?;
     // Before anybody writes there: a loss of power that left the mark would have that cut off, too, and no `fsync` notice.
@@ -434,6 +439,21 @@ fn is_led_by(core: &Core, groups: &[GroupId], is_such: impl Fn(&Target) -> bool)
         primary.is_ok_and(|(target, _)| such.contains(&target.0))
     };
     !such.is_empty() && groups.iter().any(of_group)
+}
+
+/// As [`cut_chunks`]. Where that is not done soon those hear of it who may write to the file: what they write to a target that is
+/// lost now, as soon as it is back, would be cut with what is left. They are told while this goes on, so that they know before it
+/// fails.
+async fn cut_telling_others(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
+    let mut cut = pin!(cut_chunks(ctx, inode, length));
+    let soon = timeout(CUT_SOON, &mut cut).await;
+    if !matches!(soon, Ok(Ok(()))) {
+        ctx.volume.sessions.doubt_cut(inode.id());
+    }
+    match soon {
+        Ok(done) => done,
+        Err(_) => cut.await,
+    }
 }
 
 /// Cuts the chunks of a file at a length, on every target that may have some. Where it fails on some it is noted that it is

@@ -218,6 +218,8 @@ impl Work<'_> {
         if inode.nlink > 0 {
             let cuts = inode.cut_from.is_some();
             if cuts && contents::is_away(core, &contents::groups_to_cut(&inode)?) {
+                // They may have come back only now, or an answer to them was lost.
+                volume.sessions.doubt_cut(self.ino);
                 return Ok(false);
             }
             contents::settle_queued(&ctx, &inode).await?;

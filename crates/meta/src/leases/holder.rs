@@ -1,7 +1,7 @@
 //! The side of one session: what is leased to it, and what is recalled and not yet followed.
 
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(super) struct State {
     asked: BTreeMap<(Ino, bool), u64>,
     /// Files of which it is asked whether it rests, until it has heard of that.
     rest: BTreeMap<Ino, u64>,
+    /// Files of which a cut may stay undone, until it has heard of that.
+    cuts: BTreeSet<Ino>,
     /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
     /// forgotten it, too.
     everything: Option<Recall>,
@@ -292,6 +294,12 @@ impl Holder {
         self.entered.notify_waiters();
     }
 
+    /// It hears with what it fetches next that a cut of a file may stay undone.
+    pub fn doubt_cut(&self, ino: Ino) {
+        self.state.lock().cuts.insert(ino);
+        self.entered.notify_waiters();
+    }
+
     /// What is recalled and not followed; waits for something as long as it may.
     pub async fn fetch(&self, patience: Duration) -> Recalled {
         let until = tokio::time::Instant::now() + patience;
@@ -387,7 +395,7 @@ impl State {
     /// What is to be answered at once, if anything.
     fn fetched(&mut self) -> Option<Recalled> {
         let everything = self.remembers();
-        let is_asked = !self.asked.is_empty() || !self.rest.is_empty();
+        let is_asked = !self.asked.is_empty() || !self.rest.is_empty() || !self.cuts.is_empty();
         if everything || !self.waiting.is_empty() || is_asked {
             let asked = std::mem::take(&mut self.asked).into_iter();
             let ask = |((ino, keep), number): ((Ino, bool), u64)| Ask { ino: ino.0, number, keep };
@@ -398,6 +406,7 @@ impl State {
                 everything,
                 shared: asked.map(ask).collect(),
                 rest: rest.map(|(ino, number)| ask(((ino, false), number))).collect(),
+                cuts: std::mem::take(&mut self.cuts).into_iter().map(|ino| ino.0).collect(),
             });
         }
         (self.ended || self.stopping).then(|| self.nothing())

@@ -36,6 +36,15 @@ impl Sessions {
         session.has(ino, |open| open.shown >= question)
     }
 
+    /// Tells those who may write to a file, with what they fetch next, that a cut of it may stay undone: they ask before they
+    /// write there again. Who keeps no leases fetches nothing.
+    pub fn doubt_cut(&self, ino: Ino) {
+        let writers = self.writers(ino).into_iter().filter_map(|id| self.get(id));
+        for session in writers.filter(|session| session.keeps_leases) {
+            session.holder.doubt_cut(ino);
+        }
+    }
+
     /// The number of a question that nobody has been asked yet.
     pub fn next_question(&self) -> u64 {
         self.questions.fetch_add(1, Ordering::Relaxed) + 1

@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, ErrorKind, FileKind, Layout, SetTime, Timestamp};
 use strake_wire::message::common::{AttrChange, Template};
-use strake_wire::message::meta::{Create, MetaOp, OpenMode, Publish, SetAttr};
+use strake_wire::message::meta::{Create, MetaOp, OpenMode, Publish, SetAttr, Told};
 
 fn times(atime: Option<SetTime>, mtime: Option<SetTime>) -> AttrChange {
     AttrChange {
@@ -209,6 +209,45 @@ async fn a_file_that_others_write_is_not_cut_while_a_target_is_known_to_be_away(
     world.set_targets_up(true).await;
     assert_eq!(root.truncate(ino, 2).await.unwrap().length, 2);
     assert_eq!(lens(), [2]);
+}
+
+/// Waits until somebody who may write to a file is told that a cut of it may stay undone.
+async fn until_told_of_a_cut(writer: &User<'_>, ino: u64) {
+    writer.world.until(async || writer.recalls(0).await.cuts == [ino]).await;
+}
+
+/// He went on by the right that he had, and what he wrote to the target that was lost was cut when that was back.
+#[tokio::test]
+async fn who_may_write_is_told_of_a_cut_that_may_stay_undone_as_long_as_it_is() {
+    let world = World::new().await;
+    let session = world.open_session_of(0, &[], true).await.session;
+    let (root, writer) = (world.root(), world.root().at(session));
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    writer.open(ino, BOTH).await.unwrap();
+    // That he tells each write: nobody has to ask him for that.
+    writer.call(MetaOp::Told(Told { ino, ..Told::default() })).await.unwrap();
+    world.storage.slow_ms.store(400, Ordering::SeqCst);
+    root.truncate(ino, 4).await.unwrap();
+    assert_eq!(writer.recalls(0).await.cuts, [ino], "it might have failed");
+    world.storage.slow_ms.store(0, Ordering::SeqCst);
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    assert_eq!(writer.recalls(0).await.cuts, [ino]);
+    // An answer may be lost.
+    until_told_of_a_cut(&writer, ino).await;
+    world.set_targets_up(false).await;
+    for _ in 0..3 {
+        until_told_of_a_cut(&writer, ino).await;
+    }
+    let world = world.killed().await;
+    world.open_session_of(session, &[ino], true).await;
+    until_told_of_a_cut(&world.root().at(session), ino).await;
+    world.storage.away.store(false, Ordering::SeqCst);
+    world.set_targets_up(true).await;
+    world.until(async || world.keys(b'G').await == 0).await;
+    world.until(async || world.root().at(session).recalls(0).await.cuts.is_empty()).await;
 }
 
 /// Every target refused to cut it there, and the length stayed: nobody could open the file any more, nor cut it again.

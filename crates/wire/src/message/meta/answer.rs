@@ -155,6 +155,11 @@ pub struct Recalled {
     /// ([`Told::rests`](super::Told::rests)). Asked for again for a moment; who is busy says nothing.
     #[prost(message, repeated, tag = "5")]
     pub rest: Vec<Ask>,
+    /// Files of which a cut may stay undone on some targets for now. Who may write to one asks for that right anew
+    /// ([`MetaOp::Open`](super::MetaOp::Open), which completes the cut) before he sends anything more: it would be cut, too. Said
+    /// again as long as the cut is undone.
+    #[prost(uint64, repeated, tag = "6")]
+    pub cuts: Vec<u64>,
 }
 
 /// See [`Recalled::shared`] and [`Recalled::rest`].

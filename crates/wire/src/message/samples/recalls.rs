@@ -12,6 +12,7 @@ impl Gen {
             everything: self.bool(),
             shared: self.list(Self::ask),
             rest: self.list(Self::ask),
+            cuts: self.list(Self::u64),
         })
     }
 

@@ -122,14 +122,19 @@ impl Drop for SeqGuard<'_> {
         if self.heard {
             return;
         }
-        // The server may still have to cut chunks: whoever writes before it has heard of this would lose what he writes.
-        for file in self.cuts.iter().filter_map(|ino| self.volume.inodes().file(*ino)) {
-            file.core().cut_in_doubt = Some(self.volume.now());
-        }
+        self.volume.doubt_cuts(self.cuts.iter().copied());
     }
 }
 
 impl Volume {
+    /// The server may still have to cut chunks of these files: whoever writes there before it has been asked for that would lose
+    /// what he writes.
+    pub(crate) fn doubt_cuts(&self, inos: impl IntoIterator<Item = Ino>) {
+        for file in inos.into_iter().filter_map(|ino| self.inodes().file(ino)) {
+            file.core().cut_in_doubt = Some(self.now());
+        }
+    }
+
     /// Asks the metadata server something that changes nothing.
     pub(crate) async fn ask(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
         self.ask_about(cred, op).await.map(|said| said.answer)

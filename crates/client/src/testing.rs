@@ -88,6 +88,8 @@ struct FakeState {
     everything: u64,
     /// The number of a recall of one inode, and that.
     recalled: (u64, u64),
+    /// Files of which it says once that a cut may stay undone.
+    cuts: Vec<u64>,
     /// The last session that began.
     session: u64,
     /// That of whoever asks now.
@@ -192,6 +194,11 @@ impl Fake {
     /// An inode is recalled from all sessions, under this number.
     pub(crate) fn recall(&self, number: u64, ino: u64) {
         self.state.lock().recalled = (number, ino);
+    }
+
+    /// Says with its next answer about recalls that a cut of a file may stay undone.
+    pub(crate) fn doubt_cut(&self, ino: Ino) {
+        self.state.lock().cuts.push(ino.0);
     }
 
     /// From now on there are so many entries in a directory: [`entry_name`] has their names.
@@ -451,7 +458,9 @@ impl FakeState {
                 let (number, ino) = self.recalled;
                 let inodes = if recalls.followed < number { vec![ino] } else { Vec::new() };
                 let number = self.last_recall();
-                let recalled = meta::Recalled { number, inodes, everything, ..Default::default() };
+                let cuts = std::mem::take(&mut self.cuts);
+                let recalled =
+                    meta::Recalled { number, inodes, everything, cuts, ..Default::default() };
                 Ok(MetaAnswer::Recalled(recalled))
             }
             MetaOp::ReadDir(read) => Ok(self.page(read)),

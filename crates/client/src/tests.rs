@@ -512,6 +512,29 @@ async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew
     }
 }
 
+/// Only the mount asked whose cut it was. What another one wrote was taken away when the cut was made.
+#[tokio::test(start_paused = true)]
+async fn after_a_cut_of_others_that_may_be_unfinished_the_right_to_write_is_asked_for_anew() {
+    let fake = Arc::new(Fake::default());
+    let clock = Arc::new(crate::testing::Paused::default());
+    let volume = fake.volume(VolumeOptions { leases: true, clock, ..options() }).await;
+    let file = create(&volume, "cut").await;
+    write(&volume, &file, 0, pattern(1, 20_000)).await;
+    volume.fsync(&file, false).await.unwrap();
+    let in_doubt = || file.state.core().cut_in_doubt.is_some();
+    fake.doubt_cut(file.ino());
+    shared::until(in_doubt).await;
+    for first in ["open", "write"] {
+        fake.take_log();
+        write(&volume, &file, 0, pattern(2, 20_000)).await;
+        volume.fsync(&file, false).await.unwrap();
+        let log = fake.take_log();
+        let asked = log.iter().find(|line| line.starts_with("open") || line.starts_with("write"));
+        assert_eq!(asked.map(|line| &line[..first.len()]), Some(first), "{log:?}");
+        assert!(!in_doubt());
+    }
+}
+
 /// A cut of an open file that gets no answer in time.
 async fn cut_in_vain(fake: &Fake, volume: &Arc<Volume>, file: &Arc<OpenFile>) {
     fake.fail("setattr", ErrorKind::TimedOut);

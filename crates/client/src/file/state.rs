@@ -57,8 +57,9 @@ pub(crate) struct Core {
     pub(crate) placement: Option<Arc<Placement>>,
     /// Newest right to read and to write.
     pub(crate) capability: [Bytes; 2],
-    /// The metadata server may be about to cut what is written from then on, for a length that it was to set before:
-    /// that is over when it was asked after that for the right to write, was told that the cut is given up, and has given it.
+    /// The metadata server may be about to cut what is written from then on, for a length that this mount has given up to set, or
+    /// that another one has set: that is over when it was asked after that for the right to write, was told of all that was given
+    /// up, and has given it.
     pub(crate) cut_in_doubt: Option<Duration>,
     /// See [`super::Life`].
     pub(crate) life: u64,

@@ -121,6 +121,7 @@ impl Volume {
                 report.iter().for_each(|number| own.reported(*number));
                 self.share(&recalled.shared);
                 self.rest(&recalled.rest);
+                self.doubt_cuts(recalled.cuts.iter().copied().map(Ino));
                 let Following { pause, closed, changed } =
                     self.follow(leases, &recalled, at.told, sent);
                 at.closed = closed;

@@ -535,6 +535,30 @@ async fn after_a_cut_of_others_that_may_be_unfinished_the_right_to_write_is_aske
     }
 }
 
+/// Each write that was refused asked by itself: they kept the mount's connection from all else, and the file from others.
+#[tokio::test]
+async fn of_those_that_were_refused_one_at_a_time_asks_for_the_right_to_write() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "cut").await;
+    for (in_doubt_again, asked) in [(false, 1), (true, 2)] {
+        volume.doubt_cuts([file.ino()]);
+        fake.take_log();
+        let answers = fake.opened_gate.write().await;
+        let renew = || volume.renew_capability(&file.state, true);
+        let renewed = futures::future::try_join3(renew(), renew(), renew());
+        futures::pin_mut!(renewed);
+        assert!(futures::poll!(renewed.as_mut()).is_pending());
+        if in_doubt_again {
+            // The first has asked before.
+            volume.doubt_cuts([file.ino()]);
+        }
+        drop(answers);
+        renewed.await.unwrap();
+        assert_eq!(starting(&fake.take_log(), "open").len(), asked);
+        assert!(file.state.core().cut_in_doubt.is_none());
+    }
+}
+
 /// A cut of an open file that gets no answer in time.
 async fn cut_in_vain(fake: &Fake, volume: &Arc<Volume>, file: &Arc<OpenFile>) {
     fake.fail("setattr", ErrorKind::TimedOut);

@@ -97,7 +97,7 @@ impl<'a> Rights<'a> {
     fn capability_unless(&self, cut_in_doubt: bool) -> Result<Bytes> {
         let core = self.file.core();
         match self.life.is_none_or(|life| life == core.life) {
-            true if cut_in_doubt && core.cut_in_doubt.is_some() => Ok(Bytes::new()),
+            true if cut_in_doubt => Ok(core.right(self.write)),
             true => Ok(core.capability[usize::from(self.write)].clone()),
             false => Err(over()),
         }
@@ -105,6 +105,14 @@ impl<'a> Rights<'a> {
 }
 
 impl Core {
+    /// The newest capability to read, or to change contents: none if a new one is to be asked for.
+    pub(crate) fn right(&self, write: bool) -> Bytes {
+        match write && self.cut_in_doubt.is_some() {
+            true => Bytes::new(),
+            false => self.capability[usize::from(write)].clone(),
+        }
+    }
+
     /// Takes rights that the server was asked for. It was told then (`told`), if ever, of all cuts that were given up before.
     pub(crate) fn set_capability(
         &mut self,

@@ -7,6 +7,7 @@ use crate::api::{OpenFlags, Wanted};
 use crate::contents::Contents;
 use crate::metrics::Op;
 use crate::ops::{open_mode, unexpected};
+use crate::patience::Patience;
 use crate::unsynced::Unsynced;
 use crate::volume::Volume;
 use parking_lot::Mutex;
@@ -471,8 +472,17 @@ impl Volume {
         self.session(file.ino()).add_closed(file.ino().0, closes, incarnation);
     }
 
-    /// Asks for a new capability in place of one that was refused.
+    /// Asks for a new capability in place of one that was refused. All that were refused beside it wait for the answer and go by
+    /// that, if they can: where it takes long they would keep the connection of the mount busy, each with one more.
     pub(crate) async fn renew_capability(&self, file: &FileState, write: bool) -> Result<()> {
+        let refused = file.core().right(write);
+        let what = || format!("the right to inode {}", file.ino());
+        let turn = async { Ok(file.renewing.lock().await) };
+        let _turn = Patience::new(self).on(Some(file.ino())).within(what, turn).await?;
+        let newest = file.core().right(write);
+        if !newest.is_empty() && newest != refused {
+            return Ok(());
+        }
         let mode = meta::OpenMode { read: true, write, truncate: false };
         let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
         let said = self.mutate_as(&self.root_cred(), op).await?;

@@ -139,6 +139,8 @@ pub struct FileState {
     /// Held by who appends while others may: one of this mount at a time. The session in which the end may still be
     /// locked for one of before, who is to give it back.
     pub(crate) appending: tokio::sync::Mutex<Option<u64>>,
+    /// Held by who asks for a right to the contents anew.
+    pub(crate) renewing: tokio::sync::Mutex<()>,
     /// Something was answered, or writes may go on.
     pub(crate) progress: Notify,
 }
@@ -445,6 +447,7 @@ impl FileState {
             order: tokio::sync::Mutex::new(()),
             sync_turn: tokio::sync::Mutex::new(()),
             appending: tokio::sync::Mutex::new(None),
+            renewing: tokio::sync::Mutex::new(()),
             progress: Notify::new(),
         }
     }

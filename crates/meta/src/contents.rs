@@ -15,6 +15,7 @@ use crate::ctx::Ctx;
 use crate::groups::{Part, on_group, request};
 use crate::keys;
 use crate::records::{self, Inode, Raw};
+use crate::session::Session;
 use crate::txn::{Mutation, under_locks};
 use crate::view::Tx;
 use crate::volume::Reign;
@@ -26,7 +27,8 @@ use std::time::Duration;
 use strake_types::layout::Placement;
 use strake_types::limits::FILE_CHUNKS_MAX;
 use strake_types::{
-    ChunkId, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId, Timestamp,
+    ChunkId, Consistency, Epoch, Error, ErrorKind, GroupId, Ino, Layout, Result, TargetId,
+    Timestamp,
 };
 use strake_wire::message::manager::Target;
 use strake_wire::message::meta::{MetaAnswer, Nothing};
@@ -125,13 +127,17 @@ fn check_cut(ctx: &Ctx, inode: &Inode) -> Result<()> {
     if !may_others_write(ctx, ino) || !is_away(&ctx.core, &groups) {
         return Ok(());
     }
-    // One whose disk has failed does not come back by itself: that is not waited for.
-    let (kind, why) = match is_poisoned(&ctx.core, &groups) {
-        true => (ErrorKind::Poisoned, "takes no writes"),
-        false => (ErrorKind::Unavailable, "is away"),
-    };
+    let (kind, why) = why_away(&ctx.core, &groups);
     let detail = format!("inode {ino}, to which others may write, is not cut: a target {why}");
     Err(Error::with(kind, detail))
+}
+
+/// Why a target of these groups is not asked. One whose disk has failed does not come back by itself: that is not waited for.
+fn why_away(core: &Core, groups: &[GroupId]) -> (ErrorKind, &'static str) {
+    match is_poisoned(core, groups) {
+        true => (ErrorKind::Poisoned, "takes no writes"),
+        false => (ErrorKind::Unavailable, "is away"),
+    }
 }
 
 /// From where on a file is cut that is given a length: also behind its end, where targets have what the store would not be told.
@@ -179,7 +185,17 @@ pub(crate) async fn finish_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
     }
 }
 
-/// The same, for who holds no lock yet: it may take long, and others would wait for those that he needs.
+/// The same, for a request that has marked the inode itself: its client is not told, who doubts the cut by himself unless it is
+/// answered.
+pub(crate) async fn finish_own_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
+    let inode = Tx::reader(ctx).find_inode(ino).await?;
+    match inode {
+        Some(inode) => finish_cut_beside(ctx, &inode, ctx.session.as_deref()).await,
+        None => Ok(()),
+    }
+}
+
+/// As [`finish_cut`], for who holds no lock yet: it may take long, and others would wait for those that he needs.
 pub(crate) async fn finish_cut_first(ctx: &Ctx, ino: Ino) -> Result<()> {
     let inode = Tx::reader(ctx).find_inode(ino).await?;
     if inode.is_none_or(|inode| inode.cut_from.is_none()) {
@@ -193,9 +209,11 @@ pub(crate) async fn finish_cut_first(ctx: &Ctx, ino: Ino) -> Result<()> {
 pub(crate) async fn finish_cut_at_once(ctx: &Ctx, ino: Ino) -> Result<()> {
     let inode = Tx::reader(ctx).find_inode(ino).await?;
     let Some(inode) = inode.filter(|inode| inode.cut_from.is_some()) else { return Ok(()) };
-    if is_away(&ctx.core, &groups_to_cut(&inode)?) {
-        let detail = format!("what inode {ino} has on a target that is away is to be cut");
-        return Err(Error::with(ErrorKind::Unavailable, detail));
+    let groups = groups_to_cut(&inode)?;
+    if is_away(&ctx.core, &groups) {
+        let (kind, why) = why_away(&ctx.core, &groups);
+        let detail = format!("what inode {ino} has on a target that {why} is to be cut");
+        return Err(Error::with(kind, detail));
     }
     finish_cut_of(ctx, &inode).await
 }
@@ -210,14 +228,18 @@ pub(crate) async fn settle_queued(ctx: &Ctx, inode: &Inode) -> Result<()> {
 
 /// Completes a cut, if an inode is marked that was read by who holds its lock.
 pub(crate) async fn finish_cut_of(ctx: &Ctx, inode: &Inode) -> Result<()> {
+    finish_cut_beside(ctx, inode, None).await
+}
+
+async fn finish_cut_beside(ctx: &Ctx, inode: &Inode, own: Option<&Session>) -> Result<()> {
     match inode.cut_from {
         // In a box: few files are marked, and each change asks.
-        Some(from) => Box::pin(cut(ctx, inode, from)).await,
+        Some(from) => Box::pin(cut(ctx, inode, from, own)).await,
         None => Ok(()),
     }
 }
 
-async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
+async fn cut(ctx: &Ctx, inode: &Inode, from: u64, own: Option<&Session>) -> Result<()> {
     // A loss of power that takes the length back shall find what was cut off, and not zeros; and none takes the mark of what
     // is under way.
     ctx.volume.sync().await?;
@@ -227,7 +249,7 @@ async fn cut(ctx: &Ctx, inode: &Inode, from: u64) -> Result<()> {
             let groups = groups_to_cut(inode)?;
             delete_parts(&ctx.core, parts_of(ctx.volume.reign(), inode.id(), groups)).await?;
         }
-        false => cut_telling_others(ctx, inode, from).await?,
+        false => cut_telling_others(ctx, inode, from, own).await?,
     }
     under_locks(ctx, &ClearCut { ino: inode.id() }).await?;
     // Before anybody writes there: a loss of power that left the mark would have that cut off, too, and no `fsync` notice.
@@ -441,18 +463,32 @@ fn is_led_by(core: &Core, groups: &[GroupId], is_such: impl Fn(&Target) -> bool)
     !such.is_empty() && groups.iter().any(of_group)
 }
 
-/// As [`cut_chunks`]. Where that is not done soon those hear of it who may write to the file: what they write to a target that is
-/// lost now, as soon as it is back, would be cut with what is left. They are told while this goes on, so that they know before it
-/// fails.
-async fn cut_telling_others(ctx: &Ctx, inode: &Inode, length: u64) -> Result<()> {
+/// As [`cut_chunks`]. Where that is not done soon those who may write to the file hear of it, but for `own`: what they write to a
+/// target that is lost now, as soon as it is back, would be cut with what is left. They are told while this goes on, so that they
+/// know before it fails.
+async fn cut_telling_others(
+    ctx: &Ctx,
+    inode: &Inode,
+    length: u64,
+    own: Option<&Session>,
+) -> Result<()> {
     let mut cut = pin!(cut_chunks(ctx, inode, length));
     let soon = timeout(CUT_SOON, &mut cut).await;
     if !matches!(soon, Ok(Ok(()))) {
-        ctx.volume.sessions.doubt_cut(inode.id());
+        tell_of_cut(ctx, inode, own);
     }
     match soon {
         Ok(done) => done,
         Err(_) => cut.await,
+    }
+}
+
+/// Tells those who may write to a file, but for `own`, that a cut of it may stay undone: they send nothing more to any of its
+/// targets until it is done. Of one that is not strict nobody is told: what is held back of it for targets that are there would be
+/// given up after a while, and be lost.
+pub(crate) fn tell_of_cut(ctx: &Ctx, inode: &Inode, own: Option<&Session>) {
+    if inode.consistency() == Consistency::Strict {
+        ctx.volume.sessions.doubt_cut(inode.id(), own);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::keys::{self, Kind};
 use crate::locks::inodes::Held;
 use crate::ops::orphan::{REPLACED_STAYS_MS, erase};
 use crate::recopy;
+use crate::records::Inode;
 use crate::stop::Stop;
 use crate::stored::store_error;
 use crate::txn::{Mutation, under_locks};
@@ -207,21 +208,17 @@ impl Work<'_> {
             return Ok(false);
         }
         let ctx = Ctx::own(core, volume);
-        let _held: Held = core.locks.lock(volume.id, &[self.ino]).await;
-        let inode = Tx::reader(&ctx).find_inode(self.ino).await?;
-        let Some(inode) = inode.filter(|inode| inode.queued_ms == self.queued_ms) else {
-            // Nothing to do: what was queued has been done, or queued anew.
+        let Some(_held) = self.lock(&ctx).await? else { return Ok(false) };
+        let Some(inode) = self.find(&ctx).await? else {
+            // Nothing to do.
             let key = keys::queue(volume.id, self.queued_ms, self.ino);
             volume.write(vec![(key, None)]).await?;
             return Ok(true);
         };
+        if is_stuck(&ctx, &inode)? {
+            return Ok(false);
+        }
         if inode.nlink > 0 {
-            let cuts = inode.cut_from.is_some();
-            if cuts && contents::is_away(core, &contents::groups_to_cut(&inode)?) {
-                // They may have come back only now, or an answer to them was lost.
-                volume.sessions.doubt_cut(self.ino);
-                return Ok(false);
-            }
             contents::settle_queued(&ctx, &inode).await?;
             return Ok(true);
         }
@@ -241,6 +238,40 @@ impl Work<'_> {
         under_locks(&ctx, self).await?;
         Ok(true)
     }
+
+    /// The lock of the inode. Nothing where somebody has it beside whom a cut is undone: he may be waiting for its targets, and
+    /// the rest of the queue would wait for him.
+    async fn lock(&self, ctx: &Ctx) -> Result<Option<Held>> {
+        let (locks, volume) = (&ctx.core.locks, ctx.volume.id);
+        let mut held = Held::default();
+        if locks.try_more(&mut held, volume, &[self.ino]) {
+            return Ok(Some(held));
+        }
+        match self.find(ctx).await? {
+            Some(inode) if inode.cut_from.is_some() => {
+                is_stuck(ctx, &inode)?;
+                Ok(None)
+            }
+            _ => Ok(Some(locks.lock(volume, &[self.ino]).await)),
+        }
+    }
+
+    /// The inode, unless what was queued has been done, or queued anew.
+    async fn find(&self, ctx: &Ctx) -> Result<Option<Arc<Inode>>> {
+        let inode = Tx::reader(ctx).find_inode(self.ino).await?;
+        Ok(inode.filter(|inode| inode.queued_ms == self.queued_ms))
+    }
+}
+
+/// True if a cut waits for a target that is known to be away. Who may write to the file is told again: he may have come back only
+/// now, or an answer to him was lost.
+fn is_stuck(ctx: &Ctx, inode: &Inode) -> Result<bool> {
+    let cuts = inode.cut_from.is_some();
+    let is_stuck = cuts && contents::is_away(&ctx.core, &contents::groups_to_cut(inode)?);
+    if is_stuck {
+        contents::tell_of_cut(ctx, inode, None);
+    }
+    Ok(is_stuck)
 }
 
 impl Mutation for Work<'_> {

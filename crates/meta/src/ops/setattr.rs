@@ -75,7 +75,7 @@ impl Mutation for SetAttr {
         match self.change.length {
             Some(_) => {
                 contents::keep_moved(ctx, Ino(self.ino)).await?;
-                contents::finish_cut(ctx, Ino(self.ino)).await
+                contents::finish_own_cut(ctx, Ino(self.ino)).await
             }
             None => Ok(()),
         }

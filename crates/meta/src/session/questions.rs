@@ -36,10 +36,12 @@ impl Sessions {
         session.has(ino, |open| open.shown >= question)
     }
 
-    /// Tells those who may write to a file, with what they fetch next, that a cut of it may stay undone: they ask before they
-    /// write there again. Who keeps no leases fetches nothing.
-    pub fn doubt_cut(&self, ino: Ino) {
-        let writers = self.writers(ino).into_iter().filter_map(|id| self.get(id));
+    /// Tells those who may write to a file, but for `own`, with what they fetch next, that a cut of it may stay undone: they ask
+    /// before they write there again. Who keeps no leases fetches nothing.
+    pub fn doubt_cut(&self, ino: Ino, own: Option<&Session>) {
+        let mut writers = self.writers(ino);
+        writers.retain(|id| own.is_none_or(|own| own.id != *id));
+        let writers = writers.into_iter().filter_map(|id| self.get(id));
         for session in writers.filter(|session| session.keeps_leases) {
             session.holder.doubt_cut(ino);
         }

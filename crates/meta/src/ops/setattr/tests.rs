@@ -1,5 +1,8 @@
+use crate::MetaOptions;
 use crate::tests::world::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use strake_engine::kv::memory::MemoryKv;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, ErrorKind, FileKind, Layout, SetTime, Timestamp};
 use strake_wire::message::common::{AttrChange, Template};
@@ -211,6 +214,24 @@ async fn a_file_that_others_write_is_not_cut_while_a_target_is_known_to_be_away(
     assert_eq!(lens(), [2]);
 }
 
+/// A file with contents in chunks.
+async fn in_chunks(root: &User<'_>, parent: u64, name: &str) -> u64 {
+    let ino = root.file(parent, name).await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    ino
+}
+
+/// Somebody who follows recalls and opens these files to write, of which he tells each write: nobody has to ask him for that.
+async fn writer_of<'a>(world: &'a World, files: &[u64]) -> User<'a> {
+    let writer = world.root().at(world.open_session_of(0, &[], true).await.session);
+    for &ino in files {
+        writer.open(ino, BOTH).await.unwrap();
+        writer.call(MetaOp::Told(Told { ino, ..Told::default() })).await.unwrap();
+    }
+    writer
+}
+
 /// Waits until somebody who may write to a file is told that a cut of it may stay undone.
 async fn until_told_of_a_cut(writer: &User<'_>, ino: u64) {
     writer.world.until(async || writer.recalls(0).await.cuts == [ino]).await;
@@ -220,18 +241,10 @@ async fn until_told_of_a_cut(writer: &User<'_>, ino: u64) {
 #[tokio::test]
 async fn who_may_write_is_told_of_a_cut_that_may_stay_undone_as_long_as_it_is() {
     let world = World::new().await;
-    let session = world.open_session_of(0, &[], true).await.session;
-    let (root, writer) = (world.root(), world.root().at(session));
-    let ino = root.file(1, "f").await.unwrap();
-    root.write(ino, 0, b"secret").await.unwrap();
-    root.move_out(ino).await.unwrap();
-    writer.open(ino, BOTH).await.unwrap();
-    // That he tells each write: nobody has to ask him for that.
-    writer.call(MetaOp::Told(Told { ino, ..Told::default() })).await.unwrap();
-    world.storage.slow_ms.store(400, Ordering::SeqCst);
-    root.truncate(ino, 4).await.unwrap();
-    assert_eq!(writer.recalls(0).await.cuts, [ino], "it might have failed");
-    world.storage.slow_ms.store(0, Ordering::SeqCst);
+    let root = world.root();
+    let ino = in_chunks(&root, 1, "f").await;
+    let writer = writer_of(&world, &[ino]).await;
+    let session = writer.session;
     world.storage.away.store(true, Ordering::SeqCst);
     assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
     assert_eq!(writer.recalls(0).await.cuts, [ino]);
@@ -248,6 +261,80 @@ async fn who_may_write_is_told_of_a_cut_that_may_stay_undone_as_long_as_it_is() 
     world.set_targets_up(true).await;
     world.until(async || world.keys(b'G').await == 0).await;
     world.until(async || world.root().at(session).recalls(0).await.cuts.is_empty()).await;
+}
+
+/// Told when it had failed he would have written by then. And who cut it was told, too, and asked for his right once more.
+#[tokio::test(start_paused = true)]
+async fn who_else_may_write_is_told_of_a_cut_while_it_takes_long_and_not_of_a_quick_one() {
+    let world = World::new().await;
+    let ino = in_chunks(&world.root(), 1, "f").await;
+    let (writer, cutter) = (writer_of(&world, &[ino]).await, writer_of(&world, &[ino]).await);
+    cutter.truncate(ino, 5).await.unwrap();
+    assert!(writer.recalls(0).await.cuts.is_empty(), "it is made");
+    world.storage.slow_ms.store(5_000, Ordering::SeqCst);
+    {
+        let cut = cutter.truncate(ino, 4);
+        futures::pin_mut!(cut);
+        tokio::select! {
+            biased;
+            done = &mut cut => panic!("he was not told before: {done:?}"),
+            () = until_told_of_a_cut(&writer, ino) => {}
+        }
+        cut.await.unwrap();
+    }
+    assert!(cutter.recalls(0).await.cuts.is_empty(), "it was his own");
+    world.storage.slow_ms.store(0, Ordering::SeqCst);
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(world.root().truncate(ino, 2).await), ErrorKind::Unavailable);
+    until_told_of_a_cut(&cutter, ino).await;
+}
+
+/// What was held back for targets that were there was given up when those who wrote had asked in vain for half a minute.
+#[tokio::test(start_paused = true)]
+async fn who_may_write_to_a_file_that_is_not_strict_is_not_told_of_its_cuts() {
+    let world = World::new().await;
+    let root = world.root();
+    let dir = root.mkdir(1, "relaxed").await.unwrap();
+    root.setxattr(dir, "user.strake.layout.consistency", b"close-to-open").await.unwrap();
+    let (relaxed, strict) = (in_chunks(&root, dir, "f").await, in_chunks(&root, 1, "f").await);
+    let writer = writer_of(&world, &[relaxed, strict]).await;
+    world.storage.away.store(true, Ordering::SeqCst);
+    for ino in [relaxed, strict] {
+        assert_eq!(kind(root.truncate(ino, 0).await), ErrorKind::Unavailable);
+    }
+    assert_eq!(world.keys(b'G').await, 2);
+    world.set_targets_up(false).await;
+    let mut told = 0;
+    while told < 5 {
+        let cuts = writer.recalls(0).await.cuts;
+        assert!(!cuts.contains(&relaxed));
+        told += cuts.len();
+    }
+}
+
+/// The background task waited for the lock of the other file, and told nobody of any cut meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_may_write_is_told_of_an_undone_cut_whoever_waits_for_that_of_another_file() {
+    let options = MetaOptions { storage_wait_ms: 30_000, ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let root = world.root();
+    let (ino, other) = (in_chunks(&root, 1, "f").await, in_chunks(&root, 1, "g").await);
+    let writer = writer_of(&world, &[ino]).await;
+    world.storage.away.store(true, Ordering::SeqCst);
+    for ino in [ino, other] {
+        assert_eq!(kind(root.truncate(ino, 0).await), ErrorKind::Unavailable);
+    }
+    world.set_targets_up(false).await;
+    let told = async {
+        for _ in 0..10 {
+            until_told_of_a_cut(&writer, ino).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        opened = root.open(other, OpenMode { truncate: true, ..BOTH }) => panic!("{opened:?}"),
+        () = told => {}
+    }
 }
 
 /// Every target refused to cut it there, and the length stayed: nobody could open the file any more, nor cut it again.

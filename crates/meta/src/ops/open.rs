@@ -19,8 +19,12 @@ impl Mutation for Open {
         Ok(vec![Ino(self.ino)])
     }
 
+    /// Who only opens it tries again while a target is away: he must not keep the lock from others meanwhile.
     async fn prepare(&self, ctx: &Ctx, _held: &Held) -> Result<()> {
-        contents::finish_cut(ctx, Ino(self.ino)).await
+        match self.mode.truncate {
+            true => contents::finish_cut(ctx, Ino(self.ino)).await,
+            false => contents::finish_cut_at_once(ctx, Ino(self.ino)).await,
+        }
     }
 
     async fn run(&self, tx: &mut Tx<'_>) -> Result<MetaAnswer> {
@@ -36,7 +40,10 @@ impl Mutation for Open {
     /// Also where it does not cut the file itself: nothing was prepared for an answer that is given again, and what is to be cut
     /// by then is cut before its client writes there.
     async fn finish(&self, ctx: &Ctx, _answer: &MetaAnswer) -> Result<()> {
-        contents::finish_cut(ctx, Ino(self.ino)).await
+        match self.mode.truncate {
+            true => contents::finish_own_cut(ctx, Ino(self.ino)).await,
+            false => contents::finish_cut_at_once(ctx, Ino(self.ino)).await,
+        }
     }
 }
 

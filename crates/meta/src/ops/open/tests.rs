@@ -1,5 +1,8 @@
+use crate::MetaOptions;
 use crate::tests::world::*;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use strake_engine::kv::memory::MemoryKv;
 use strake_types::{ErrorKind, FileKind};
 use strake_wire::capability::{CapabilityKey, Rights};
 use strake_wire::message::meta::{
@@ -292,7 +295,9 @@ async fn a_cut_at_open_empties_the_file_and_takes_setid_away() {
 /// It was cut later, and with it what the client that had the file open had written since.
 #[tokio::test]
 async fn an_open_that_is_answered_again_has_cut_what_was_to_be_cut_by_then() {
-    let world = World::new().await;
+    // By these, and by the map, nothing is tried in the background.
+    let options = MetaOptions { tick_ms: 3_600_000, ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
     let root = world.root();
     let ino = root.file(1, "f").await.unwrap();
     root.write(ino, 0, b"secret").await.unwrap();
@@ -300,12 +305,43 @@ async fn an_open_that_is_answered_again_has_cut_what_was_to_be_cut_by_then() {
     let open = || MetaOp::Open(Open { ino, mode: BOTH });
     root.call_seq(1, 0, open()).await.unwrap();
     world.open_session(world.session, &[]).await;
-    // By the map, so that nothing is tried in the background.
     world.set_targets_up(false).await;
     world.storage.away.store(true, Ordering::SeqCst);
     assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
     world.storage.away.store(false, Ordering::SeqCst);
+    world.set_targets_up(true).await;
     root.call_seq(1, 0, open()).await.unwrap();
     let chunks = world.storage.chunks.lock();
     assert_eq!(chunks.values().map(Vec::len).collect::<Vec<_>>(), [2]);
+}
+
+/// Each open kept the file's lock for half a minute, and whoever wanted to remove it waited behind all of them. Here the target is
+/// back, but the map does not say so: who asks it would be answered.
+#[tokio::test]
+async fn who_opens_a_file_does_not_wait_for_a_cut_on_a_target_that_is_known_to_be_away() {
+    let world = World::new().await;
+    let root = world.root();
+    let ino = root.file(1, "f").await.unwrap();
+    root.write(ino, 0, b"secret").await.unwrap();
+    root.move_out(ino).await.unwrap();
+    let open = async |seq: u64| root.call_seq(seq, 0, MetaOp::Open(Open { ino, mode: BOTH })).await;
+    open(1).await.unwrap();
+    world.set_targets_up(false).await;
+    world.storage.away.store(true, Ordering::SeqCst);
+    assert_eq!(kind(root.truncate(ino, 2).await), ErrorKind::Unavailable);
+    world.storage.away.store(false, Ordering::SeqCst);
+    let contents = || world.storage.chunks.lock().values().cloned().collect::<Vec<_>>();
+    // The first is answered again.
+    for seq in [1, 2] {
+        assert_eq!(kind(open(seq).await), ErrorKind::Unavailable);
+    }
+    world.poison_targets(true).await;
+    assert_eq!(kind(open(3).await), ErrorKind::Poisoned, "that is not waited for");
+    world.poison_targets(false).await;
+    assert_eq!(contents(), [b"secret".to_vec()]);
+    world.set_targets_up(true).await;
+    for seq in [1, 2] {
+        open(seq).await.unwrap();
+        assert_eq!(contents(), [b"se".to_vec()]);
+    }
 }

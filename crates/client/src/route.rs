@@ -437,9 +437,11 @@ impl Volume {
                 _ => Box::pin(patience.heed(what, error, rights.is_some())).await?,
             };
             if let Some(rights) = rights.filter(|_| renews) {
+                // What was refused was none: whether a cut is made is in doubt, however often.
+                let doubted = rights.file().core().right(rights.write).is_empty();
                 let renewed = Box::pin(self.renew_capability(rights.file(), rights.write));
                 patience.within(what, renewed).await?;
-                if renewed_in.is_some_and(|life| !life.lasts()) {
+                if doubted || renewed_in.is_some_and(|life| !life.lasts()) {
                     renewed_in = life();
                     patience.begin_anew();
                 }

@@ -252,7 +252,9 @@ impl Work<'_> {
                 is_stuck(ctx, &inode)?;
                 Ok(None)
             }
-            _ => Ok(Some(locks.lock(volume, &[self.ino]).await)),
+            Some(_) => Ok(Some(locks.lock(volume, &[self.ino]).await)),
+            // It was done, or queued anew, and will be found as it is then.
+            None => Ok(None),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::super::Result;
 use super::address::Address;
 use super::answer::bounded;
-use super::primary;
+use super::primary::{self, Standing};
 use tokio_postgres::{Client, Statement};
 
 const GET: &str = "SELECT v FROM strake_kv WHERE k = $1 AND buried IS NULL";
@@ -41,14 +41,13 @@ pub struct Connection {
     pub scan_to_end: Statement,
     pub versions: Statement,
     pub commit: Statement,
-    /// Of the host it leads to.
-    timeline: u64,
+    standing: Standing,
 }
 
 impl Connection {
     /// Connects to a database whose tables are there.
     pub async fn open(address: &Address) -> Result<Self> {
-        let (client, timeline) = primary::connect(address).await?;
+        let (client, standing) = primary::connect(address).await?;
         let prepared = async {
             tokio::try_join!(
                 client.prepare(GET),
@@ -61,11 +60,13 @@ impl Connection {
         };
         let prepared = bounded(address, prepared).await?;
         let (get, multi_get, scan, scan_to_end, versions, commit) = prepared;
-        Ok(Self { client, get, multi_get, scan, scan_to_end, versions, commit, timeline })
+        Ok(Self { client, get, multi_get, scan, scan_to_end, versions, commit, standing })
     }
 
-    /// False if it has ended, or leads to a host that was the primary once.
+    /// False if it has ended, leads to a host that was the primary once, or has begun when nothing could be changed: such a one may
+    /// be used once, and a new one tells how things are.
     pub fn is_good(&self, address: &Address) -> bool {
-        !self.client.is_closed() && self.timeline >= address.known.timeline()
+        let Standing { timeline, is_read_only } = self.standing;
+        !self.client.is_closed() && !is_read_only && timeline >= address.known.timeline()
     }
 }

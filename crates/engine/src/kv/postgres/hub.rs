@@ -161,9 +161,11 @@ impl Pool {
         });
     }
 
-    /// Keeps a connection on which nothing is under way.
+    /// Keeps a connection on which nothing is under way, if it is still good.
     pub fn keep(&self, connection: Connection) {
-        self.idle.lock().push(connection);
+        if connection.is_good(&self.address) {
+            self.idle.lock().push(connection);
+        }
     }
 
     /// A new connection, tried again until the deadline as long as waiting may help.

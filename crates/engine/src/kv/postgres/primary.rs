@@ -20,9 +20,17 @@ const SESSION: &str = "SET statement_timeout = 15000; SET lock_timeout = 10000; 
 /// good: where there is no such setting we do without.
 const INDEXES: &str = "SET enable_seqscan = off";
 
-/// Connects to the primary, and sets the limits of the session. With the timeline of its log; highest of all where none
-/// is told.
-pub async fn connect(address: &Address) -> Result<(Client, u64)> {
+/// What a connection leads to.
+pub struct Standing {
+    /// Timeline of its log; highest of all where none is told.
+    pub timeline: u64,
+    /// It lets nothing be changed. Whatever becomes of the database, a session may remain so until it ends: it has its settings
+    /// from when it began.
+    pub is_read_only: bool,
+}
+
+/// Connects to the primary, and sets the limits of the session.
+pub async fn connect(address: &Address) -> Result<(Client, Standing)> {
     let (first, count) = (address.known.last(), address.hosts.len());
     let mut errors = Vec::new();
     for at in (first..first + count).map(|at| at % count) {
@@ -45,14 +53,14 @@ pub async fn connect(address: &Address) -> Result<(Client, u64)> {
 /// Connects to a host, unless another is the primary: a standby says so itself, and of an old primary it is found by
 /// looking at the others. Those are looked at when this one has said that it is the primary: had one taken its place
 /// before, it would be met.
-async fn connect_to_primary(address: &Address, at: usize) -> Result<(Client, u64)> {
-    let (client, timeline) = connect_to(address, &address.hosts[at]).await?;
+async fn connect_to_primary(address: &Address, at: usize) -> Result<(Client, Standing)> {
+    let (client, standing) = connect_to(address, &address.hosts[at]).await?;
     if let Some(lost) = address.known.to_look() {
         let others = address.hosts.iter().enumerate().filter(|(other, _)| *other != at);
         futures::future::join_all(others.map(|(_, host)| look(address, host))).await;
         address.known.note_looked(lost);
     }
-    let known = address.known.timeline();
+    let (timeline, known) = (standing.timeline, address.known.timeline());
     if timeline < known {
         let cause = format!(
             "this host was the primary once (timeline {timeline}), and another has taken its place (timeline {known}): \
@@ -60,7 +68,7 @@ async fn connect_to_primary(address: &Address, at: usize) -> Result<(Client, u64
         );
         return Err(KvError::Unreachable { store: address.shown.clone(), cause });
     }
-    Ok((client, timeline))
+    Ok((client, standing))
 }
 
 /// Learns the timeline of a host, if it is a primary that answers. One that is away is not waited for long: it would
@@ -74,7 +82,7 @@ async fn look(address: &Address, host: &Config) {
     }
 }
 
-async fn connect_to(address: &Address, host: &Config) -> Result<(Client, u64)> {
+async fn connect_to(address: &Address, host: &Config) -> Result<(Client, Standing)> {
     let client = match &address.encryption {
         None => begin(address, host, NoTls).await?,
         Some(encryption) => {
@@ -86,8 +94,8 @@ async fn connect_to(address: &Address, host: &Config) -> Result<(Client, u64)> {
     if let Err(error) = bounded(address, client.batch_execute(INDEXES)).await {
         tracing::debug!("{INDEXES}: {error}");
     }
-    let timeline = timeline(address, &client).await?;
-    Ok((client, timeline))
+    let standing = standing(address, &client).await?;
+    Ok((client, standing))
 }
 
 async fn begin<T>(address: &Address, host: &Config, tls: T) -> Result<Client>
@@ -110,8 +118,9 @@ where
 const UNKNOWN: [SqlState; 3] =
     [SqlState::UNDEFINED_FUNCTION, SqlState::FEATURE_NOT_SUPPORTED, SqlState::SYNTAX_ERROR];
 
-/// The timeline of a primary's log, which all are told of. Refuses a standby where there are several hosts.
-async fn timeline(address: &Address, client: &Client) -> Result<u64> {
+/// What a connection leads to. All are told of the timeline of a primary's log; a standby is refused where there are several
+/// hosts.
+async fn standing(address: &Address, client: &Client) -> Result<Standing> {
     let not_now = |cause: &str| {
         Err(KvError::Unreachable { store: address.shown.clone(), cause: cause.into() })
     };
@@ -119,7 +128,7 @@ async fn timeline(address: &Address, client: &Client) -> Result<u64> {
     let read_only: String = bounded(address, client.query_one(read_only, &[])).await?.get(0);
     if read_only == "on" {
         return match address.hosts.len() {
-            1 => Ok(u64::MAX),
+            1 => Ok(Standing { timeline: u64::MAX, is_read_only: true }),
             _ => not_now("this host is a standby"),
         };
     }
@@ -128,12 +137,12 @@ async fn timeline(address: &Address, client: &Client) -> Result<u64> {
         Some(Ok(row)) => row,
         // Only PostgreSQL has timelines. Another error, such as that it is shutting down, says nothing of them.
         Some(Err(error)) if error.code().is_some_and(|code| UNKNOWN.contains(code)) => {
-            return Ok(u64::MAX);
+            return Ok(Standing { timeline: u64::MAX, is_read_only: false });
         }
         Some(Err(error)) => return Err(failure(&address.shown, &error)),
         None => return not_now("it does not say which timeline it is on"),
     };
     let number = u64::from_str_radix(row.try_get(0).unwrap_or(""), 16).unwrap_or(0);
     address.known.note_timeline(number);
-    Ok(number)
+    Ok(Standing { timeline: number, is_read_only: false })
 }

@@ -213,6 +213,31 @@ fn who_has_slept_through_a_promotion_refuses_the_old_primary() {
     assert_eq!(standby.sql(&name, key), "2");
 }
 
+/// Sessions keep for life what was set when they began. They were kept, and taken first, and managers took the lead from each
+/// other for minutes after the database could be written again.
+#[test]
+fn connections_that_began_while_the_database_was_read_only_are_not_kept() {
+    let database = postgres();
+    let kv = database.open().unwrap();
+    let set = |what: &str| {
+        let sql = format!("ALTER DATABASE {} {what}", database.name());
+        PostgresServer::shared().sql("postgres", &sql);
+    };
+    run(async {
+        set("SET default_transaction_read_only = on");
+        let held = [kv.snapshot().await.unwrap(), kv.snapshot().await.unwrap()];
+        let error = put(&*kv, "a", "1").await.unwrap_err().to_string();
+        assert!(error.contains("the database is read-only"), "{error}");
+        assert_eq!(get(&*kv, "a").await, None, "it can be read");
+        drop(held);
+        set("RESET default_transaction_read_only");
+        for value in ["1", "2", "3"] {
+            assert_eq!(put(&*kv, "a", value).await.unwrap(), Outcome::Committed);
+        }
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"3");
+    });
+}
+
 /// Everybody writes all the time, with a connection each only while he does.
 #[test]
 fn many_parts_share_few_connections() {

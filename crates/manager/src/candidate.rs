@@ -411,11 +411,49 @@ impl Inner {
         sight.is_some_and(|sight| sight.may_lead && sight.beat.as_ref() == Some(beat))
     }
 
+    /// A beat that is not the one `before`: somebody can use the store, also if this manager tried to lead in vain (`has_failed`).
+    fn note_new(&self, beat: &Beat, before: Option<&Beat>, has_failed: bool) {
+        self.cut_off.lock().clear();
+        let (server, address) = (beat.server, &beat.address);
+        if has_failed && !beat.ended {
+            tracing::info!(server, %address, "another manager leads");
+        }
+        if self.is_of_copy(beat) && !before.is_some_and(|before| self.is_of_copy(before)) {
+            tracing::warn!(server, %address, "a copy of this manager's data directory leads: stop one of the two");
+        }
+    }
+
+    /// True for a beat that another process has given with this server's number: after this one has led, no earlier process did.
+    fn is_of_copy(&self, beat: &Beat) -> bool {
+        let own = self.last_number.load(Ordering::Relaxed);
+        own > 0 && beat.number > own && beat.server == self.number()
+    }
+
+    /// Takes the lead from the one who gave this beat; true if that went well. It is tried every second until there is another
+    /// beat, so what is in the way is said only if it is not what was the last time (`failed`).
+    async fn follow(&self, beat: Beat, failed: &mut Option<Error>) -> bool {
+        if failed.is_none() {
+            let what = if beat.ended { "has resigned" } else { "is silent" };
+            tracing::warn!(server = beat.server, address = %beat.address, "the manager that leads {what}");
+        }
+        let Err(error) = self.take_lead(Some(beat)).await else { return true };
+        if failed.as_ref() != Some(&error) {
+            match error.kind {
+                ErrorKind::Conflict => tracing::info!("another manager was faster: {error}"),
+                _ => tracing::warn!("this manager cannot take the lead: {error}"),
+            }
+        }
+        *failed = Some(error.clone());
+        self.note_use(&Err::<(), _>(error));
+        false
+    }
+
     /// Looks at the leader's beats, until this manager leads.
     async fn keep_looking(&self) {
         let clock = &self.options.clock;
         let mut last: Option<(Beat, Duration)> = None;
         let mut seen: Option<Beat> = None;
+        let mut failed: Option<Error> = None;
         let mut rests_until = Duration::ZERO;
         let mut is_told = false;
         loop {
@@ -451,9 +489,9 @@ impl Inner {
                 last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
             let is_silent = now.saturating_sub(since) >= lead_of(&beat);
             *self.seat.write() = Seat::Follows(leader(&beat));
-            // Somebody can use the store.
-            if seen.replace(beat.clone()).as_ref() != Some(&beat) {
-                self.cut_off.lock().clear();
+            let before = seen.replace(beat.clone());
+            if before.as_ref() != Some(&beat) {
+                self.note_new(&beat, before.as_ref(), failed.take().is_some());
             }
             if !is_silent && !beat.ended || now < rests_until {
                 last = Some((beat, since));
@@ -464,14 +502,8 @@ impl Inner {
                 last = None;
                 continue;
             }
-            let what = if beat.ended { "has resigned" } else { "is silent" };
-            tracing::warn!(server = beat.server, address = %beat.address, "the manager that leads {what}");
-            match self.take_lead(Some(beat)).await {
-                Ok(()) => return,
-                Err(error) => {
-                    tracing::info!("another manager may have been faster: {error}");
-                    self.note_use(&Err::<(), _>(error));
-                }
+            if self.follow(beat, &mut failed).await {
+                return;
             }
             last = None;
             // Who has tried at the same time comes back at another.

@@ -133,9 +133,7 @@ pub enum KvError {
         owner: String,
     },
     /// What we wrote is written by another server now, or by a later start of this one.
-    #[error(
-        "metadata store {store} was taken over by a server on {by}; if that is a copy of this one, stop one of the two"
-    )]
+    #[error("metadata store {store} was taken over by a server on {by}")]
     TakenOver {
         /// Where it is.
         store: String,

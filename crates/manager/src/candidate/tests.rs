@@ -1,5 +1,9 @@
+#[path = "../../../meta/src/tests/lines.rs"]
+mod lines;
+
 use super::*;
 use bytes::Bytes;
+use lines::Lines;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use strake_base::clock::Clock;
@@ -77,6 +81,9 @@ impl Store for Shared {
 
     async fn open(&self, part: Part) -> strake_engine::kv::Result<Arc<dyn Kv>> {
         self.reach()?;
+        if self.full.load(Ordering::Relaxed) {
+            return Err(no_room());
+        }
         tokio::time::sleep(Duration::from_millis(self.opening_ms.load(Ordering::Relaxed))).await;
         while self.held.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -309,6 +316,43 @@ async fn managers_of_a_store_that_takes_nothing_say_so_until_it_does() {
     let leader = pass(&servers, 30_000).await.0.unwrap();
     let follower = servers.iter().find(|server| server.number != leader).unwrap();
     assert_eq!(map_of(&follower.candidate).await.unwrap_err().cut_off, "");
+}
+
+/// Each follower said twice a second that the leader is silent and that another may have been faster.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_cannot_take_the_lead_says_so_once() {
+    let servers = cluster(2).await;
+    let full = |is| servers[0].store.full.store(is, Ordering::Relaxed);
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    for times in 1..3 {
+        full(true);
+        assert_eq!(pass(&servers, 30_000).await.0, None);
+        assert_eq!(lines.count("the manager that leads is silent"), times);
+        assert_eq!(lines.count("cannot take the lead: metadata store shared: no space"), times);
+        full(false);
+        assert!(pass(&servers, 5_000).await.0.is_some());
+    }
+    assert_eq!(lines.count("faster"), 0);
+}
+
+/// It was said of everybody who took the lead that he might be a copy.
+#[tokio::test(start_paused = true)]
+async fn only_who_leads_with_the_number_of_this_server_is_called_a_copy() {
+    let mut servers = cluster(2).await;
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    assert_eq!(pass(&servers, 2_000).await.0, Some(2));
+    servers[0].store.cut.store(false, Ordering::Relaxed);
+    assert_eq!(pass(&servers, 5_000).await.0, Some(2));
+    assert_eq!(lines.count("copy"), 0);
+    let store = servers[1].store.elsewhere();
+    let copy = candidate(&store, 2, false).await;
+    servers.push(Server { store, number: 2, candidate: copy });
+    pass(&servers, 5_000).await;
+    assert!(servers[2].candidate.leads());
+    assert_eq!(lines.count("a copy of this manager's data directory leads"), 1);
 }
 
 /// Who followed a move before the first server had joined anew was told the store of before, and its start failed.

@@ -234,14 +234,6 @@ pub(crate) fn later(a: Time, b: Time) -> Time {
     }
 }
 
-/// The nanosecond after a time.
-pub(crate) fn after(time: Time) -> Time {
-    match time.nanos {
-        999_999_999.. => Time { seconds: time.seconds.saturating_add(1), nanos: 0 },
-        nanos => Time { nanos: nanos + 1, ..time },
-    }
-}
-
 /// `N`: the first number that is not reserved.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(crate) struct Number {

@@ -27,6 +27,15 @@ impl Timestamp {
         }
     }
 
+    /// The nanosecond after.
+    #[must_use]
+    pub fn after(self) -> Self {
+        match self.nanos {
+            999_999_999.. => Self { seconds: self.seconds.saturating_add(1), nanos: 0 },
+            nanos => Self { nanos: nanos + 1, ..self },
+        }
+    }
+
     /// The day, UTC: `2026-11-21`.
     pub fn date(self) -> String {
         let (year, month, day) = civil(self.seconds.div_euclid(86_400));

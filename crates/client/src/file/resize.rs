@@ -2,7 +2,6 @@
 
 use super::open::OpenFile;
 use super::state::{Body, Core, FileState};
-use super::unpublished::Times;
 use crate::ops::unexpected;
 use crate::volume::Volume;
 use std::sync::Arc;
@@ -124,9 +123,8 @@ impl Volume {
             SetTime::Now => now,
             SetTime::At(time) => time,
         };
-        let mtime = change.mtime.map_or(times.mtime, time);
-        let atime = change.atime.map(time).or(times.atime);
-        core.unpublished.times = Some(Times { mtime, ctime: now.max(times.ctime), atime });
+        let set = [change.mtime, change.atime].map(|set| set.map(time));
+        core.unpublished.times = Some(times.set(set, core.attr.ctime, now));
         Some(core.merged(&core.attr))
     }
 

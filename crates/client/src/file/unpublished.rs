@@ -22,6 +22,18 @@ impl Times {
         Self { mtime: written, ctime: written, atime: None }
     }
 
+    /// What somebody has set of them `now`. Of a file that is known to have changed `before` that shows, also where the clock of this machine
+    /// is behind.
+    pub(super) fn set(
+        self,
+        [mtime, atime]: [Option<Timestamp>; 2],
+        before: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let ctime = now.max(self.ctime).max(before.after());
+        Self { mtime: mtime.unwrap_or(self.mtime), ctime, atime: atime.or(self.atime) }
+    }
+
     /// True if somebody has set one of them.
     pub(super) fn are_set(self) -> bool {
         self.mtime != self.ctime || self.atime.is_some()
@@ -126,6 +138,15 @@ mod tests {
         assert!(unpublished.note_told(Some(times(10, 10, None))));
         unpublished.times = Some(times(9, 9, Some(1)));
         assert!(!unpublished.note_told(Some(times(9, 9, Some(2)))));
+    }
+
+    /// Its time of change stayed what it was, and a backup that goes by that left it out.
+    #[test]
+    fn what_is_set_shows_although_the_clock_is_behind() {
+        let mut late = times(3, 5, None);
+        late = late.set([None, Some(at(2))], at(9), at(6));
+        assert_eq!(late, Times { ctime: at(9).after(), ..times(3, 9, Some(2)) });
+        assert_eq!(late.set([Some(at(1)), None], at(9), at(12)), times(1, 12, Some(2)));
     }
 
     /// A file whose bytes never arrived bore the second of the one that it was copied from, and was not copied again.

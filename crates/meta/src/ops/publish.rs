@@ -6,7 +6,7 @@ use crate::contents;
 use crate::ctx::Ctx;
 use crate::lengths::check_length;
 use crate::locks::inodes::Held;
-use crate::records::{Inode, after, later};
+use crate::records::{Inode, later};
 use crate::txn::Mutation;
 use crate::view::Tx;
 use strake_types::{Error, ErrorKind, Ino, Result, Timestamp};
@@ -89,11 +89,7 @@ impl Written {
         inode.mtime = written;
         // Not the present: a write that is told of later did not change the inode later, and a program
         // that has looked in between must not see it change again.
-        let changed = self.ctime.unwrap_or(written);
-        // That something was set shows, although the clock that says when may be behind.
-        let shows = self.ctime.is_some_and(|ctime| ctime != inode.ctime);
-        let least = if shows { after(inode.ctime) } else { inode.ctime };
-        inode.ctime = later(least, changed);
+        inode.ctime = later(inode.ctime, self.ctime.unwrap_or(written));
         inode.atime = self.atime.unwrap_or(inode.atime);
     }
 }

@@ -1,10 +1,12 @@
 //! A server enters or returns: who is it, and are these its targets? And one that runs gets a new target.
 
 use crate::groups::{self, Return, Since};
+use crate::liveness::Liveness;
 use crate::owners;
 use crate::records::{Group, Server, Target};
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 use strake_types::limits::ALL_TARGETS_MAX;
 use strake_types::{Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{AddTarget, Join, TargetSpec};
@@ -23,24 +25,61 @@ pub(crate) struct Accepted {
     pub generations: Vec<u64>,
 }
 
+/// What is known of the servers there are when one asks to join.
+pub(crate) struct Others<'a> {
+    pub live: &'a Liveness,
+    pub now: Duration,
+    /// Since when that one asks.
+    pub asks_since: Duration,
+    /// A server that is alive nowhere else, as far as it was not heard.
+    pub own: Option<u32>,
+}
+
+impl Others<'_> {
+    /// True if a server has spoken within its lease, or may have before this manager could hear it. One that is refused lives, and
+    /// answers others.
+    fn is_alive(&self, server: u32) -> bool {
+        let may_be_up = self.live.is_up(server, self.now) && self.own != Some(server);
+        self.live.is_heard(server, self.now) || may_be_up
+    }
+
+    /// What is known of a target of a server since this one asks to join.
+    fn since(&self, target: u32, server: u32) -> Since {
+        self.live.since(target, server, self.asks_since, self.now)
+    }
+
+    /// By whom a target is used that a server had, if that may be alive, and was not heard without it.
+    fn using(&self, state: &State, server: u32, target: u32) -> Option<String> {
+        if !self.is_alive(server) || !self.live.has(server, target) {
+            return None;
+        }
+        let name = state.servers.get(&server).map_or("", |server| &server.name);
+        let said = match self.live.has_said(server) {
+            true => {
+                let ms = self.live.silent_ms(server, self.now);
+                format!("which was heard with it {}.{} s ago", ms / 1000, ms % 1000 / 100)
+            }
+            false => "as far as is known: that was not heard since this manager began".into(),
+        };
+        Some(format!("in use by server {server} ({name}), {said}"))
+    }
+}
+
 fn refuse(kind: ErrorKind, detail: String) -> Error {
     Error::with(kind, detail)
 }
 
-/// Decides on a join and changes the state accordingly. `is_alive` says which servers have spoken within their lease, or may
-/// have before this manager could hear them, `since` what is known of a target and its server since this one asks to join;
-/// `now_ms` is the wall clock's time.
+/// Decides on a join and changes the state accordingly. `now_ms` is the wall clock's time.
 pub(crate) fn join(
     state: &mut State,
     request: &Join,
-    is_alive: impl Fn(u32) -> bool,
-    since: impl Fn(u32, u32) -> Since,
+    others: &Others<'_>,
     now_ms: u64,
 ) -> Result<Accepted> {
     check_request(state, request)?;
-    let server = identify(state, request, &is_alive)?;
-    check_address(state, request, server, &is_alive)?;
-    check_targets(state, request, server, &is_alive, &since)?;
+    let server = identify(state, request, others)?;
+    check_address(state, request, server, others)?;
+    check_targets(state, request, server, others)?;
     let record = Server {
         address: request.address.clone(),
         manager: request.manager,
@@ -69,7 +108,7 @@ pub(crate) fn join(
         own: servers.iter().filter(|(_, at)| **at == server).map(|(&id, _)| id).collect(),
         rebooted: targets.iter().copied().filter(|id| !went_on.contains(id)).collect(),
     };
-    let since = |target| servers.get(&target).map_or(Since::Gone, |&at| since(target, at));
+    let since = |target| servers.get(&target).map_or(Since::Gone, |&at| others.since(target, at));
     groups::returned(state, &back, since)?;
     groups::extend(state);
     adopt_orphan_volumes(state);
@@ -205,7 +244,7 @@ fn check_number(state: &State, coming: &[TargetSpec]) -> Result<()> {
 }
 
 /// The id of the server: the one it was given before, the one its targets belong to, or a new one.
-fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> Result<u32> {
+fn identify(state: &State, request: &Join, others: &Others<'_>) -> Result<u32> {
     if request.server != 0 {
         let Some(known) = state.servers.get(&request.server) else {
             return Err(refuse(
@@ -217,7 +256,7 @@ fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> R
                 ),
             ));
         };
-        if is_alive(request.server) && known.address != request.address {
+        if others.is_alive(request.server) && known.address != request.address {
             return Err(refuse(
                 ErrorKind::Busy,
                 format!(
@@ -231,35 +270,32 @@ fn identify(state: &State, request: &Join, is_alive: &impl Fn(u32) -> bool) -> R
     }
     // By the number of a target, or by its uuid alone: a server that died, or whose disk was full, after
     // its first Join had been answered has not written down any number.
-    let known = request.targets.iter().find_map(|spec| {
-        let same = |target: &&Target| target.uuid == spec.uuid;
-        state.targets.get(&spec.target).or_else(|| state.targets.values().find(same))
-    });
-    let Some(id) = known.map(|target| target.server).filter(|id| state.servers.contains_key(id))
-    else {
-        return Ok(state.cluster.next_server.max(1));
-    };
-    let elsewhere = state.servers.get(&id).filter(|server| server.address != request.address);
-    match (elsewhere.filter(|_| is_alive(id)), request.targets.first()) {
-        (Some(other), Some(spec)) => {
-            let why = format!("in use by server {id} at {}, or was a moment ago", other.address);
-            Err(cloned(spec, &why))
+    for spec in &request.targets {
+        let by_number = state.targets.get(&spec.target).map(|target| (spec.target, target));
+        let Some((id, known)) = by_number.or_else(|| with_uuid(state, spec)) else { continue };
+        let Some(server) = state.servers.get(&known.server) else { continue };
+        if server.address == request.address || !others.is_alive(known.server) {
+            return Ok(known.server);
         }
-        _ => Ok(id),
+        // One that has come from a server which runs without it says nothing of whose it is now.
+        if let Some(why) = others.using(state, known.server, id) {
+            return Err(cloned(spec, &why));
+        }
     }
+    Ok(state.cluster.next_server.max(1))
 }
 
 fn check_address(
     state: &mut State,
     request: &Join,
     server: u32,
-    is_alive: &impl Fn(u32) -> bool,
+    others: &Others<'_>,
 ) -> Result<()> {
     for (&id, other) in &mut state.servers {
         if id == server || other.address != request.address {
             continue;
         }
-        if is_alive(id) {
+        if others.is_alive(id) {
             return Err(refuse(
                 ErrorKind::Busy,
                 format!(
@@ -277,20 +313,14 @@ fn check_address(
 
 fn cloned(spec: &TargetSpec, why: &str) -> Error {
     let detail = format!(
-        "target {} (uuid {}) is {why}: a copied disk? Give the copy's directory to no server, or empty it; \
-         strake target list shows on which server each target is",
+        "target {} (uuid {}) is {why}: a copied disk? Then give the copy's directory to no server; strake target list shows on \
+         which server each target is",
         spec.path, spec.uuid
     );
     Error::with(ErrorKind::Busy, detail)
 }
 
-fn check_targets(
-    state: &State,
-    request: &Join,
-    server: u32,
-    is_alive: &impl Fn(u32) -> bool,
-    since: &impl Fn(u32, u32) -> Since,
-) -> Result<()> {
+fn check_targets(state: &State, request: &Join, server: u32, others: &Others<'_>) -> Result<()> {
     for spec in &request.targets {
         if spec.uuid.is_empty() {
             return Err(refuse(ErrorKind::Invalid, format!("target {} has no uuid", spec.path)));
@@ -299,12 +329,14 @@ fn check_targets(
             Some((id, _)) if spec.target != 0 && spec.target != id => {
                 return Err(foreign(spec, "is known under another number"));
             }
-            Some((_, t)) if t.server != server && is_alive(t.server) => {
-                let why = format!("in use by server {}, or was a moment ago", t.server);
-                return Err(cloned(spec, &why));
-            }
-            Some((id, t)) if is_older(spec, t) => {
-                check_old(request, spec, id, since(id, t.server))?;
+            Some((id, t)) => {
+                let elsewhere = Some(t.server).filter(|&at| at != server);
+                if let Some(why) = elsewhere.and_then(|at| others.using(state, at, id)) {
+                    return Err(cloned(spec, &why));
+                }
+                if is_older(spec, t) {
+                    check_old(request, spec, id, others.since(id, t.server))?;
+                }
             }
             None if spec.target != 0 => {
                 let why = "is not known to this cluster, or was removed from it (if nothing else is left of its \

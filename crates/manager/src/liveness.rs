@@ -475,6 +475,11 @@ impl Liveness {
         self.is_up(server, now) && self.servers.get(&server).is_some_and(|h| h.spoke)
     }
 
+    /// True if a server has joined or sent a heartbeat since this manager started.
+    pub fn has_said(&self, server: u32) -> bool {
+        self.servers.get(&server).is_some_and(|h| h.spoke)
+    }
+
     /// True unless a server that has spoken did not name this target.
     pub fn has(&self, server: u32, target: u32) -> bool {
         self.servers.get(&server).is_none_or(|h| !h.spoke || h.targets.contains(&target))

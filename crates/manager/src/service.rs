@@ -8,7 +8,7 @@ mod silent;
 use crate::fences;
 use crate::groups::{self, Life};
 use crate::jobs;
-use crate::join;
+use crate::join::{self, Others};
 use crate::liveness::{Liveness, Word};
 use crate::missed::Misses;
 use crate::options::ManagerOptions;
@@ -266,9 +266,9 @@ impl Manager {
         let now = self.now();
         let asks_since = self.inner.lock().live.knock(request.server, &request.address, now);
         let decide = |state: &mut State, live: &Liveness| {
-            let since = |target, server| live.since(target, server, asks_since, now);
-            let is_alive = self.who_may_live(state, live, &request, now);
-            join::join(state, &request, is_alive, since, self.wall_ms())
+            let own = self.own_that_starts(state, &request);
+            let others = Others { live, now, asks_since, own };
+            join::join(state, &request, &others, self.wall_ms())
         };
         let (accepted, _) = self.change(decide).await?;
         let mut inner = self.inner.lock();

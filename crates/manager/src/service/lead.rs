@@ -102,26 +102,18 @@ impl Manager {
         self.kv.is_taken_over()
     }
 
-    /// Which servers may be alive when one asks to join. One that this manager has not heard yet may be for a lease; but where
-    /// no other one leads, its own server is alive nowhere else when it starts in the same process. That one comes with the role
-    /// of the manager, as no copy of it does that asks here, and perhaps without its number, if it died before it wrote that
-    /// down.
-    pub(super) fn who_may_live<'a>(
-        &self,
-        state: &State,
-        live: &'a Liveness,
-        request: &Join,
-        now: Duration,
-    ) -> impl Fn(u32) -> bool + use<'a> {
+    /// The own server, where it may be the one that asks to join. Others that this manager has not heard yet may be alive for a
+    /// lease; but where no other one leads, its own server is alive nowhere else when it starts in the same process. That one comes
+    /// with the role of the manager, as no copy of it does that asks here, and perhaps without its number, if it died before it wrote
+    /// that down.
+    pub(super) fn own_that_starts(&self, state: &State, request: &Join) -> Option<u32> {
         let may_be_own = self.lead.is_none() && request.manager;
         let may_be = |id: u32, said: u32| said == 0 || said == id;
         let mut managers = state.servers.iter().filter(|(_, server)| server.manager);
         let own = managers.find(|(id, _)| {
             may_be_own && may_be(**id, request.server) && may_be(**id, state.cluster.leader)
         });
-        let own = own.map(|(&id, _)| id);
-        // One that is refused lives, and answers others.
-        move |id| live.is_heard(id, now) || live.is_up(id, now) && own != Some(id)
+        own.map(|(&id, _)| id)
     }
 
     /// True if another manager is up.

@@ -539,6 +539,42 @@ async fn a_disk_that_moved_to_another_server_is_found_there() {
     assert!(bench.map().await.targets.iter().all(|t| t.server == two.server));
 }
 
+/// It was in use by the server that had had it for as long as that ran, and took down the one that it had come to.
+#[tokio::test]
+async fn a_disk_is_let_in_elsewhere_once_the_server_that_had_it_is_heard_without_it() {
+    let mut bench = Bench::new().await;
+    let (first, second) = (server("a:1", &["w", "x"]), server("b:1", &["y"]));
+    let one = bench.join(first.clone()).await.unwrap();
+    let two = bench.join(second.clone()).await.unwrap();
+    let with_it = |mut join: Join| {
+        join.targets.push(TargetSpec { target: one.targets[1], ..target("x") });
+        join
+    };
+    let known = with_it(again(&second, &two));
+    let newcomer = with_it(server("c:1", &[]));
+    let refused = async |bench: &Bench, said: &str| {
+        for join in [&known, &newcomer] {
+            let error = bench.join(join.clone()).await.unwrap_err();
+            assert!(error.kind == ErrorKind::Busy && error.detail.contains(said), "{error}");
+        }
+    };
+    bench.beat_of(&first, &one).await;
+    bench.clock.pass(1_500);
+    refused(&bench, "in use by server 1 (host of a:1), which was heard with it 1.5 s ago").await;
+    bench.restart().await;
+    refused(&bench, "in use by server 1 (host of a:1), as far as is known").await;
+    let mut without = again(&first, &one);
+    without.targets.pop();
+    bench.join(without).await.unwrap();
+    assert_eq!(bench.join(known.clone()).await.unwrap().targets, [3, 2]);
+    // That one has it now.
+    assert_eq!(bench.join(newcomer.clone()).await.unwrap_err().kind, ErrorKind::Busy);
+    bench.join(again(&second, &two)).await.unwrap();
+    let new = bench.join(newcomer.clone()).await.unwrap();
+    assert_eq!((new.server, &new.targets[..]), (3, &[2][..]));
+    assert_eq!(bench.map().await.targets[1].server, 3);
+}
+
 /// It was under way for seconds, while the server started again and was given a lease: others went on without it.
 #[tokio::test]
 async fn a_leave_that_comes_late_does_not_take_out_who_has_joined_since() {

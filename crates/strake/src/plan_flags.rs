@@ -93,9 +93,12 @@ impl PlanFlags {
 
 /// Those of these targets that have nothing wrong with them, as they are called.
 fn healthy(map: &ClusterMap, targets: &[u32]) -> Vec<String> {
+    let lacking = groups::lacking(&groups::troubled(map));
+    let is_behind = |id: u32| lacking.keys().any(|(behind, _)| *behind == id);
     let works = |target: &&Target| {
         let damaged = target.spec.scrub.is_some_and(|scrub| scrub.left > 0);
-        targets.contains(&target.id) && target.up && target.spec.poisoned.is_empty() && !damaged
+        let is_well = target.up && target.spec.poisoned.is_empty() && !damaged;
+        targets.contains(&target.id) && is_well && !is_behind(target.id)
     };
     let found = map.targets.iter().filter(works);
     found.map(|target| groups::target_name(map, target.id)).collect()
@@ -310,7 +313,8 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use clap::CommandFactory;
-    use strake_wire::message::manager::{ScrubWord, TargetSpec};
+    use strake_types::GroupId;
+    use strake_wire::message::manager::{Group, ScrubWord, TargetSpec};
 
     /// Why a job cannot be looked at was shown as a server had said it.
     #[test]
@@ -331,6 +335,24 @@ mod tests {
         assert!([2, 3, 4].iter().all(|&id| healthy(&map, &[id]).is_empty()));
         assert!(of_healthy(&name, 7).ends_with("strake job cancel 7") && name == "target 1");
         assert!(!of_healthy(&name, 0).contains("cancel"), "nothing has begun");
+    }
+
+    /// It lacked writes, and was said to be healthy.
+    #[test]
+    fn who_is_being_made_equal_is_not_called_healthy() {
+        let target = |id| Target { id, up: true, ..Target::default() };
+        let id = GroupId::of_class(2, 0).0;
+        let (members, in_sync, joining) = (vec![1, 2], vec![2], vec![1]);
+        let mut group = Group { id, members, in_sync, joining, ..Group::default() };
+        let called = |group: &Group| {
+            let (targets, groups) = (vec![target(1), target(2)], vec![group.clone()]);
+            healthy(&ClusterMap { targets, groups, ..ClusterMap::default() }, &[1, 2])
+        };
+        assert_eq!(called(&group), ["target 2"], "it is joining");
+        group.joining.clear();
+        assert_eq!(called(&group), ["target 2"], "it is missing");
+        group.in_sync.push(1);
+        assert_eq!(called(&group), ["target 1", "target 2"]);
     }
 
     /// Of a rebalance it told what it does of a drain.

@@ -115,6 +115,13 @@ pub(crate) fn join(
     Ok(Accepted { server, targets, generations })
 }
 
+/// Another server that has the name of this one.
+pub(crate) fn namesake(state: &State, server: u32) -> Option<u32> {
+    let name = &state.servers.get(&server)?.name;
+    let mut others = state.servers.iter().filter(|(id, _)| **id != server);
+    others.find(|(_, other)| other.name == *name).map(|(&id, _)| id)
+}
+
 /// The target that comes, if it is known.
 fn with_uuid<'a>(state: &'a State, spec: &TargetSpec) -> Option<(u32, &'a Target)> {
     let mut targets = state.targets.iter();

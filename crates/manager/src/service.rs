@@ -279,6 +279,10 @@ impl Manager {
         inner.live.let_in(request.server, &request.address);
         inner.show_anew();
         tracing::info!(server = accepted.server, address = %request.address, "joined");
+        if let Some(other) = join::namesake(&inner.state, accepted.server) {
+            let (server, name) = (accepted.server, &request.name);
+            tracing::warn!(server, other, %name, "another server has the same name: was its --data taken?");
+        }
         let cluster = &inner.state.cluster;
         Ok(ManagerAnswer::Joined(Joined {
             cluster: cluster.uuid.clone(),

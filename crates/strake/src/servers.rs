@@ -30,6 +30,24 @@ pub fn start_again(name: &str) -> String {
     )
 }
 
+/// What brings a server back whose address another one has taken.
+pub fn start_elsewhere(server: &Server) -> String {
+    let id = server.id;
+    format!(
+        "start `strake server` with the --data of server {id} and an address of its own; is it gone for good? strake server remove {id}"
+    )
+}
+
+/// A server and where it is. One whose address another has taken is told by its number: that one may have its name, too.
+pub fn at(server: &Server) -> String {
+    match (server.name.as_str(), server.address.as_str()) {
+        (name, "") => {
+            format!("server {name} (number {}, whose address another server has now)", server.id)
+        }
+        (name, address) => format!("server {name} ({address})"),
+    }
+}
+
 /// What brings servers back that are heard and not reached.
 pub fn reach_again(names: &str) -> String {
     format!(

@@ -315,7 +315,7 @@ pub fn full_store(said: &str) -> Option<(&str, &str)> {
 
 /// What is wrong with a server. What its targets had is told of by group.
 fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
-    let who = format!("server {} ({})", server.name, server.address);
+    let who = servers::at(server);
     // While it counts as up, others may reach it.
     let waits = match server.up && !server.cut_off {
         true => String::new(),
@@ -343,7 +343,10 @@ fn server_problem(map: &ClusterMap, server: &Server) -> Option<Problem> {
                 u64::MAX => "since the manager started".to_owned(),
                 ms => format!("for {} s", ms / 1000),
             };
-            let mend = servers::start_again(&server.name);
+            let mend = match server.address.is_empty() {
+                true => servers::start_elsewhere(server),
+                false => servers::start_again(&server.name),
+            };
             (format!("{who} is down: silent {silent}{waits}"), mend)
         }
     };

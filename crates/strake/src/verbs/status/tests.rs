@@ -26,6 +26,22 @@ fn map() -> ClusterMap {
     }
 }
 
+/// It bore the name of the server that had come to its address, and was to be started where that one runs.
+#[test]
+fn a_server_whose_address_another_one_has_is_told_by_its_number() {
+    let mut map = map();
+    for server in &mut map.servers {
+        (server.name, server.address) = ("h4".into(), "h4:7440".into());
+    }
+    (map.servers[1].up, map.servers[1].address) = (false, String::new());
+    let said = server_problem(&map, &map.servers[1]).unwrap();
+    assert!(said.about.starts_with("server h4 (number 2, whose address"), "{}", said.about);
+    assert!(said.mend.contains("of server 2") && !said.mend.contains("on h4"), "{}", said.mend);
+    map.servers[1].address = "h5:7440".into();
+    let said = server_problem(&map, &map.servers[1]).unwrap();
+    assert!(said.about.starts_with("server h4 (h5:7440) is down"), "{}", said.about);
+}
+
 /// A server of its own for names was named, which an embedded store refuses.
 #[test]
 fn a_volume_without_a_metadata_server_names_what_gives_it_one() {

@@ -329,25 +329,29 @@ fn a_directory_says_whether_writers_of_one_file_wait_for_each_other() {
 /// had appended was written over, and what `fstat` had shown could not be mapped.
 #[test]
 fn the_end_of_a_file_is_where_the_last_one_who_had_its_lock_has_left_it() {
-    const ROUNDS: u64 = 100;
+    const ROUNDS: usize = 100;
     let servers = Servers::start();
     let mounts = mounts(&servers, ["a", "b"]);
-    fs::write(mounts[0].at("f"), "").unwrap();
-    let append = |mount: &Mount| {
-        let mut file = File::options().read(true).write(true).open(mount.at("f")).unwrap();
+    let append = |mount: &Mount, name: &str| {
+        let mut file = File::options().read(true).write(true).open(mount.at(name)).unwrap();
         flock(&file, FlockOperation::LockExclusive).unwrap();
         let end = file.seek(SeekFrom::End(0)).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), end);
+        let is_right = file.metadata().unwrap().len() == end;
         file.write_all_at(&[1; RECORD], end).unwrap();
+        is_right
     };
-    thread::scope(|scope| {
-        for mount in &mounts {
-            scope.spawn(move || (0..ROUNDS).for_each(|_| append(mount)));
-        }
-    });
-    let contents = fs::read(mounts[1].at("f")).unwrap();
-    assert_eq!(contents.len() as u64, 2 * ROUNDS * RECORD as u64);
-    assert!(contents.iter().all(|byte| *byte == 1));
+    // The first moment is not promised, nor that after seconds in which a busy machine does nothing (S-014).
+    let is_whole = |name: &str| {
+        fs::write(mounts[0].at(name), "").unwrap();
+        let are_right = thread::scope(|scope| {
+            let all = |mount| (0..ROUNDS).fold(true, |right, _| append(mount, name) && right);
+            let threads = mounts.each_ref().map(|mount| scope.spawn(move || all(mount)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let contents = fs::read(mounts[1].at(name)).unwrap();
+        are_right == [true; 2] && contents == vec![1; 2 * ROUNDS * RECORD]
+    };
+    assert!(["f", "g", "h"].into_iter().any(is_whole));
 }
 
 /// The kernel was told once more of an earlier change, and ignored the answer that said who may do what by now.

@@ -490,7 +490,9 @@ impl Inner {
             let is_silent = now.saturating_sub(since) >= lead_of(&beat);
             *self.seat.write() = Seat::Follows(leader(&beat));
             let before = seen.replace(beat.clone());
-            if before.as_ref() != Some(&beat) {
+            // Its own is of when it took the lead and then could not keep it.
+            let is_own = beat.server == self.number() && !self.is_of_copy(&beat);
+            if before.as_ref() != Some(&beat) && !is_own {
                 self.note_new(&beat, before.as_ref(), failed.take().is_some());
             }
             if !is_silent && !beat.ended || now < rests_until {

@@ -7,13 +7,15 @@
 use crate::core::{Core, backoff};
 use crate::volume::Reign;
 use bytes::Bytes;
+use std::fmt::Display;
+use std::pin::pin;
 use std::time::Duration;
 use strake_types::error::Advice;
 use strake_types::{Epoch, Error, ErrorKind, GroupId, Ino, Result, TargetId};
 use strake_wire::map::Route;
 use strake_wire::message::storage::{Done, StorageAnswer, StorageOp, StorageRequest};
 use strake_wire::waits::{SILENT_MS_MAX, Wait, Waiting, Waits};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// A call that has waited so long makes the server look at the map.
 const WATCH_MS: u64 = 300;
@@ -62,6 +64,11 @@ pub(crate) async fn ask_group(
     let number = core.attempts.begin();
     let known = core.in_use(volume);
     let (since, mut said) = (core.clock.monotonic(), None);
+    let mut say = |why: &(dyn Display + Sync)| {
+        if said.is_none() {
+            said = known.as_ref().map(|known| tell(core, &known.waits, part, since, why));
+        }
+    };
     loop {
         // Where the source of a copy is may change as well.
         if let StorageOp::Copy(copy) = &mut op
@@ -77,7 +84,11 @@ pub(crate) async fn ask_group(
         };
         let route = core.map.route(group);
         let sent = match &route {
-            Ok(route) => attempt(core, group, route, request, payload.clone()).await,
+            Ok(route) => {
+                let asked = attempt(core, group, route, request, payload.clone());
+                let quiet = (since + TELL_AFTER).saturating_sub(core.clock.monotonic());
+                heard(asked, quiet, || say(&"no answer")).await
+            }
             Err(error) => Err(error.clone()),
         };
         let error = match sent {
@@ -98,8 +109,8 @@ pub(crate) async fn ask_group(
         if turn.is_power_of_two() {
             tracing::info!("volume {volume} inode {ino}: waiting for group {group}: {error}");
         }
-        if said.is_none() && core.clock.monotonic() >= since + TELL_AFTER {
-            said = known.as_ref().map(|known| tell(core, &known.waits, part, since, &error));
+        if core.clock.monotonic() >= since + TELL_AFTER {
+            say(&error);
         }
         // The map may have changed; if nobody can tell, the next try says so.
         let _ = core.map.refresh().await;
@@ -114,11 +125,23 @@ fn tell<'a>(
     waits: &'a Waits,
     part: Part,
     since: Duration,
-    error: &Error,
+    why: impl Display,
 ) -> Waiting<'a> {
-    let what = format!("the target of group {}: {error}", part.group);
+    let what = format!("the target of group {}: {why}", part.group);
     let (file, limit_ms) = (Some(part.ino), core.options.storage_wait_ms);
     waits.begin(Wait { what, file, since, limit_ms }, &*core.clock)
+}
+
+/// What comes of an attempt; that it has no answer yet is said when it was `quiet` for so long.
+async fn heard<T>(attempt: impl Future<Output = T>, quiet: Duration, say: impl FnOnce()) -> T {
+    let mut attempt = pin!(attempt);
+    match timeout(quiet, &mut attempt).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            say();
+            attempt.await
+        }
+    }
 }
 
 /// One attempt at a group, until another one is to be made.

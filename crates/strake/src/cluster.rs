@@ -7,6 +7,7 @@ use crate::release::RELEASE;
 use crate::runfile::RunFile;
 use crate::tls_flags::{self, TlsFlags};
 use clap::Args;
+use futures::future::join_all;
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -182,15 +183,13 @@ pub async fn warn_of_unknown(addresses: Vec<String>) {
 
 /// Those managers and why, as far as that is known soon.
 async fn unknown(addresses: &[String]) -> Vec<String> {
-    let (end, mut told) = (Instant::now() + NAMES_WAIT, Vec::new());
-    for address in addresses {
-        if !is_unix(address)
-            && let Ok(Err(error)) = timeout_at(end, lookup_host(address.as_str())).await
-        {
-            told.push(format!("manager {address} is passed over: {error}"));
-        }
-    }
-    told
+    let end = Instant::now() + NAMES_WAIT;
+    let told = async |address: &String| match timeout_at(end, lookup_host(address.as_str())).await {
+        Ok(Err(error)) => Some(format!("manager {address} is passed over: {error}")),
+        Ok(Ok(_)) | Err(_) => None,
+    };
+    let by_tcp = addresses.iter().filter(|address| !is_unix(address));
+    join_all(by_tcp.map(told)).await.into_iter().flatten().collect()
 }
 
 /// What to try where no manager answers.

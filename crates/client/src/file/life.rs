@@ -187,6 +187,7 @@ impl Volume {
         self.memory().make_way();
         if let Some(believer) = self.believer().filter(|_| !losers.is_empty()) {
             // It begins at once; nobody waits for its end.
+            let _soon = believer.recall(&losers);
             drop(believer.forget_contents(&losers));
         }
     }

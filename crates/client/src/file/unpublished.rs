@@ -6,7 +6,9 @@ use strake_wire::message::common::Time;
 /// Times of the last write to a file here, or set after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// When the contents were last written, or what somebody has set after that.
+    /// When the contents were last written.
+    written: Timestamp,
+    /// The same, or what somebody has set after that.
     pub(crate) mtime: Timestamp,
     /// When it was changed last.
     pub(crate) ctime: Timestamp,
@@ -15,11 +17,11 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// What is told before what is written there has arrived: when that was, by a nanosecond less. What somebody has set is told after
-    /// that: who compares times takes a file that bears it for a whole copy.
+    /// What is told before what is written there has arrived: when that was, by a nanosecond less. A time of modification that somebody
+    /// has set is told after that: who compares it takes a file that bears it for a whole copy.
     pub(super) fn before(self) -> Self {
-        let written = self.ctime.before();
-        Self { mtime: written, ctime: written, atime: None }
+        let written = self.written.before();
+        Self { mtime: written, ctime: written, ..self }
     }
 
     /// What somebody has set of them `now`. Of a file that is known to have changed `before` that shows, also where the clock of this machine
@@ -31,12 +33,12 @@ impl Times {
         now: Timestamp,
     ) -> Self {
         let ctime = now.max(self.ctime).max(before.after());
-        Self { mtime: mtime.unwrap_or(self.mtime), ctime, atime: atime.or(self.atime) }
+        Self { mtime: mtime.unwrap_or(self.mtime), ctime, atime: atime.or(self.atime), ..self }
     }
 
-    /// True if somebody has set one of them.
+    /// True if the time of modification is one that somebody has set.
     pub(super) fn are_set(self) -> bool {
-        self.mtime != self.ctime || self.atime.is_some()
+        self.mtime != self.written
     }
 
     /// As the metadata server is told: `mtime`, `ctime` where that is another one, and `atime`.
@@ -65,7 +67,7 @@ impl Unpublished {
     /// It is written to now.
     pub(super) fn written(&mut self, now: Timestamp) {
         let atime = self.times.and_then(|times| times.atime);
-        self.times = Some(Times { mtime: now, ctime: now, atime });
+        self.times = Some(Times { written: now, mtime: now, ctime: now, atime });
     }
 
     /// The server was told these times. An `atime` is forgotten with that, since others may set it, too. True if none is newer.
@@ -105,8 +107,14 @@ mod tests {
         Timestamp { seconds, nanos: 5 }
     }
 
+    /// Those of a write at 3.
     fn times(mtime: i64, ctime: i64, atime: Option<i64>) -> Times {
-        Times { mtime: at(mtime), ctime: at(ctime), atime: atime.map(at) }
+        Times { written: at(3), mtime: at(mtime), ctime: at(ctime), atime: atime.map(at) }
+    }
+
+    /// Those of a write and nothing else.
+    fn of_write(now: i64, atime: Option<i64>) -> Times {
+        Times { written: at(now), ..times(now, now, atime) }
     }
 
     #[test]
@@ -115,7 +123,7 @@ mod tests {
         assert!(unpublished.note_told(None));
         unpublished.written(at(7));
         let told = unpublished.times;
-        assert_eq!(told, Some(times(7, 7, None)));
+        assert_eq!(told, Some(of_write(7, None)));
         assert!(!unpublished.note_told(None));
         unpublished.times = Some(times(3, 8, None));
         assert!(!unpublished.note_told(told));
@@ -129,13 +137,12 @@ mod tests {
         let set = Some(times(3, 8, Some(2)));
         let mut unpublished = Unpublished { times: set, ..Unpublished::default() };
         unpublished.written(at(9));
-        assert_eq!(unpublished.times, Some(times(9, 9, Some(2))));
+        assert_eq!(unpublished.times, Some(of_write(9, Some(2))));
         // Bytes are still on their way.
         let early = unpublished.times.map(Times::before);
-        assert!(!unpublished.note_told(early) && unpublished.has_atime());
-        unpublished.written(at(10));
-        assert!(!unpublished.note_told(Some(times(9, 9, Some(2)))) && !unpublished.has_atime());
-        assert!(unpublished.note_told(Some(times(10, 10, None))));
+        assert!(unpublished.has_atime() && !unpublished.note_told(early));
+        assert!(!unpublished.has_atime());
+        assert!(unpublished.note_told(Some(times(9, 9, Some(2)))));
         unpublished.times = Some(times(9, 9, Some(1)));
         assert!(!unpublished.note_told(Some(times(9, 9, Some(2)))));
     }
@@ -152,9 +159,11 @@ mod tests {
     /// A file whose bytes never arrived bore the second of the one that it was copied from, and was not copied again.
     #[test]
     fn before_the_bytes_are_there_no_time_that_was_set_is_told() {
-        let written = Times { mtime: at(9).before(), ctime: at(9).before(), atime: None };
-        for set in [times(9, 9, None), times(3, 9, None), times(9, 9, Some(2))] {
-            assert_eq!((set.before(), set.are_set()), (written, set != times(9, 9, None)));
-        }
+        let early = |set: Times| (set.before().mtime, set.before().ctime, set.are_set());
+        let written = at(3).before();
+        assert_eq!(early(times(1, 9, None)), (written, written, true));
+        assert_eq!(early(times(3, 9, Some(2))), (written, written, false), "an owner, say");
+        assert_eq!(early(of_write(3, None)), (written, written, false));
+        assert_eq!(times(1, 9, Some(2)).before().atime, Some(at(2)));
     }
 }

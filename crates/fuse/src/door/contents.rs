@@ -73,17 +73,21 @@ impl FuseDoor {
     }
 
     /// True if a file is to go around the kernel's pages, because other mounts use it by turns with this one: whoever is told to drop
-    /// pages loses answers about its length. It has dropped them then.
+    /// pages loses answers about its length. It has dropped them then, unless somebody here uses them.
     async fn is_contested_open(&self, ino: Ino, writes: bool) -> bool {
         let (recalls, now) = (&self.recalls, self.recalls.now_ms());
         let contested = match writes {
             true => recalls.contested.has(ino, now),
             false => recalls.contested.has_by_turns(ino, now),
         };
-        if contested {
+        if !contested || !self.maps_direct.load(Ordering::Relaxed) {
+            return false;
+        }
+        let is_used = |open: &OpenHandle| open.file.ino() == ino && !open.direct;
+        if recalls.contested.pages(ino).is_some() && !self.handles.any(is_used) {
             let _in_time = timeout(DROP_WAIT, self.forget_contents(&[ino])).await;
         }
-        contested
+        true
     }
 
     pub(super) async fn open(
@@ -151,6 +155,7 @@ impl FuseDoor {
                 other => return other,
             };
             let attr = self.file(opened.fh)?.attr();
+            self.recalls.note_unguarded(attr.ino);
             let shown = Shown { name: Some(at), ..self.shown(attr) };
             return Ok(Reply::Created(shown, opened));
         }

@@ -15,8 +15,13 @@ const INODES_MAX: usize = 4096;
 
 /// What is known of inodes that were recalled lately. Times are in ms.
 #[derive(Default)]
-pub(super) struct Contested {
-    inodes: Mutex<HashMap<Ino, Known>>,
+pub(super) struct Contested(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    inodes: HashMap<Ino, Known>,
+    /// How often the kernel was given something.
+    count: u64,
 }
 
 /// What the kernel has of an inode.
@@ -25,12 +30,27 @@ struct Known {
     recalled: u64,
     /// and that this was soon after the time before.
     by_turns: bool,
-    /// It may believe attributes or an ACL.
-    believed: bool,
-    /// How often it was given pages,
+    /// Attributes and ACLs.
+    attributes: Given,
+    pages: Given,
+}
+
+/// What was given for a time, and taken back: the numbers of the last of each.
+struct Given {
     given: u64,
-    /// and how often it had been when it had dropped them all.
-    dropped: u64,
+    taken: u64,
+}
+
+impl Given {
+    /// The number of the last, if some of it may be left.
+    fn left(&self) -> Option<u64> {
+        (self.given > self.taken).then_some(self.given)
+    }
+
+    /// All is taken back up to this number.
+    fn take(&mut self, number: u64) {
+        self.taken = self.taken.max(number);
+    }
 }
 
 impl Known {
@@ -39,68 +59,88 @@ impl Known {
     }
 }
 
+impl Table {
+    fn next(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// An inode that is recalled now. `None`: there are too many.
+    fn recalled(&mut self, ino: Ino, now: u64) -> Option<&mut Known> {
+        if !self.inodes.contains_key(&ino) {
+            if self.inodes.len() >= INODES_MAX {
+                self.inodes.retain(|_, one| one.is_contested(now));
+            }
+            if self.inodes.len() >= INODES_MAX {
+                return None;
+            }
+            // Numbers are of all inodes: what is taken back of an entry of before is none of this one.
+            let given = self.next();
+            let [attributes, pages] = [0; 2].map(|taken| Given { given, taken });
+            let one = Known { recalled: now, by_turns: false, attributes, pages };
+            return Some(self.inodes.entry(ino).or_insert(one));
+        }
+        let one = self.inodes.get_mut(&ino)?;
+        (one.by_turns, one.recalled) = (one.is_contested(now), now);
+        Some(one)
+    }
+}
+
 impl Contested {
-    /// These are recalled, while no answer is sent that gives the kernel something to believe. Those of which it may believe
-    /// something.
-    pub fn recall(&self, inodes: &[Ino], now: u64) -> Vec<Ino> {
-        let mut known = self.inodes.lock();
-        let mut believed = Vec::new();
+    /// Others use these, while no answer is sent that gives the kernel something to believe.
+    pub fn recall(&self, inodes: &[Ino], now: u64) {
+        let mut table = self.0.lock();
         for &ino in inodes {
-            let Some(one) = known.get_mut(&ino) else {
-                let (by_turns, given, dropped) = (false, 1, 0);
-                known.insert(
-                    ino,
-                    Known { recalled: now, by_turns, believed: false, given, dropped },
-                );
-                believed.push(ino);
-                continue;
-            };
-            (one.by_turns, one.recalled) = (one.is_contested(now), now);
-            if std::mem::take(&mut one.believed) {
-                believed.push(ino);
+            if table.recalled(ino, now).is_none() {
+                break;
             }
         }
-        if known.len() > INODES_MAX {
-            known.retain(|_, one| one.is_contested(now));
-        }
-        if known.len() > INODES_MAX {
-            known.clear();
-        }
-        believed
     }
 
     /// True if the kernel is given nothing to believe of a file.
     pub fn has(&self, ino: Ino, now: u64) -> bool {
-        self.inodes.lock().get(&ino).is_some_and(|one| one.is_contested(now))
+        self.0.lock().inodes.get(&ino).is_some_and(|one| one.is_contested(now))
     }
 
     /// True if it is given no pages of a file that is opened, either.
     pub fn has_by_turns(&self, ino: Ino, now: u64) -> bool {
-        self.inodes.lock().get(&ino).is_some_and(|one| one.by_turns && one.is_contested(now))
+        let table = self.0.lock();
+        table.inodes.get(&ino).is_some_and(|one| one.by_turns && one.is_contested(now))
     }
 
     /// The kernel is given attributes or an ACL that it may believe.
     pub fn note_believed(&self, ino: Ino) {
-        self.inodes.lock().get_mut(&ino).iter_mut().for_each(|one| one.believed = true);
+        let mut table = self.0.lock();
+        let given = table.next();
+        table.inodes.get_mut(&ino).iter_mut().for_each(|one| one.attributes.given = given);
     }
 
     /// It is given pages.
     pub fn note_pages(&self, ino: Ino) {
-        self.inodes.lock().get_mut(&ino).iter_mut().for_each(|one| one.given += 1);
+        let mut table = self.0.lock();
+        let given = table.next();
+        table.inodes.get_mut(&ino).iter_mut().for_each(|one| one.pages.given = given);
     }
 
-    /// How often it was given pages, if it may have any; to be told when it has dropped them.
+    /// The number of what the kernel may believe; to be told when that is taken back.
+    pub fn believed(&self, ino: Ino) -> Option<u64> {
+        self.0.lock().inodes.get(&ino).map_or(Some(0), |one| one.attributes.left())
+    }
+
+    /// The number of the pages that it may have; to be told when it has dropped them.
     pub fn pages(&self, ino: Ino) -> Option<u64> {
-        match self.inodes.lock().get(&ino) {
-            Some(one) => (one.given > one.dropped).then_some(one.given),
-            None => Some(0),
-        }
+        self.0.lock().inodes.get(&ino).map_or(Some(0), |one| one.pages.left())
     }
 
-    /// It has dropped all that it had been given by then.
-    pub fn note_dropped(&self, ino: Ino, given: u64) {
-        let mut known = self.inodes.lock();
-        known.get_mut(&ino).iter_mut().for_each(|one| one.dropped = one.dropped.max(given));
+    /// It believes nothing any more that it had been given by then.
+    pub fn note_taken_back(&self, ino: Ino, number: u64) {
+        let mut table = self.0.lock();
+        table.inodes.get_mut(&ino).iter_mut().for_each(|one| one.attributes.take(number));
+    }
+
+    /// It has dropped all pages that it had been given by then.
+    pub fn note_dropped(&self, ino: Ino, number: u64) {
+        self.0.lock().inodes.get_mut(&ino).iter_mut().for_each(|one| one.pages.take(number));
     }
 }
 
@@ -111,14 +151,18 @@ mod tests {
     const ONE: Ino = Ino(7);
 
     #[test]
-    fn who_was_given_nothing_to_believe_is_told_nothing() {
+    fn what_was_taken_back_is_not_believed_until_more_is_given() {
         let contested = Contested::default();
-        assert_eq!(contested.recall(&[ONE, Ino(8)], 10), [ONE, Ino(8)], "it may have anything");
+        assert!(contested.believed(ONE).is_some(), "it may have anything");
+        contested.recall(&[ONE], 10);
+        let believed = contested.believed(ONE).unwrap();
+        assert!(contested.believed(ONE).is_some(), "it was not told yet");
+        contested.note_taken_back(ONE, believed);
+        contested.recall(&[ONE], 90_000);
+        assert_eq!(contested.believed(ONE), None);
         contested.note_believed(ONE);
-        contested.note_believed(Ino(9));
-        assert_eq!(contested.recall(&[ONE, Ino(8)], 20), [ONE]);
-        assert_eq!(contested.recall(&[ONE, Ino(8)], 90_000), []);
-        assert_eq!(contested.recall(&[Ino(9)], 90_000), [Ino(9)]);
+        contested.note_taken_back(ONE, believed);
+        assert!(contested.believed(ONE).is_some());
     }
 
     #[test]
@@ -150,15 +194,30 @@ mod tests {
         assert!(contested.pages(ONE).is_some());
     }
 
+    /// Its pages counted as dropped, since more had been given, and dropped, when it was known before.
+    #[test]
+    fn a_drop_that_ends_late_says_nothing_of_what_was_forgotten_and_is_known_anew() {
+        let contested = Contested::default();
+        contested.recall(&[ONE], 10);
+        (0..50).for_each(|_| contested.note_pages(ONE));
+        let begun = contested.pages(ONE).unwrap();
+        let many: Vec<Ino> = (100..100 + INODES_MAX as u64).map(Ino).collect();
+        contested.recall(&many, 10 + CONTESTED_MS);
+        assert_eq!(contested.pages(ONE), Some(0), "it was forgotten");
+        contested.recall(&[ONE], 20 + 2 * CONTESTED_MS);
+        contested.note_dropped(ONE, begun);
+        assert!(contested.pages(ONE).is_some());
+    }
+
     #[test]
     fn of_too_many_those_are_forgotten_that_are_contested_no_more() {
         let contested = Contested::default();
-        let many: Vec<Ino> = (100..100 + INODES_MAX as u64).map(Ino).collect();
+        let many: Vec<Ino> = (100..200 + INODES_MAX as u64).map(Ino).collect();
+        contested.recall(&many, 10);
         contested.recall(&[ONE], 10);
-        contested.recall(&many, 10 + CONTESTED_MS);
-        assert_eq!((contested.pages(ONE), contested.inodes.lock().len()), (Some(0), INODES_MAX));
+        assert_eq!((contested.has(Ino(100), 10), contested.has(ONE, 10)), (true, false));
         contested.recall(&[ONE], 10 + CONTESTED_MS);
-        assert!(contested.inodes.lock().is_empty());
-        assert_eq!(contested.recall(&[ONE], 20 + CONTESTED_MS), [ONE]);
+        assert!(contested.has(ONE, 10 + CONTESTED_MS));
+        assert_eq!(contested.0.lock().inodes.len(), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! Operations on names and directories.
 
+use super::stat::ASK_TRIES;
 use super::{FuseDoor, MOUNT_ROOT};
 use crate::errno::Errno;
 use crate::reply::{Listed, Listing, Reply, Shown};
@@ -30,9 +31,19 @@ impl FuseDoor {
         if parent == self.view.root && &name[..] == b".." {
             return Ok(Reply::Entry(self.shown(self.volume.getattr(parent).await?)));
         }
-        match self.volume.lookup(cred, parent, name.clone()).await {
-            Err(error) if error.kind == ErrorKind::NotFound => Ok(Reply::NoEntry(self.valid)),
-            attr => self.entry((parent, name), attr),
+        let mut tries = ASK_TRIES;
+        loop {
+            let since = self.recalls.count();
+            let found = self.volume.lookup(cred, parent, name.clone()).await;
+            tries -= 1;
+            let is_old = |attr: &Attr| tries > 0 && self.recalls.was_recalled(attr.ino, since);
+            match found {
+                Ok(attr) if is_old(&attr) => {}
+                Err(error) if error.kind == ErrorKind::NotFound => {
+                    return Ok(Reply::NoEntry(self.valid));
+                }
+                found => return self.entry((parent, name), found),
+            }
         }
     }
 
@@ -130,6 +141,7 @@ impl FuseDoor {
         name: Bytes,
     ) -> Result<Reply, Errno> {
         let linked = self.volume.link(cred, ino, parent, name.clone()).await;
+        self.recalls.note_unguarded(ino);
         self.entry((parent, name), linked)
     }
 

@@ -44,6 +44,8 @@ pub(super) struct Recalls {
     began: Instant,
     /// When an answer last made an inode known, for all that share a slot: ms.
     known: [AtomicU64; SLOTS],
+    /// The same of answers that the kernel takes for new however old they are (LINK, CREATE).
+    unguarded: [AtomicU64; SLOTS],
     /// What the kernel has of inodes that were recalled lately.
     pub contested: Contested,
     /// What there was. Held shared while an answer is sent, so that each is either sent before
@@ -94,10 +96,11 @@ impl Told {
 
 impl Default for Recalls {
     fn default() -> Self {
-        let known = std::array::from_fn(|_| AtomicU64::new(0));
+        let [known, unguarded] = [(); 2].map(|()| std::array::from_fn(|_| AtomicU64::new(0)));
         Recalls {
             began: Instant::now(),
             known,
+            unguarded,
             contested: Contested::default(),
             told: RwLock::default(),
             device: OnceLock::new(),
@@ -117,13 +120,37 @@ impl Recalls {
 
     /// An answer makes an inode known to the kernel.
     fn note_known(&self, ino: Ino) {
-        self.known[ino.0 as usize % SLOTS].store(self.now_ms() + 1, Ordering::Relaxed);
+        self.note(&self.known, ino);
     }
 
-    /// True if the kernel may still have such an answer before it.
+    /// An answer is on its way that the kernel takes for new, although it may know the inode.
+    pub fn note_unguarded(&self, ino: Ino) {
+        self.note(&self.unguarded, ino);
+    }
+
+    /// True if the kernel may still have before it an answer that makes an inode known.
     fn is_fresh(&self, ino: Ino) -> bool {
-        let known = self.known[ino.0 as usize % SLOTS].load(Ordering::Relaxed);
-        known > 0 && self.now_ms().saturating_sub(known) <= ONCE_MORE.as_millis() as u64
+        self.is_recent(&self.known, ino)
+    }
+
+    /// True if it may still have one before it that it takes for new.
+    fn is_unguarded(&self, ino: Ino) -> bool {
+        self.is_recent(&self.unguarded, ino)
+    }
+
+    fn note(&self, slots: &[AtomicU64; SLOTS], ino: Ino) {
+        slots[ino.0 as usize % SLOTS].store(self.now_ms() + 1, Ordering::Relaxed);
+    }
+
+    fn is_recent(&self, slots: &[AtomicU64; SLOTS], ino: Ino) -> bool {
+        let at = slots[ino.0 as usize % SLOTS].load(Ordering::Relaxed);
+        at > 0 && self.now_ms().saturating_sub(at) <= ONCE_MORE.as_millis() as u64
+    }
+
+    /// True if an inode was recalled since there had been so many recalls.
+    pub fn was_recalled(&self, ino: Ino, since: u64) -> bool {
+        let told = self.told.read();
+        told.count != since && told.since(since).is_none_or(|recalled| recalled.contains(&ino))
     }
 
     /// From now on the kernel can be told.
@@ -254,7 +281,7 @@ impl FuseDoor {
     /// dropped nothing for that. Who asks for attributes from now on waits for the pages.
     pub(super) fn forget_changed(&self, ino: Ino) {
         let drops = self.recalls.dropping.begin(ino);
-        let _soon = self.recall(&[ino]);
+        let _soon = self.take_back(&[ino], false);
         self.drop_soon(ino, Some(drops));
     }
 
@@ -310,31 +337,46 @@ impl FuseDoor {
     }
 }
 
-impl Believer for FuseDoor {
-    fn recall(&self, inodes: &[Ino]) -> Duration {
+impl FuseDoor {
+    /// The kernel believes nothing any more that it was told of these inodes: because of others, or of what was done here. For how long
+    /// it may still.
+    pub(super) fn take_back(&self, inodes: &[Ino], of_others: bool) -> Duration {
         let recalls = self.recalls.clone();
-        let believed = {
+        {
             let mut told = recalls.told.write();
             told.note(inodes);
-            match self.volume.keeps_leases() {
-                true => recalls.contested.recall(inodes, recalls.now_ms()),
-                // What it is given to believe nobody notes.
-                false => inodes.to_vec(),
+            // What a kernel is given to believe without leases nobody notes.
+            if of_others && self.volume.keeps_leases() {
+                recalls.contested.recall(inodes, recalls.now_ms());
             }
-        };
-        let unknown = believed.into_iter().filter(|ino| !recalls.tell(self.node(*ino)));
-        let unknown: Vec<Ino> = unknown.filter(|ino| recalls.is_fresh(*ino)).collect();
-        if unknown.is_empty() {
+        }
+        let mut again = Vec::new();
+        for &ino in inodes {
+            let Some(believed) = recalls.contested.believed(ino) else { continue };
+            let (node, fresh) = (self.node(ino), recalls.is_fresh(ino));
+            match recalls.tell(node) {
+                false if fresh => again.push((ino, node, believed)),
+                _ if recalls.is_unguarded(ino) => again.push((ino, node, believed)),
+                _ => recalls.contested.note_taken_back(ino, believed),
+            }
+        }
+        if again.is_empty() {
             return Duration::ZERO;
         }
-        let nodes: Vec<u64> = unknown.iter().map(|ino| self.node(*ino)).collect();
         self.runtime.spawn(async move {
             tokio::time::sleep(ONCE_MORE).await;
-            for node in nodes {
+            for (ino, node, believed) in again {
                 let _is_known = recalls.tell(node);
+                recalls.contested.note_taken_back(ino, believed);
             }
         });
         ONCE_MORE + MARGIN
+    }
+}
+
+impl Believer for FuseDoor {
+    fn recall(&self, inodes: &[Ino]) -> Duration {
+        self.take_back(inodes, true)
     }
 
     fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {

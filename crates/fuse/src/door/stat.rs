@@ -6,24 +6,34 @@ use crate::errno::Errno;
 use crate::reply::{Reply, Shown};
 use crate::request::{NewTime, Setattr};
 use bytes::Bytes;
-use strake_client::{Believer, OpenFile, XattrFlags};
+use strake_client::{OpenFile, XattrFlags};
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime};
 
 /// Unit in which `statfs` counts.
 const STATFS_BLOCK_BYTES: u64 = 4096;
+/// How often attributes are asked for that others change meanwhile: a kernel takes an old answer for new if that comes first.
+pub(super) const ASK_TRIES: u32 = 3;
 const SELINUX_LABEL: &[u8] = b"security.selinux";
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 impl FuseDoor {
     pub(super) async fn getattr(&self, ino: Ino, fh: Option<u64>) -> Result<Shown, Errno> {
         let handle = fh.and_then(|fh| self.handles.get(fh));
-        let recent = handle.as_ref().and_then(|handle| self.volume.recent_attr(&handle.file));
-        let found = match recent {
-            Some(attr) => Ok(attr),
-            None => self.volume.getattr(ino).await,
+        let mut tries = ASK_TRIES;
+        let found = loop {
+            let since = self.recalls.count();
+            let recent = handle.as_ref().and_then(|handle| self.volume.recent_attr(&handle.file));
+            let found = match recent {
+                Some(attr) => Ok(attr),
+                None => self.volume.getattr(ino).await,
+            };
+            self.recalls.dropping.wait(ino).await;
+            tries -= 1;
+            if tries == 0 || !self.recalls.was_recalled(ino, since) {
+                break found;
+            }
         };
-        self.recalls.dropping.wait(ino).await;
         let attr = match found {
             // The last name is gone, but somebody holds the file open.
             Err(error) if error.kind.is_gone() => match handle {
@@ -87,7 +97,7 @@ impl FuseDoor {
     /// No change by this mount is recalled from its kernel, which takes length and times for old after a change of contents,
     /// and not the mode: it would run as setuid what an ordinary user has just written. It is told before it is answered.
     fn mode_changed(&self, ino: Ino) {
-        let _soon = self.recall(&[ino]);
+        let _soon = self.take_back(&[ino], false);
     }
 
     pub(super) async fn statfs(&self) -> Result<Reply, Errno> {

@@ -7,7 +7,7 @@ use strake_engine::kv::memory::MemoryKv;
 use strake_types::layout::Placement;
 use strake_types::{ChunkIndex, Layout, Result};
 use strake_wire::message::manager::Group;
-use strake_wire::message::meta::{MetaAnswer, MetaOp, Nothing};
+use strake_wire::message::meta::{MetaAnswer, MetaOp, Nothing, Wait};
 
 /// A world in which targets that are away are waited for.
 async fn patient_world() -> World {
@@ -100,6 +100,14 @@ async fn the_only_target_of_a_group_is_waited_for_in_whatever_epoch() {
     assert_eq!(world.storage.numbered.lock().len(), 1, "it is asked once");
 }
 
+/// What the server is told to wait for.
+async fn waits(root: &User<'_>) -> Vec<Wait> {
+    match root.call(MetaOp::ListClients(Nothing {})).await.unwrap() {
+        MetaAnswer::Clients(list) => list.waits,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// `strake status` said nothing of it, and after 20 s that the metadata server does not answer.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_for_a_target_is_told_until_it_is_answered() {
@@ -107,10 +115,7 @@ async fn a_call_that_waits_for_a_target_is_told_until_it_is_answered() {
     let root = world.root();
     let (ino, group) = file(&world, b"1").await;
     root.move_out(ino).await.unwrap();
-    let told = async || match root.call(MetaOp::ListClients(Nothing {})).await.unwrap() {
-        MetaAnswer::Clients(list) => list.waits,
-        other => panic!("{other:?}"),
-    };
+    let told = async || waits(&root).await;
     world.storage.away.store(true, SeqCst);
     let looks = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -126,4 +131,23 @@ async fn a_call_that_waits_for_a_target_is_told_until_it_is_answered() {
     };
     tokio::join!(soon(root.truncate(ino, 2)), looks);
     assert!(told().await.is_empty(), "it is answered");
+}
+
+/// It was told when an attempt had failed: of a server that stands still after 20 s.
+#[tokio::test(start_paused = true)]
+async fn a_call_to_a_target_that_says_nothing_is_told_before_that_is_given_up() {
+    let world = patient_world().await;
+    let root = world.root();
+    let (ino, group) = file(&world, b"1").await;
+    root.move_out(ino).await.unwrap();
+    world.storage.slow_ms.store(10_000, SeqCst);
+    let looks = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        assert!(waits(&root).await.is_empty(), "not yet for long");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let what = waits(&root).await.remove(0).what;
+        assert_eq!(what, format!("the target of group {}: no answer", group.id));
+    };
+    tokio::join!(soon(root.truncate(ino, 2)), looks);
+    assert!(waits(&root).await.is_empty(), "it is answered");
 }

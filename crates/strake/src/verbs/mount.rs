@@ -76,7 +76,9 @@ pub async fn run(flags: &MountFlags, cluster: &ClusterFlags, log: &LogFlags) -> 
         let level = log.log_level.as_deref().unwrap_or("info");
         detach::start(&file, is_chosen, level, &flags.mountpoint)?;
         // What runs in the background says it in its log.
-        warn_of_unknown(cluster.addresses(&source(flags)?.managers)?).await;
+        if let Ok(addresses) = cluster.addresses(&source(flags)?.managers) {
+            warn_of_unknown(addresses).await;
+        }
         return Ok(());
     }
     let background = !flags.foreground;

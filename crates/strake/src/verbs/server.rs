@@ -276,7 +276,7 @@ fn is_open(address: &str) -> bool {
 /// some systems. Who writes the address, or `localhost`, wants that.
 fn is_loopback_by_name(listen: &str, bound: &str) -> bool {
     let host = host_of(listen);
-    let is_name = host != "localhost" && host.parse::<IpAddr>().is_err();
+    let is_name = !host.eq_ignore_ascii_case("localhost") && host.parse::<IpAddr>().is_err();
     is_name && bound.parse::<SocketAddr>().is_ok_and(|bound| bound.ip().is_loopback())
 }
 

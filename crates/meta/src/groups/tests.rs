@@ -1,3 +1,4 @@
+use super::TELL_AFTER;
 use crate::MetaOptions;
 use crate::tests::world::*;
 use std::sync::Arc;
@@ -142,9 +143,9 @@ async fn a_call_to_a_target_that_says_nothing_is_told_before_that_is_given_up() 
     root.move_out(ino).await.unwrap();
     world.storage.slow_ms.store(10_000, SeqCst);
     let looks = async {
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(TELL_AFTER / 2).await;
         assert!(waits(&root).await.is_empty(), "not yet for long");
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        tokio::time::sleep(TELL_AFTER).await;
         let what = waits(&root).await.remove(0).what;
         assert_eq!(what, format!("the target of group {}: no answer", group.id));
     };

@@ -226,9 +226,10 @@ impl Inner {
     }
 
     /// True if nobody leads by this beat who might still do so: it was the last one, or of an earlier life of this manager
-    /// that did not wait for another.
+    /// that did not wait for another. At another address that one may run still, and this be a copy of it.
     fn is_free(&self, beat: &Beat) -> bool {
-        beat.ended || beat.server == 0 || beat.server == self.number() && beat.waits_ms == 0
+        let is_own = beat.server == self.number() && beat.address == self.address;
+        beat.ended || beat.server == 0 || is_own && beat.waits_ms == 0
     }
 
     /// What is stored, as far as it says who leads. `None`: no cluster is. Fails if it was moved to another store.

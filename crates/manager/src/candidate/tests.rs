@@ -177,9 +177,12 @@ async fn start(
     founds: bool,
     id: &str,
 ) -> Result<Arc<Candidate>> {
+    let (address, store_id) = (address(number.max(1)), id.to_owned());
+    start_as(store, Candidature { server: number, address, founds, store: store_id }).await
+}
+
+async fn start_as(store: Arc<dyn Store>, who: Candidature) -> Result<Arc<Candidate>> {
     let clock = Arc::new(Paused(Instant::now()));
-    let (address, id) = (address(number.max(1)), id.to_owned());
-    let who = Candidature { server: number, address, founds, store: id };
     let first_volume = VolumeSpec { name: "main".into(), ..VolumeSpec::default() };
     let options =
         ManagerOptions { clock: clock.clone(), first_volume, ..ManagerOptions::default() };
@@ -437,6 +440,25 @@ async fn a_manager_that_is_started_again_at_once_leads_as_before() {
     let candidate = candidate(&first.store, 1, true).await;
     servers.insert(0, Server { candidate, ..first });
     assert_eq!(pass(&servers, 3_000).await, (Some(1), 0));
+}
+
+/// It took the lead from the one that ran, as if that were an earlier life of it, and was let in at its address: when it had gone,
+/// everybody was sent there for ever.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_the_manager_that_leads_follows_it_while_that_runs() {
+    let mut servers = cluster(2).await;
+    pass(&servers, 4_000).await;
+    let store = servers[0].store.elsewhere();
+    let (address_of_copy, id) = ("copy:1".to_owned(), String::new());
+    let who = Candidature { server: 1, address: address_of_copy, founds: false, store: id };
+    let candidate = start_as(Arc::new(store.clone()), who).await.unwrap();
+    let led = map_of(&candidate).await.unwrap_err();
+    assert_eq!((led.server, led.address), (1, address(1)));
+    servers.push(Server { store, number: 7, candidate });
+    assert_eq!(pass(&servers, 5_000).await, (Some(1), 0));
+    // One that has moved waits until what it was is silent.
+    servers.drain(..2);
+    assert_eq!(pass(&servers, 5_000).await.0, Some(7));
 }
 
 /// A server that was started while another manager took its place once ended with an error.

@@ -29,8 +29,9 @@ pub struct OpenFile {
     paged: bool,
     /// It counts among those that [`super::state::Core::dropping`] speaks of.
     dropping: AtomicBool,
-    /// An ordinary user has opened it or writes through it: that takes setuid and setgid away.
-    pub(super) drops_setid: AtomicBool,
+    /// How often the file had been given setuid or setgid, and one, when an ordinary user last wrote through it: that takes them away.
+    /// [`u64::MAX`]: such a one has opened it.
+    pub(super) drops_setid: AtomicU64,
     /// Number of failures of the file that were before this handle, or that it need not tell any more
     /// by each of [`TellBy`].
     failures_told: [AtomicU64; 3],
@@ -373,7 +374,7 @@ impl Volume {
             keep_cache,
             opened_shared,
             paged,
-            drops_setid: AtomicBool::new(cred.uid != 0),
+            drops_setid: AtomicU64::new(if cred.uid == 0 { 0 } else { u64::MAX }),
             failures_told: std::array::from_fn(|_| AtomicU64::new(failures)),
             sequence: Mutex::default(),
             runs: Mutex::default(),

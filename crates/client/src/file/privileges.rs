@@ -43,9 +43,10 @@ impl Core {
 }
 
 impl OpenFile {
-    /// True if what is changed through it is, perhaps, an ordinary user's doing.
-    fn drops_setid(&self) -> bool {
-        self.drops_setid.load(Ordering::Relaxed)
+    /// True if what is changed through it is, perhaps, an ordinary user's doing: one has written through it since somebody here gave the
+    /// file setuid or setgid.
+    fn drops_setid(&self, core: &Core) -> bool {
+        self.drops_setid.load(Ordering::Relaxed) > core.given_setid
     }
 }
 
@@ -53,10 +54,10 @@ impl Volume {
     /// Takes note that somebody is about to change contents through a handle, perhaps an ordinary user (`by_user`), whoever has
     /// opened it. True if [`Volume::drop_privileges`] comes first.
     pub fn note_writer(&self, file: &OpenFile, by_user: bool) -> bool {
-        if by_user {
-            file.drops_setid.store(true, Ordering::Relaxed);
-        }
         let core = file.state.core();
+        if by_user {
+            file.drops_setid.fetch_max(core.given_setid + 1, Ordering::Relaxed);
+        }
         !core.no_capability || by_user && self.may_have_setid(file.ino(), &core)
     }
 
@@ -80,7 +81,7 @@ impl Volume {
 
     /// Contents are changed through a handle: if an ordinary user may do it, what the file may have goes when that is told.
     pub(super) fn note_change(&self, file: &OpenFile, core: &mut Core) {
-        if file.drops_setid() && !core.unpublished.drop_setid {
+        if file.drops_setid(core) && !core.unpublished.drop_setid {
             core.unpublished.drop_setid = self.may_be_privileged(file.ino(), core);
         }
     }

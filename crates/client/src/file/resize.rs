@@ -59,6 +59,9 @@ impl Volume {
             || change.ctime.is_some()
             || change.atime.is_some() && file.core().unpublished.has_atime();
         let gives_setid = change.mode.is_some_and(|mode| mode & (SETUID | SETGID) != 0);
+        if gives_setid {
+            file.core().given_setid += 1;
+        }
         let touches_setid = gives_setid && file.core().unpublished.drop_setid;
         if !touches_contents && !touches_setid {
             let asked = self.now();

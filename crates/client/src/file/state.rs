@@ -61,6 +61,8 @@ pub(crate) struct Core {
     /// that another one has set: that is over when it was asked after that for the right to write, was told of all that was given
     /// up, and has given it.
     pub(crate) cut_in_doubt: Option<Duration>,
+    /// How often somebody here has given it setuid or setgid.
+    pub(super) given_setid: u64,
     /// See [`super::Life`].
     pub(crate) life: u64,
     /// Open handles of this mount.
@@ -405,6 +407,7 @@ impl FileState {
             placement,
             capability: [Bytes::new(), Bytes::new()],
             cut_in_doubt: None,
+            given_setid: 0,
             life: 0,
             handles: 0,
             registered: 0,

@@ -83,6 +83,24 @@ async fn what_is_given_to_a_file_after_a_write_stays_when_the_write_is_told() {
     look_for_capability(&fake, &volume, &file).await;
 }
 
+/// A handle through which a user had written once took them away with each write, whoever made it.
+#[tokio::test]
+async fn what_root_gives_and_writes_keeps_setid_although_a_user_has_written_before() {
+    let (fake, volume) = cluster().await;
+    let file = create(&volume, "a").await;
+    let write_as = async |by_user: bool| {
+        if volume.note_writer(&file, by_user) {
+            volume.drop_privileges(&file, by_user).await.unwrap();
+        }
+        write(&volume, &file, 0, pattern(1, 10)).await;
+        volume.flush(&file).await.unwrap();
+        fake.server_mode(file.ino())
+    };
+    write_as(true).await;
+    volume.setattr(&Credentials::root(), file.ino(), mode(0o4755), None).await.unwrap();
+    assert_eq!((write_as(false).await, write_as(true).await), (0o4755, 0o755));
+}
+
 #[tokio::test]
 async fn a_capability_is_looked_for_once_and_not_where_there_are_no_attributes() {
     let (fake, volume) = cluster().await;

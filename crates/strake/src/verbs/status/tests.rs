@@ -9,7 +9,9 @@ fn judge(map: &ClusterMap) -> Report {
 }
 
 fn map() -> ClusterMap {
-    let server = |id| Server { id, up: true, meta: id == 1, ..Server::default() };
+    let address = |id| format!("h{id}:7440");
+    let server =
+        |id| Server { id, up: true, meta: id == 1, address: address(id), ..Server::default() };
     let target = |id, server| Target {
         id,
         server,

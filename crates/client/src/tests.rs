@@ -492,6 +492,15 @@ async fn an_open_that_cuts_what_another_one_has_written_and_closed_leaves_no_zer
     assert_eq!(fake.server_length(ino), 0);
 }
 
+/// What a write and its sync ask for first: the right to write, or for that itself.
+async fn first_asked_for(fake: &Fake, volume: &Arc<Volume>, file: &Arc<OpenFile>) -> String {
+    fake.take_log();
+    write(volume, file, 0, pattern(2, 20_000)).await;
+    volume.fsync(file, false).await.unwrap();
+    let mut log = fake.take_log().into_iter();
+    log.find(|line| line.starts_with("open") || line.starts_with("write")).unwrap_or_default()
+}
+
 /// A cut that a target could not make was made later, and took away what was written after the error.
 #[tokio::test]
 async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew() {
@@ -503,12 +512,8 @@ async fn after_a_cut_that_may_be_unfinished_the_right_to_write_is_asked_for_anew
         fake.fail("setattr", kind);
         let cut = volume.setattr(&Credentials::root(), file.ino(), length(5), Some(&file)).await;
         assert_eq!(cut.unwrap_err().kind, kind);
-        fake.take_log();
-        write(&volume, &file, 0, pattern(2, 20_000)).await;
-        volume.fsync(&file, false).await.unwrap();
-        let log = fake.take_log();
-        let asked = log.iter().find(|line| line.starts_with("open") || line.starts_with("write"));
-        assert_eq!(asked.map(|line| &line[..first.len()]), Some(first), "{log:?}");
+        let asked = first_asked_for(&fake, &volume, &file).await;
+        assert_eq!(asked.get(..first.len()), Some(first), "{asked}");
     }
 }
 
@@ -525,12 +530,8 @@ async fn after_a_cut_of_others_that_may_be_unfinished_the_right_to_write_is_aske
     fake.doubt_cut(file.ino());
     shared::until(in_doubt).await;
     for first in ["open", "write"] {
-        fake.take_log();
-        write(&volume, &file, 0, pattern(2, 20_000)).await;
-        volume.fsync(&file, false).await.unwrap();
-        let log = fake.take_log();
-        let asked = log.iter().find(|line| line.starts_with("open") || line.starts_with("write"));
-        assert_eq!(asked.map(|line| &line[..first.len()]), Some(first), "{log:?}");
+        let asked = first_asked_for(&fake, &volume, &file).await;
+        assert_eq!(asked.get(..first.len()), Some(first), "{asked}");
         assert!(!in_doubt());
     }
 }

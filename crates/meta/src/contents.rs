@@ -177,20 +177,20 @@ pub(crate) async fn make_room(ctx: &Ctx, ino: Ino, length: u64) -> Result<()> {
 
 /// Completes a cut, if the inode is marked.
 pub(crate) async fn finish_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
-    // Nothing of the store is kept meanwhile.
-    let inode = Tx::reader(ctx).find_inode(ino).await?;
-    match inode {
-        Some(inode) => finish_cut_of(ctx, &inode).await,
-        None => Ok(()),
-    }
+    finish_marked(ctx, ino, None).await
 }
 
 /// The same, for a request that has marked the inode itself: its client is not told, who doubts the cut by himself unless it is
 /// answered.
 pub(crate) async fn finish_own_cut(ctx: &Ctx, ino: Ino) -> Result<()> {
+    finish_marked(ctx, ino, ctx.session.as_deref()).await
+}
+
+async fn finish_marked(ctx: &Ctx, ino: Ino, own: Option<&Session>) -> Result<()> {
+    // Nothing of the store is kept meanwhile.
     let inode = Tx::reader(ctx).find_inode(ino).await?;
     match inode {
-        Some(inode) => finish_cut_beside(ctx, &inode, ctx.session.as_deref()).await,
+        Some(inode) => finish_cut_beside(ctx, &inode, own).await,
         None => Ok(()),
     }
 }

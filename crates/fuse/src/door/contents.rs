@@ -1,5 +1,6 @@
 //! Open files and their contents.
 
+use super::contested::What;
 use super::pages::DROP_WAIT;
 use super::{FuseDoor, OpenHandle, gone, page_cache_flags};
 use crate::abi;
@@ -37,7 +38,7 @@ impl Drop for WriteEnd<'_> {
         let (door, ino) = (self.door, self.file.ino());
         let left_out = door.recalls.writing.end(ino, self.range);
         // Who drops the file meanwhile has left these out.
-        door.recalls.contested.note_pages(ino);
+        door.recalls.contested.note_given(ino, What::Pages);
         let unleased = || self.file.is_shared() && !door.volume.is_leased(self.file);
         if left_out || self.elsewhere || unleased() {
             let own = (self.range.0, self.range.1 - self.range.0);
@@ -84,7 +85,7 @@ impl FuseDoor {
             return false;
         }
         let is_used = |open: &OpenHandle| open.file.ino() == ino && !open.direct;
-        if recalls.contested.pages(ino).is_some() && !self.handles.any(is_used) {
+        if recalls.contested.left(ino, What::Pages).is_some() && !self.handles.any(is_used) {
             let _in_time = timeout(DROP_WAIT, self.forget_contents(&[ino])).await;
         }
         true
@@ -191,7 +192,7 @@ impl FuseDoor {
     ) -> Result<Reply, Errno> {
         let handle = self.handle(fh)?;
         if fills_pages {
-            self.recalls.contested.note_pages(handle.file.ino());
+            self.recalls.contested.note_given(handle.file.ino(), What::Pages);
         }
         if let Some(part) = &handle.part {
             return Ok(Reply::Data(part.read(&self.volume, &handle, (offset, size)).await?.parts));
@@ -251,7 +252,7 @@ impl FuseDoor {
 
     /// The kernel holds the pages of such a write locked until it is answered.
     fn begin_write<'a>(&'a self, file: &'a OpenFile, offset: u64, len: usize) -> WriteEnd<'a> {
-        self.recalls.contested.note_pages(file.ino());
+        self.recalls.contested.note_given(file.ino(), What::Pages);
         let range = self.recalls.writing.begin(file.ino(), offset, len as u64);
         WriteEnd { door: self, file, range, elsewhere: false }
     }

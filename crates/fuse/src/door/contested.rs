@@ -24,38 +24,41 @@ struct Table {
     count: u64,
 }
 
-/// What the kernel has of an inode.
+/// What a kernel has of an inode.
+#[derive(Clone, Copy)]
+pub(super) enum What {
+    /// Attributes and ACLs, which it may believe.
+    Attributes,
+    /// Pages of its contents.
+    Pages,
+}
+
+/// What is known of an inode.
 struct Known {
     /// When it was recalled last,
     recalled: u64,
     /// and that this was soon after the time before.
     by_turns: bool,
-    /// Attributes and ACLs.
     attributes: Given,
     pages: Given,
 }
 
-/// What was given for a time, and taken back: the numbers of the last of each.
+/// What the kernel was given for a time, and what it has dropped: the numbers of the last of each.
 struct Given {
     given: u64,
-    taken: u64,
-}
-
-impl Given {
-    /// The number of the last, if some of it may be left.
-    fn left(&self) -> Option<u64> {
-        (self.given > self.taken).then_some(self.given)
-    }
-
-    /// All is taken back up to this number.
-    fn take(&mut self, number: u64) {
-        self.taken = self.taken.max(number);
-    }
+    dropped: u64,
 }
 
 impl Known {
     fn is_contested(&self, now: u64) -> bool {
         now.saturating_sub(self.recalled) < CONTESTED_MS
+    }
+
+    fn given(&mut self, what: What) -> &mut Given {
+        match what {
+            What::Attributes => &mut self.attributes,
+            What::Pages => &mut self.pages,
+        }
     }
 }
 
@@ -65,24 +68,16 @@ impl Table {
         self.count
     }
 
-    /// An inode that is recalled now. `None`: there are too many.
-    fn recalled(&mut self, ino: Ino, now: u64) -> Option<&mut Known> {
-        if !self.inodes.contains_key(&ino) {
-            if self.inodes.len() >= INODES_MAX {
-                self.inodes.retain(|_, one| one.is_contested(now));
-            }
-            if self.inodes.len() >= INODES_MAX {
-                return None;
-            }
-            // Numbers are of all inodes: what is taken back of an entry of before is none of this one.
+    /// An inode is recalled. One that is new is not entered if there are too many.
+    fn recall(&mut self, ino: Ino, now: u64) {
+        if let Some(one) = self.inodes.get_mut(&ino) {
+            (one.by_turns, one.recalled) = (one.is_contested(now), now);
+        } else if self.inodes.len() < INODES_MAX {
+            // Numbers are of all inodes: what is dropped of an entry of before is none of this one.
             let given = self.next();
-            let [attributes, pages] = [0; 2].map(|taken| Given { given, taken });
-            let one = Known { recalled: now, by_turns: false, attributes, pages };
-            return Some(self.inodes.entry(ino).or_insert(one));
+            let [attributes, pages] = [0; 2].map(|dropped| Given { given, dropped });
+            self.inodes.insert(ino, Known { recalled: now, by_turns: false, attributes, pages });
         }
-        let one = self.inodes.get_mut(&ino)?;
-        (one.by_turns, one.recalled) = (one.is_contested(now), now);
-        Some(one)
     }
 }
 
@@ -90,11 +85,10 @@ impl Contested {
     /// Others use these, while no answer is sent that gives the kernel something to believe.
     pub fn recall(&self, inodes: &[Ino], now: u64) {
         let mut table = self.0.lock();
-        for &ino in inodes {
-            if table.recalled(ino, now).is_none() {
-                break;
-            }
+        if table.inodes.len() + inodes.len() > INODES_MAX {
+            table.inodes.retain(|_, one| one.is_contested(now));
         }
+        inodes.iter().for_each(|ino| table.recall(*ino, now));
     }
 
     /// True if the kernel is given nothing to believe of a file.
@@ -108,39 +102,27 @@ impl Contested {
         table.inodes.get(&ino).is_some_and(|one| one.by_turns && one.is_contested(now))
     }
 
-    /// The kernel is given attributes or an ACL that it may believe.
-    pub fn note_believed(&self, ino: Ino) {
+    /// The kernel is given something of an inode.
+    pub fn note_given(&self, ino: Ino, what: What) {
         let mut table = self.0.lock();
         let given = table.next();
-        table.inodes.get_mut(&ino).iter_mut().for_each(|one| one.attributes.given = given);
+        table.inodes.get_mut(&ino).iter_mut().for_each(|one| one.given(what).given = given);
     }
 
-    /// It is given pages.
-    pub fn note_pages(&self, ino: Ino) {
+    /// The number of the last that it was given, if it may have any of that; to be told when it has dropped it.
+    pub fn left(&self, ino: Ino, what: What) -> Option<u64> {
         let mut table = self.0.lock();
-        let given = table.next();
-        table.inodes.get_mut(&ino).iter_mut().for_each(|one| one.pages.given = given);
+        let Some(one) = table.inodes.get_mut(&ino) else { return Some(0) };
+        let Given { given, dropped } = *one.given(what);
+        (given > dropped).then_some(given)
     }
 
-    /// The number of what the kernel may believe; to be told when that is taken back.
-    pub fn believed(&self, ino: Ino) -> Option<u64> {
-        self.0.lock().inodes.get(&ino).map_or(Some(0), |one| one.attributes.left())
-    }
-
-    /// The number of the pages that it may have; to be told when it has dropped them.
-    pub fn pages(&self, ino: Ino) -> Option<u64> {
-        self.0.lock().inodes.get(&ino).map_or(Some(0), |one| one.pages.left())
-    }
-
-    /// It believes nothing any more that it had been given by then.
-    pub fn note_taken_back(&self, ino: Ino, number: u64) {
+    /// It has dropped all that it had been given up to this number.
+    pub fn note_dropped(&self, ino: Ino, what: What, number: u64) {
         let mut table = self.0.lock();
-        table.inodes.get_mut(&ino).iter_mut().for_each(|one| one.attributes.take(number));
-    }
-
-    /// It has dropped all pages that it had been given by then.
-    pub fn note_dropped(&self, ino: Ino, number: u64) {
-        self.0.lock().inodes.get_mut(&ino).iter_mut().for_each(|one| one.pages.take(number));
+        let Some(one) = table.inodes.get_mut(&ino) else { return };
+        let given = one.given(what);
+        given.dropped = given.dropped.max(number);
     }
 }
 
@@ -153,16 +135,16 @@ mod tests {
     #[test]
     fn what_was_taken_back_is_not_believed_until_more_is_given() {
         let contested = Contested::default();
-        assert!(contested.believed(ONE).is_some(), "it may have anything");
+        assert!(contested.left(ONE, What::Attributes).is_some(), "it may have anything");
         contested.recall(&[ONE], 10);
-        let believed = contested.believed(ONE).unwrap();
-        assert!(contested.believed(ONE).is_some(), "it was not told yet");
-        contested.note_taken_back(ONE, believed);
+        let believed = contested.left(ONE, What::Attributes).unwrap();
+        assert!(contested.left(ONE, What::Attributes).is_some(), "it was not told yet");
+        contested.note_dropped(ONE, What::Attributes, believed);
         contested.recall(&[ONE], 90_000);
-        assert_eq!(contested.believed(ONE), None);
-        contested.note_believed(ONE);
-        contested.note_taken_back(ONE, believed);
-        assert!(contested.believed(ONE).is_some());
+        assert_eq!(contested.left(ONE, What::Attributes), None);
+        contested.note_given(ONE, What::Attributes);
+        contested.note_dropped(ONE, What::Attributes, believed);
+        assert!(contested.left(ONE, What::Attributes).is_some());
     }
 
     #[test]
@@ -182,16 +164,16 @@ mod tests {
     #[test]
     fn pages_are_dropped_when_none_were_given_since_that_began() {
         let contested = Contested::default();
-        assert!(contested.pages(ONE).is_some(), "it may have anything");
+        assert!(contested.left(ONE, What::Pages).is_some(), "it may have anything");
         contested.recall(&[ONE], 10);
-        let begun = contested.pages(ONE).unwrap();
-        contested.note_pages(ONE);
-        contested.note_dropped(ONE, begun);
-        let begun = contested.pages(ONE).unwrap();
-        contested.note_dropped(ONE, begun);
-        assert_eq!(contested.pages(ONE), None);
-        contested.note_pages(ONE);
-        assert!(contested.pages(ONE).is_some());
+        let begun = contested.left(ONE, What::Pages).unwrap();
+        contested.note_given(ONE, What::Pages);
+        contested.note_dropped(ONE, What::Pages, begun);
+        let begun = contested.left(ONE, What::Pages).unwrap();
+        contested.note_dropped(ONE, What::Pages, begun);
+        assert_eq!(contested.left(ONE, What::Pages), None);
+        contested.note_given(ONE, What::Pages);
+        assert!(contested.left(ONE, What::Pages).is_some());
     }
 
     /// Its pages counted as dropped, since more had been given, and dropped, when it was known before.
@@ -199,14 +181,14 @@ mod tests {
     fn a_drop_that_ends_late_says_nothing_of_what_was_forgotten_and_is_known_anew() {
         let contested = Contested::default();
         contested.recall(&[ONE], 10);
-        (0..50).for_each(|_| contested.note_pages(ONE));
-        let begun = contested.pages(ONE).unwrap();
+        (0..50).for_each(|_| contested.note_given(ONE, What::Pages));
+        let begun = contested.left(ONE, What::Pages).unwrap();
         let many: Vec<Ino> = (100..100 + INODES_MAX as u64).map(Ino).collect();
         contested.recall(&many, 10 + CONTESTED_MS);
-        assert_eq!(contested.pages(ONE), Some(0), "it was forgotten");
+        assert_eq!(contested.left(ONE, What::Pages), Some(0), "it was forgotten");
         contested.recall(&[ONE], 20 + 2 * CONTESTED_MS);
-        contested.note_dropped(ONE, begun);
-        assert!(contested.pages(ONE).is_some());
+        contested.note_dropped(ONE, What::Pages, begun);
+        assert!(contested.left(ONE, What::Pages).is_some());
     }
 
     #[test]

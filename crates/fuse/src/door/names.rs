@@ -1,6 +1,5 @@
 //! Operations on names and directories.
 
-use super::stat::ASK_TRIES;
 use super::{FuseDoor, MOUNT_ROOT};
 use crate::errno::Errno;
 use crate::reply::{Listed, Listing, Reply, Shown};
@@ -31,19 +30,11 @@ impl FuseDoor {
         if parent == self.view.root && &name[..] == b".." {
             return Ok(Reply::Entry(self.shown(self.volume.getattr(parent).await?)));
         }
-        let mut tries = ASK_TRIES;
-        loop {
-            let since = self.recalls.count();
-            let found = self.volume.lookup(cred, parent, name.clone()).await;
-            tries -= 1;
-            let is_old = |attr: &Attr| tries > 0 && self.recalls.was_recalled(attr.ino, since);
-            match found {
-                Ok(attr) if is_old(&attr) => {}
-                Err(error) if error.kind == ErrorKind::NotFound => {
-                    return Ok(Reply::NoEntry(self.valid));
-                }
-                found => return self.entry((parent, name), found),
-            }
+        let ask = || self.volume.lookup(cred, parent, name.clone());
+        let of = |found: &StrakeResult<Attr>| found.as_ref().ok().map(|attr| attr.ino);
+        match self.asked_anew(ask, of).await {
+            Err(error) if error.kind == ErrorKind::NotFound => Ok(Reply::NoEntry(self.valid)),
+            attr => self.entry((parent, name), attr),
         }
     }
 

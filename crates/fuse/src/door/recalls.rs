@@ -5,7 +5,7 @@
 //! operation may hold that waits for a server: they are believed for a moment, which a recall waits for.
 
 use super::FuseDoor;
-use super::contested::Contested;
+use super::contested::{Contested, What};
 use super::held_up::MoreThreads;
 use super::pages::{Asked, Dropping, Drops, InTurn, Turn, Writing};
 use crate::abi;
@@ -31,6 +31,8 @@ use tokio::time::timeout_at;
 const ONCE_MORE: Duration = Duration::from_millis(20);
 /// So much later it has been told.
 const MARGIN: Duration = Duration::from_millis(5);
+/// How often attributes are asked for that others change meanwhile: a kernel takes an old answer for new if that comes first.
+const ASK_TRIES: u32 = 3;
 /// Slots for when inodes were made known last.
 const SLOTS: usize = 1024;
 /// Of so many inodes that were recalled last it is known when.
@@ -243,7 +245,7 @@ impl FuseDoor {
                 if !self.recalls.dropping.has(shown.real) && !self.is_contested(shown) {
                     shown.valid = self.volume.believable(shown.real, shown.attr.version);
                     if !shown.valid.is_zero() {
-                        self.recalls.contested.note_believed(shown.real);
+                        self.recalls.contested.note_given(shown.real, What::Attributes);
                     }
                 }
             }
@@ -252,6 +254,22 @@ impl FuseDoor {
             }
         });
         send(&answer);
+    }
+
+    /// The answer to a question about an inode (`of`, if it is of one), which is asked anew where that was recalled meanwhile.
+    pub(super) async fn asked_anew<T, F: Future<Output = T>>(
+        &self,
+        ask: impl Fn() -> F,
+        of: impl Fn(&T) -> Option<Ino>,
+    ) -> T {
+        for _ in 1..ASK_TRIES {
+            let since = self.recalls.count();
+            let found = ask().await;
+            if !of(&found).is_some_and(|ino| self.recalls.was_recalled(ino, since)) {
+                return found;
+            }
+        }
+        ask().await
     }
 
     /// True if the kernel is to believe nothing of an inode, because other mounts use it by turns with this one. A directory many
@@ -352,12 +370,13 @@ impl FuseDoor {
         }
         let mut again = Vec::new();
         for &ino in inodes {
-            let Some(believed) = recalls.contested.believed(ino) else { continue };
+            let Some(believed) = recalls.contested.left(ino, What::Attributes) else { continue };
             let (node, fresh) = (self.node(ino), recalls.is_fresh(ino));
-            match recalls.tell(node) {
-                false if fresh => again.push((ino, node, believed)),
-                _ if recalls.is_unguarded(ino) => again.push((ino, node, believed)),
-                _ => recalls.contested.note_taken_back(ino, believed),
+            let is_known = recalls.tell(node);
+            if !is_known && fresh || recalls.is_unguarded(ino) {
+                again.push((ino, node, believed));
+            } else {
+                recalls.contested.note_dropped(ino, What::Attributes, believed);
             }
         }
         if again.is_empty() {
@@ -367,7 +386,7 @@ impl FuseDoor {
             tokio::time::sleep(ONCE_MORE).await;
             for (ino, node, believed) in again {
                 let _is_known = recalls.tell(node);
-                recalls.contested.note_taken_back(ino, believed);
+                recalls.contested.note_dropped(ino, What::Attributes, believed);
             }
         });
         ONCE_MORE + MARGIN
@@ -382,7 +401,8 @@ impl Believer for FuseDoor {
     fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {
         inodes.iter().for_each(|ino| self.prefetch.cancel(*ino));
         let recalls = self.recalls.clone();
-        let pages = |ino: &Ino| recalls.contested.pages(*ino).map(|given| (*ino, given));
+        let pages =
+            |ino: &Ino| recalls.contested.left(*ino, What::Pages).map(|given| (*ino, given));
         let begun: Vec<(Ino, u64)> = inodes.iter().filter_map(pages).collect();
         if begun.is_empty() {
             return Box::pin(async {});
@@ -392,7 +412,10 @@ impl Believer for FuseDoor {
         Box::pin(async move {
             // Else nothing is known.
             if dropped.await.is_ok() {
-                begun.iter().for_each(|(ino, given)| recalls.contested.note_dropped(*ino, *given));
+                let contested = &recalls.contested;
+                begun
+                    .iter()
+                    .for_each(|(ino, given)| contested.note_dropped(*ino, What::Pages, *given));
             }
         })
     }

@@ -1,6 +1,7 @@
 //! Attributes, extended attributes, and the figures of the whole volume.
 
 use super::FuseDoor;
+use super::contested::What;
 use crate::abi;
 use crate::errno::Errno;
 use crate::reply::{Reply, Shown};
@@ -12,28 +13,22 @@ use strake_types::{Credentials, ErrorKind, Ino, SetAttr, SetTime};
 
 /// Unit in which `statfs` counts.
 const STATFS_BLOCK_BYTES: u64 = 4096;
-/// How often attributes are asked for that others change meanwhile: a kernel takes an old answer for new if that comes first.
-pub(super) const ASK_TRIES: u32 = 3;
 const SELINUX_LABEL: &[u8] = b"security.selinux";
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 
 impl FuseDoor {
     pub(super) async fn getattr(&self, ino: Ino, fh: Option<u64>) -> Result<Shown, Errno> {
         let handle = fh.and_then(|fh| self.handles.get(fh));
-        let mut tries = ASK_TRIES;
-        let found = loop {
-            let since = self.recalls.count();
+        let ask = || async {
             let recent = handle.as_ref().and_then(|handle| self.volume.recent_attr(&handle.file));
             let found = match recent {
                 Some(attr) => Ok(attr),
                 None => self.volume.getattr(ino).await,
             };
             self.recalls.dropping.wait(ino).await;
-            tries -= 1;
-            if tries == 0 || !self.recalls.was_recalled(ino, since) {
-                break found;
-            }
+            found
         };
+        let found = self.asked_anew(ask, |_| Some(ino)).await;
         let attr = match found {
             // The last name is gone, but somebody holds the file open.
             Err(error) if error.kind.is_gone() => match handle {
@@ -143,7 +138,7 @@ impl FuseDoor {
         let is_label = &name[..] == SELINUX_LABEL;
         // The kernel keeps it.
         if name.starts_with(ACL_PREFIX) {
-            self.recalls.contested.note_believed(ino);
+            self.recalls.contested.note_given(ino, What::Attributes);
         }
         match self.volume.getxattr(cred, ino, name).await {
             // As NFS says it: who asks every file for its label (`ls -l`) then asks no more.

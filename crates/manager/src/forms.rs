@@ -80,6 +80,7 @@ fn servers() -> Vec<Vec<u8>> {
         meta: true,
         name: "host".into(),
         store: "5a".into(),
+        life: 1 << 63,
     })]
 }
 

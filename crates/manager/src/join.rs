@@ -80,6 +80,7 @@ pub(crate) fn join(
     let server = identify(state, request, others)?;
     check_address(state, request, server, others)?;
     check_targets(state, request, server, others)?;
+    owners::begin_life(state, server, request.life);
     let record = Server {
         address: request.address.clone(),
         manager: request.manager,
@@ -87,6 +88,7 @@ pub(crate) fn join(
         name: request.name.clone(),
         store: request.store.clone(),
         shares: request.shares,
+        life: request.life,
     };
     state.servers.insert(server, record);
     state.cluster.next_server = state.cluster.next_server.max(server + 1);

@@ -71,6 +71,19 @@ pub(crate) fn settle(
     }
 }
 
+/// A server joins, which serves its volumes from then on in another life than before: what it has sent in the earlier one, and is still on
+/// its way, is refused. One that asks again, because the answer was lost, is in the same life.
+pub(crate) fn begin_life(state: &mut State, server: u32, life: u64) {
+    let known = state.servers.get(&server).map(|known| known.life);
+    if life == 0 || known == Some(life) {
+        return;
+    }
+    let epoch = state.cluster.epoch + 1;
+    for volume in state.volumes.values_mut().filter(|volume| volume.meta_server == server) {
+        volume.owned_since = epoch;
+    }
+}
+
 /// Whether there is nothing to do for [`settle`]. That was found of a state and of these tenures: while both are the same
 /// nobody goes through all volumes again. Each state has a new one.
 #[derive(Default)]

@@ -161,6 +161,9 @@ pub(crate) struct Server {
     /// Volumes of several shares may lie in that store.
     #[prost(bool, tag = "6")]
     pub shares: bool,
+    /// The life in which it joined last; 0: its release has none.
+    #[prost(fixed64, tag = "7")]
+    pub life: u64,
 }
 
 /// `t`: a target.

@@ -14,6 +14,10 @@ use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::limits::{FULL_CHARS_MAX, RELEASE_CHARS_MAX};
+use strake_types::{Epoch, VolumeId};
+use strake_wire::caller::{CallerOptions, Callers};
+use strake_wire::capability::reign;
+use strake_wire::map::MapView;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobKind, Plan};
 use strake_wire::message::manager::{self as message, ClusterMap, Leave, VolumeName, VolumeSpec};
@@ -594,6 +598,24 @@ async fn a_leave_that_comes_late_does_not_take_out_who_has_joined_since() {
     assert!(!leave(8).await, "its own");
     bench.beat_of(&second, &joined).await;
     assert!(!leave(0).await, "of a release that has none");
+}
+
+/// The network held back what it had sent, until after its next life had deleted the file (simulation, seed 2863000234482).
+#[tokio::test]
+async fn what_an_earlier_life_of_a_metadata_server_has_sent_is_refused() {
+    let bench = Bench::new().await;
+    let first = Join { life: 7, ..server("a:1", &["x"]) };
+    let joined = bench.join(first.clone()).await.unwrap();
+    let since = async || bench.map().await.volumes[0].owned_since;
+    let then = since().await;
+    bench.join(again(&first, &joined)).await.unwrap();
+    assert_eq!(since().await, then, "it asks again, because the answer was lost");
+    let second = Join { life: 8, ..again(&first, &joined) };
+    bench.join(second).await.unwrap();
+    let map = MapView::fixed(Callers::new(CallerOptions::default()), bench.map().await);
+    let is_fenced = |since| map.is_fenced(VolumeId(1), reign(Epoch(since)));
+    assert!(is_fenced(then));
+    assert!(!is_fenced(since().await));
 }
 
 #[tokio::test]

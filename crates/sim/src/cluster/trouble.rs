@@ -230,16 +230,14 @@ impl Cluster {
 
     /// Whoever stays away while a volume gets another metadata server is waited for for a while only.
     pub(super) async fn follow_owners(&self) {
-        let mut known = None;
+        let mut known: Vec<u32> = Vec::new();
         loop {
-            let maps = self.hosts.iter().filter_map(|host| host.map());
-            let since = maps.flat_map(|map| {
-                let map = map.current();
-                map.volumes.iter().map(|volume| volume.owned_since).max()
-            });
-            let since = since.max();
-            if since.is_some() && since != known {
-                known = since;
+            let maps = self.hosts.iter().filter_map(|host| host.map()).map(|map| map.current());
+            // One that serves on in another life begins another reign, and is no other.
+            let newest = maps.max_by_key(|map| map.epoch);
+            let owners = newest.map(|map| map.volumes.iter().map(|v| v.meta_server).collect());
+            if let Some(owners) = owners.filter(|owners| *owners != known) {
+                known = owners;
                 self.files.may_be_missed();
                 self.appends.may_be_missed();
             }

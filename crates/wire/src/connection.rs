@@ -529,7 +529,7 @@ async fn receive_one(
     let Some(header) = reader.header().await? else {
         return Ok(false);
     };
-    let body = reader.body(header.body_len).await?;
+    let body = reader.body(&header).await?;
     let payload = reader.payload(&header).await?;
     match header.kind {
         FrameKind::Reply => {

@@ -189,7 +189,7 @@ pub(crate) async fn receive(reader: &mut FrameReader) -> Result<Hello> {
     if header.kind != FrameKind::Hello || !fits {
         return Err(malformed("the first frame is not a hello"));
     }
-    let body = reader.body(header.body_len).await.map_err(lost)?;
+    let body = reader.body(&header).await.map_err(lost)?;
     if header.error != 0 {
         return Err(remote_error(header.error, &body));
     }

@@ -138,12 +138,14 @@ impl FrameReader {
     }
 
     /// The body of the frame at hand.
-    pub async fn body(&mut self, len: u32) -> Result<Bytes, ReadError> {
+    pub async fn body(&mut self, header: &Header) -> Result<Bytes, ReadError> {
+        let len = header.body_len as usize;
         if len == 0 {
             return Ok(Bytes::new());
         }
-        let mut body = Vec::with_capacity(len as usize);
-        self.fill(&mut body, len as usize).await?;
+        let mut body = Vec::with_capacity(len);
+        self.fill(&mut body, len).await?;
+        header.check_body(&body)?;
         Ok(body.into())
     }
 

@@ -498,7 +498,7 @@ impl Connection {
             reader.skip(&header).await?;
             return Ok(header.kind != FrameKind::Goodbye);
         }
-        let body = reader.body(header.body_len).await?;
+        let body = reader.body(&header).await?;
         let work = Work::decode(header.service, body).and_then(|work| self.permitted(work));
         let needs = match &work {
             Ok(work) => work.needs(&header),

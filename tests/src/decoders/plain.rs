@@ -76,6 +76,7 @@ fn seal_frame(bytes: &mut [u8]) {
     header[24..28].copy_from_slice(&(body_len as u32).to_le_bytes());
     header[28..32].copy_from_slice(&((rest.len() - body_len) as u32).to_le_bytes());
     header[32..36].copy_from_slice(&crc32c(&rest[body_len..]).to_le_bytes());
+    header[36..40].copy_from_slice(&crc32c(&rest[..body_len]).to_le_bytes());
     seal_header(bytes);
 }
 
@@ -89,6 +90,7 @@ fn check_frame(bytes: &[u8]) -> Outcome {
         let rest = &bytes[HEADER_BYTES..];
         let (body, rest) = rest.split_at_checked(header.body_len as usize)?;
         let payload = rest.get(..header.payload_len as usize)?;
+        header.check_body(body).ok()?;
         header.check_payload(payload).ok()?;
         Some((header, body.to_vec(), payload.to_vec()))
     };

@@ -351,7 +351,7 @@ async fn after_a_beat_in_vain_the_next_one_goes_by_another_connection() {
         comes.notify_one();
         let (mut reader, outbox) = greeted(&listener).await;
         let header = reader.header().await.unwrap().unwrap();
-        reader.body(header.body_len).await.unwrap();
+        reader.body(&header).await.unwrap();
         let reply = Draft::message(&ManagerReply::from(ManagerAnswer::Epoch(7))).unwrap();
         let reply = reply.seal(FrameKind::Reply, header.service, header.request);
         assert!(outbox.send(reply, Default::default()).is_some());
@@ -374,7 +374,7 @@ async fn take_writes(mut reader: FrameReader, outbox: Arc<Outbox>, pause_ms: u64
     loop {
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         let header = reader.header().await.ok()??;
-        reader.body(header.body_len).await.ok()?;
+        reader.body(&header).await.ok()?;
         let crc = crc32c(&reader.payload(&header).await.ok()?);
         let answer = Some(StorageAnswer::Data(Data { crc }));
         let reply = Draft::message(&StorageReply { answer }).unwrap();

@@ -15,6 +15,7 @@ fn carry<M: Message + Default + PartialEq + std::fmt::Debug>(message: &M, genera
     assert_eq!((header.request, header.error), (request, 0));
     let (body, rest) = bytes[HEADER_BYTES..].split_at(header.body_len as usize);
     assert_eq!(rest, payload);
+    header.check_body(body).unwrap();
     header.check_payload(rest).unwrap();
     assert_eq!(&M::decode(body).unwrap(), message);
 }
@@ -39,10 +40,13 @@ proptest! {
         body_len in 0..=BODY_BYTES_MAX as u32,
         payload_len in 0..=PAYLOAD_BYTES_MAX as u32,
         payload_crc: Option<u32>,
+        body_crc: Option<u32>,
     ) {
         let kind = FrameKind::Reply;
         let service = ServiceClass::Storage;
-        let header = Header { kind, service, error, request, body_len, payload_len, payload_crc };
+        let header = Header {
+            kind, service, error, request, body_len, payload_len, payload_crc, body_crc,
+        };
         prop_assert_eq!(Header::decode(&header.encode()), Ok(Some(header)));
     }
 
@@ -71,18 +75,19 @@ fn a_frame_is_the_one_in_formats_md() {
     let frame = sample();
     let fixture = include_bytes!("fixture-v1.bin");
     assert_eq!([frame.head.as_slice(), &frame.payload].concat(), fixture);
-    let fields: [&[u8]; 11] = [
+    let fields: [&[u8]; 12] = [
         b"STRK",
         &[1, 0],
         &[2],
         &[3],
-        &[1, 0, 0, 0],
+        &[3, 0, 0, 0],
         &[0; 4],
         &[4, 3, 2, 1, 0, 0, 0, 0],
         &[2, 0, 0, 0],
         &[4, 0, 0, 0],
         &0xaed8_7dd1_u32.to_le_bytes(),
-        &[0; 24],
+        &0x5984_a076_u32.to_le_bytes(),
+        &[0; 20],
     ];
     assert_eq!(fixture[..60], fields.concat());
     assert_eq!(fixture[60..64], crc32c(&fixture[..60]).to_le_bytes());
@@ -122,7 +127,7 @@ fn well_sealed_nonsense_is_refused_by_name() {
     let long = resealed(|b| b[28..32].fill(0xff)).unwrap_err();
     assert!(matches!(long, FrameError::TooLong { what: "payload", .. }), "{long}");
     // Room for later fields: what is there now is ignored.
-    assert!(resealed(|b| b[36..60].fill(0xff)).is_ok());
+    assert!(resealed(|b| b[40..60].fill(0xff)).is_ok());
 }
 
 #[test]
@@ -135,8 +140,16 @@ fn what_is_too_long_cannot_be_sent() {
 }
 
 #[test]
-fn a_damaged_payload_is_refused() {
+fn a_damaged_body_or_payload_is_refused() {
     let frame = sample();
     let header = Header::decode(&frame.head).unwrap().unwrap();
+    assert_eq!(header.check_body(b"\x08\x05"), Ok(()));
+    assert_eq!(header.check_body(b"\x08\x04"), Err(FrameError::BodyChecksum));
     assert_eq!(header.check_payload(b"date"), Err(FrameError::PayloadChecksum));
+}
+
+#[test]
+fn a_body_of_a_release_that_computes_no_checksum_is_taken() {
+    let header = resealed(|b| b[8] = 1).unwrap().unwrap();
+    assert_eq!(header.check_body(b"\x08\x04"), Ok(()));
 }

@@ -188,6 +188,22 @@ async fn a_body_that_cannot_be_decoded_fails_its_call_only() {
     assert_eq!((second.request, second.error), (2, 0));
 }
 
+/// It was taken for what had been sent: a file had another name, and its bytes another place, at all copies.
+#[tokio::test]
+async fn a_message_that_was_damaged_on_its_way_closes_its_connection_and_is_not_carried_out() {
+    let server = Running::start("127.0.0.1:0", "c").await;
+    for bit in 0..16 * 8 {
+        let mut damaged = large_call(1, 16);
+        let byte = damaged.len() - 16 + bit / 8;
+        damaged[byte] ^= 1 << (bit % 8);
+        let answer = send_raw(&server, &[hello("c"), damaged].concat()).await;
+        let (_, body) = answer_of(&answer);
+        assert_eq!(answer.len(), crate::frame::HEADER_BYTES + body.len(), "but a hello");
+    }
+    assert_eq!(server.fake.meta_calls.load(SeqCst), 0);
+    assert_alive(&server).await;
+}
+
 #[tokio::test]
 async fn releases_without_a_common_protocol_are_told_so() {
     let server = Running::start("127.0.0.1:0", "c").await;

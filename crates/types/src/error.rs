@@ -119,6 +119,8 @@ kinds! {
     HeldBack = 50, "another client is still to tell what it has written";
     /// A server of the cluster, but one without a manager: ask one that has one.
     NoManager = 51, "no manager there";
+    /// The bytes of a write are not those that were sent: send them again.
+    Garbled = 53, "damaged on its way";
 }
 
 /// What the caller inside Strake should do about an error.
@@ -138,7 +140,10 @@ impl ErrorKind {
     /// What to do about it.
     pub fn advice(self) -> Advice {
         match self {
-            ErrorKind::Unavailable | ErrorKind::Conflict | ErrorKind::HeldBack => Advice::Retry,
+            ErrorKind::Unavailable
+            | ErrorKind::Conflict
+            | ErrorKind::HeldBack
+            | ErrorKind::Garbled => Advice::Retry,
             ErrorKind::StaleMap | ErrorKind::NotCurrent => Advice::RefreshMap,
             ErrorKind::NoSession | ErrorKind::BadCapability => Advice::Renew,
             _ => Advice::GiveUp,

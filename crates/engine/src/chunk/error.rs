@@ -21,7 +21,7 @@ pub enum ChunkError {
         offset: u64,
     },
     /// The payload of a write does not match the checksum that came with it.
-    #[error("{chunk}: a write at byte {offset} was damaged on its way; send it again")]
+    #[error("{chunk}: what is to be written at byte {offset}")]
     BadPayload {
         /// The chunk addressed.
         chunk: ChunkId,
@@ -129,7 +129,8 @@ impl ChunkError {
     /// The same error in POSIX vocabulary.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            ChunkError::Corrupt { .. } | ChunkError::BadPayload { .. } => ErrorKind::Corrupt,
+            ChunkError::Corrupt { .. } => ErrorKind::Corrupt,
+            ChunkError::BadPayload { .. } => ErrorKind::Garbled,
             ChunkError::Full { .. } => ErrorKind::NoSpace,
             ChunkError::Poisoned { .. } => ErrorKind::Poisoned,
             ChunkError::InUse { .. } => ErrorKind::Busy,

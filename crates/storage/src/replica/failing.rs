@@ -95,7 +95,8 @@ impl State {
         entry.stage = Stage::Failed;
         match error.kind {
             ErrorKind::Unavailable => true,
-            ErrorKind::Corrupt => self.meet_damage(key, now),
+            // Where the way there damages all that is large nobody waits for it either.
+            ErrorKind::Corrupt | ErrorKind::Garbled => self.meet_damage(key, now),
             _ => false,
         }
     }

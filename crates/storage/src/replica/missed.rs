@@ -59,7 +59,7 @@ impl Replica {
             self.note_missed(epoch, member, sent, error);
         }
         // Who is in sync and meets damage may answer readers, until that lasts and it takes itself out. Any other one answers nobody.
-        let is_damaged = !in_sync && error.kind == ErrorKind::Corrupt;
+        let is_damaged = !in_sync && matches!(error.kind, ErrorKind::Corrupt | ErrorKind::Garbled);
         if counts && (takes_out(error) || is_damaged) {
             // It answers nobody any more in this epoch; the manager takes it out by its own word.
             tracing::warn!("group {}: target {member} cannot take changes: {error}", self.group);

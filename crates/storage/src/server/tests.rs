@@ -197,7 +197,7 @@ async fn parts_are_written_to_their_chunks_and_must_fit_their_payload() {
     let uneven = msg::WriteMany { crcs: vec![crc(&a)], ..many.clone() };
     let garbled = msg::WriteMany { crcs: vec![crc(&a), 0], ..many };
     let expected =
-        [ErrorKind::Malformed, ErrorKind::Malformed, ErrorKind::Malformed, ErrorKind::Corrupt];
+        [ErrorKind::Malformed, ErrorKind::Malformed, ErrorKind::Malformed, ErrorKind::Garbled];
     for (bad, kind) in [short, long, uneven, garbled].into_iter().zip(expected) {
         let right = key().mint(&capability(Rights::READ_WRITE));
         let answer = cluster.call_as(right, 1, StorageOp::WriteMany(bad), payload.clone()).await;
@@ -446,7 +446,7 @@ async fn damaged_payloads_impossible_ranges_and_unknown_targets_are_refused() {
         len: strake_types::limits::PAYLOAD_BYTES_MAX as u64 + 1,
     };
     let refused = [
-        (StorageOp::Write(damaged), data.clone(), ErrorKind::Corrupt),
+        (StorageOp::Write(damaged), data.clone(), ErrorKind::Garbled),
         (StorageOp::Write(beyond), data.clone(), ErrorKind::Invalid),
         (StorageOp::Read(long), Bytes::new(), ErrorKind::Invalid),
     ];

@@ -3,6 +3,7 @@
 use super::super::store::QUEUED_BYTES_MAX;
 use super::*;
 use bytes::Bytes;
+use strake_types::error::Advice;
 use strake_types::limits::CHUNK_BYTES_MAX;
 
 #[test]
@@ -58,8 +59,9 @@ fn a_read_that_would_wait_is_refused_where_waiting_is_not_wanted() {
 #[test]
 fn a_write_that_was_damaged_on_its_way_is_refused_and_changes_nothing() {
     let store = open(&formatted(1, 64 << 20));
-    let refused = store.write(chunk(1, 0), 0, &Bytes::from_static(b"abc"), 1);
-    assert!(matches!(refused, Err(ChunkError::BadPayload { .. })));
+    let refused = store.write(chunk(1, 0), 0, &Bytes::from_static(b"abc"), 1).unwrap_err();
+    assert!(matches!(refused, ChunkError::BadPayload { .. }));
+    assert_eq!(refused.kind().advice(), Advice::Retry, "whoever has the bytes sends them again");
     assert_eq!(store.chunks_of(VolumeId(1), Ino(1), from(0), usize::MAX).unwrap().0, []);
 }
 

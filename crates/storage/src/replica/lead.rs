@@ -130,7 +130,7 @@ impl Replica {
         let (theirs, ours) = try_join(self.spread(&numbered, &message), synced).await?;
         self.settle(&numbered);
         running.succeed();
-        let ours = ours?;
+        let ours = ours.map_err(|error| self.left_to_others(error))?;
         self.check_copies(reign, least)?;
         // Everywhere it is; but in an epoch that may be over others answer.
         self.check_answers(reign).await?;
@@ -273,15 +273,17 @@ impl Replica {
                     level.inspect_err(|_| self.leave_failed(&numbered))?;
                 }
                 self.settle(&numbered);
-                // Without us the others may do it.
-                let others = !self.required().is_empty();
-                match error.kind {
-                    ErrorKind::Poisoned if others => {
-                        Err(self.error(ErrorKind::NotCurrent, &error.to_string()))
-                    }
-                    _ => Err(error),
-                }
+                Err(self.left_to_others(error))
             }
+        }
+    }
+
+    /// An error of our own store: where its disk has failed for good, and there are others, they may do without us what it stands for.
+    pub(super) fn left_to_others(&self, error: Error) -> Error {
+        let others = !self.required().is_empty();
+        match error.kind {
+            ErrorKind::Poisoned if others => self.error(ErrorKind::NotCurrent, &error.to_string()),
+            _ => error,
         }
     }
 
@@ -418,9 +420,11 @@ impl Replica {
 /// True for an error that comes before anything is made of a change: what is asked for cannot be, or the disk does not answer and
 /// was not asked.
 fn is_refusal(op: &StorageOp, error: &Error) -> bool {
-    use ErrorKind::{FileTooBig, Invalid, Malformed, NoSpace, Unavailable};
+    use ErrorKind::{FileTooBig, Garbled, Invalid, Malformed, NoSpace, Unavailable};
     match error.kind {
         Malformed | Invalid | FileTooBig | Unavailable => true,
+        // Of several parts others may be made.
+        Garbled => matches!(op, StorageOp::Write(_)),
         NoSpace => matches!(op, StorageOp::Allocate(_) | StorageOp::Punch(_)),
         _ => false,
     }

@@ -60,6 +60,7 @@ impl Replica {
             }
         };
         let ours = self.shelf.sync_asked(Asked::of(numbered.reign, order.attempt));
+        let ours = async { ours.await.map_err(|error| self.left_to_others(error)) };
         tokio::select! {
             synced = try_join(others, ours) => { synced?; }
             hung = self.given_up(view.epoch) => return Err(hung),

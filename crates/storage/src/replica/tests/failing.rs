@@ -79,6 +79,21 @@ async fn a_member_that_cannot_sync_answers_nobody_before_it_is_taken_out() {
     assert_eq!(bench.read(2, 0).await, 1);
 }
 
+/// Its client was told EIO, though the others had everything, and one of them led and synced it a second later.
+#[tokio::test]
+async fn a_primary_that_cannot_sync_leaves_that_to_the_others() {
+    let bench = Bench::start().await;
+    let disk = bench.simulate(1).await;
+    bench.write(0, 1).await;
+    disk.set_syncs_fail(true);
+    let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+    let refused = bench.send(bench.request(1, sync.clone()), Bytes::new()).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::NotCurrent, "{refused}");
+    bench.manager.take_out(1);
+    bench.until(async || bench.send(bench.request(2, sync.clone()), Bytes::new()).await.ok()).await;
+    assert_eq!(bench.read(2, 0).await, 1);
+}
+
 /// Only those in sync take themselves out: changes waited for as long as it took to make it equal, and then to find that out.
 #[tokio::test]
 async fn a_member_that_joins_and_counts_is_not_waited_for_when_its_damage_is_not_mended() {

@@ -42,6 +42,8 @@ pub(crate) use lead::Lead;
 
 /// How often a change is tried again when the store says that somebody else changed it too.
 const COMMIT_TRIES_MAX: usize = 10;
+/// No epoch that a server says it knows is believed beyond this one: there are to be others after it.
+const EPOCH_MAX: u64 = 1 << 60;
 
 /// How a manager begins.
 #[derive(Default)]
@@ -175,7 +177,7 @@ impl Manager {
             self.coming.store(0, Ordering::Release);
         }
         for _ in 0..COMMIT_TRIES_MAX {
-            let (old, mut new, answer) = {
+            let (old, new, answer) = {
                 let inner = self.inner.lock();
                 let mut new = State::clone(&inner.state);
                 let answer = decide(&mut new, &inner.live)?;
@@ -184,11 +186,11 @@ impl Manager {
                 if new == *inner.state {
                     return Ok((answer, inner.state.cluster.epoch));
                 }
+                new.cluster.epoch = new.cluster.epoch.max(inner.state.cluster.epoch + 1);
                 // Before anybody is told an epoch again. Dropped in the middle, too, it is not known what is stored.
-                self.coming.store(inner.state.cluster.epoch + 1, Ordering::Release);
+                self.coming.store(new.cluster.epoch, Ordering::Release);
                 (inner.state.clone(), new, answer)
             };
-            new.cluster.epoch = old.cluster.epoch + 1;
             let epoch = new.cluster.epoch;
             let is_stored = self.store(&old, &new).await?;
             if is_stored {
@@ -318,13 +320,18 @@ impl Manager {
         }
         let used: Vec<u32> = self.newly_used(&beat);
         let has_grown = !join::grown(&self.inner.lock().state, server, &beat.targets).is_empty();
-        if !used.is_empty() || has_grown {
+        // This manager's data are older: nobody would believe its maps before they are newer than those that are known.
+        let behind = beat.epoch.min(EPOCH_MAX) > self.inner.lock().state.cluster.epoch;
+        if !used.is_empty() || has_grown || behind {
             let note = |state: &mut State, _: &Liveness| {
                 for id in &used {
                     state.groups.entry(*id).and_modify(|group| group.never_used = false);
                 }
                 let grown = join::grown(state, server, &beat.targets);
                 state.targets.extend(grown);
+                if behind {
+                    state.cluster.epoch = state.cluster.epoch.max(beat.epoch.min(EPOCH_MAX) + 1);
+                }
                 Ok(())
             };
             self.change(note).await?;

@@ -74,6 +74,21 @@ async fn what_was_said_to_be_used_is_not_given_up_without_being_asked() {
     assert_eq!(lone.group(1).await.members, [2]);
 }
 
+/// Restored from a backup: servers that lived on refused each map of it, and what a metadata server asked in the name of a reign that
+/// began by it.
+#[tokio::test]
+async fn a_manager_whose_data_are_older_goes_on_behind_the_map_that_servers_know() {
+    let bench = Bench::new().await;
+    let joined = bench.join(server("a:1", &["x"])).await.unwrap();
+    for (epoch, least) in [(500, 501), (400, 501), (u64::MAX, 1 << 60)] {
+        let beat = Heartbeat { server: joined.server, epoch, ..Heartbeat::default() };
+        let answer = bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+        let now = bench.map().await.epoch;
+        assert_eq!(answer, ManagerAnswer::Epoch(now));
+        assert!((least..least + 9).contains(&now), "{now} after {epoch}");
+    }
+}
+
 #[tokio::test]
 async fn who_was_given_up_may_not_begin_to_use_a_group() {
     let lone = Lone::new(3).await;

@@ -246,18 +246,19 @@ impl Header {
 
     /// Checks a payload against the header's checksum, where it has one.
     pub fn check_payload(&self, payload: &[u8]) -> Result<(), FrameError> {
-        match self.payload_crc {
-            Some(crc) if crc != crc32c(payload) => Err(FrameError::PayloadChecksum),
-            _ => Ok(()),
-        }
+        check_crc(self.payload_crc, payload, FrameError::PayloadChecksum)
     }
 
     /// The same of a body.
     pub fn check_body(&self, body: &[u8]) -> Result<(), FrameError> {
-        match self.body_crc {
-            Some(crc) if crc != crc32c(body) => Err(FrameError::BodyChecksum),
-            _ => Ok(()),
-        }
+        check_crc(self.body_crc, body, FrameError::BodyChecksum)
+    }
+}
+
+fn check_crc(crc: Option<u32>, bytes: &[u8], error: FrameError) -> Result<(), FrameError> {
+    match crc {
+        Some(crc) if crc != crc32c(bytes) => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -8,6 +8,21 @@ impl Bench {
         self.replica(member).await.state.lock().failing.broken = how;
     }
 
+    /// All have a block, and the disk of one makes nothing durable any more.
+    async fn start_without_syncs(member: u32) -> Bench {
+        let bench = Bench::start().await;
+        let disk = bench.simulate(member).await;
+        bench.write(0, 1).await;
+        disk.set_syncs_fail(true);
+        bench
+    }
+
+    /// Has the members of a primary make durable what they have.
+    async fn sync_by(&self, primary: u32) -> Result<()> {
+        let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+        self.send(self.request(primary, sync), Bytes::new()).await.map(drop)
+    }
+
     /// A change that fails half-way at the primary, which then makes what there is of it equal.
     fn begin_to_fail(self: &Arc<Self>) -> tokio::task::JoinHandle<Result<()>> {
         let bench = self.clone();
@@ -67,13 +82,9 @@ async fn a_primary_that_is_needed_goes_on_when_its_store_fails_no_more() {
 /// It was taken out by the word of the primary alone: with a lease it answered readers still, also with what others wrote over.
 #[tokio::test]
 async fn a_member_that_cannot_sync_answers_nobody_before_it_is_taken_out() {
-    let bench = Bench::start().await;
-    let disk = bench.simulate(3).await;
-    bench.write(0, 1).await;
-    disk.set_syncs_fail(true);
-    let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
+    let bench = Bench::start_without_syncs(3).await;
     // Those that go on have synced, or in the next epoch are to be asked again.
-    let _synced = bench.send(bench.request(1, sync), Bytes::new()).await;
+    let _synced = bench.sync_by(1).await;
     bench.until_in_sync(&[1, 2]).await;
     assert!(bench.has_resigned(3).await);
     assert_eq!(bench.read(2, 0).await, 1);
@@ -82,15 +93,11 @@ async fn a_member_that_cannot_sync_answers_nobody_before_it_is_taken_out() {
 /// Its client was told EIO, though the others had everything, and one of them led and synced it a second later.
 #[tokio::test]
 async fn a_primary_that_cannot_sync_leaves_that_to_the_others() {
-    let bench = Bench::start().await;
-    let disk = bench.simulate(1).await;
-    bench.write(0, 1).await;
-    disk.set_syncs_fail(true);
-    let sync = StorageOp::Sync(msg::FileRef { volume: 1, ino: 2 });
-    let refused = bench.send(bench.request(1, sync.clone()), Bytes::new()).await.unwrap_err();
+    let bench = Bench::start_without_syncs(1).await;
+    let refused = bench.sync_by(1).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::NotCurrent, "{refused}");
     bench.manager.take_out(1);
-    bench.until(async || bench.send(bench.request(2, sync.clone()), Bytes::new()).await.ok()).await;
+    bench.until(async || bench.sync_by(2).await.ok()).await;
     assert_eq!(bench.read(2, 0).await, 1);
 }
 

@@ -99,7 +99,8 @@ async fn follow_map(core: &Arc<Core>, told: &mut Told) {
         if turns.is_power_of_two() {
             tracing::warn!("volume {}: {error}; trying again", volume.spec.name);
         }
-        if error.kind == ErrorKind::NoSpace {
+        // No room, or a store that has stopped: all else is for the volume, or for who is asked for it.
+        if matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Io) {
             full = error.detail.into_owned();
         }
     }
@@ -139,7 +140,7 @@ mod tests {
     use crate::{MetaOptions, MetaServer};
     use async_trait::async_trait;
     use bytes::Bytes;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use parking_lot::Mutex;
     use strake_engine::kv::memory::MemoryKv;
     use strake_engine::kv::{Kv, KvError, Part, Result as KvResult, Store};
     use strake_wire::capability::CapabilityKey;
@@ -165,16 +166,16 @@ mod tests {
         }
     }
 
-    /// A store of which nothing can be opened while it is full: that takes room, too.
-    struct Filled {
+    /// A store of which nothing can be opened while it refuses changes: that is one, too.
+    struct Refusing {
         kv: MemoryKv,
-        has_room: AtomicBool,
+        refusal: Mutex<Option<KvError>>,
     }
 
     #[async_trait]
-    impl Store for Filled {
+    impl Store for Refusing {
         fn name(&self) -> &'static str {
-            "filled"
+            "refusing"
         }
 
         fn is_shared(&self) -> bool {
@@ -182,9 +183,9 @@ mod tests {
         }
 
         async fn open(&self, _: Part) -> KvResult<Arc<dyn Kv>> {
-            match self.has_room.load(Ordering::SeqCst) {
-                true => Ok(Arc::new(self.kv.clone())),
-                false => Err(KvError::Full { store: "filled".into(), next: "make room" }),
+            match self.refusal.lock().clone() {
+                None => Ok(Arc::new(self.kv.clone())),
+                Some(refusal) => Err(refusal),
             }
         }
 
@@ -196,16 +197,28 @@ mod tests {
     /// No volume was in use after a restart, so none said that it had no room: the cluster was fine.
     #[tokio::test]
     async fn a_store_too_full_to_open_a_volume_is_said_to_the_manager_until_all_are_open() {
+        let full = KvError::Full { store: "full".into(), next: "make room" };
+        said_until_all_are_open(full, "no space left; make room").await;
+    }
+
+    #[tokio::test]
+    async fn a_store_that_has_stopped_before_a_volume_was_open_is_said_to_the_manager() {
+        let stopped = KvError::Poisoned { store: "bad".into(), cause: "EIO".into() };
+        said_until_all_are_open(stopped, "stopped after an I/O error (EIO)").await;
+    }
+
+    async fn said_until_all_are_open(refusal: KvError, words: &str) {
         let world = World::new().await;
-        let store = Arc::new(Filled { kv: MemoryKv::new(), has_room: AtomicBool::new(false) });
+        let store = Refusing { kv: MemoryKv::new(), refusal: Mutex::new(Some(refusal)) };
+        let store = Arc::new(store);
         let tenure = Arc::new(Lease::new(Arc::new(TestClock::default())));
         let options = MetaOptions { tenure: Some(tenure.clone()), ..options() };
         let (map, key) = (world.map.clone(), CapabilityKey::new([7; 32]));
         let server = MetaServer::start(store.clone(), map, key, world.clock.clone(), options);
         let server = server.await.unwrap();
         server.renew(tenure.now(), 1_000_000_000, 0);
-        world.until(async || server.full().contains("no space left; make room")).await;
-        store.has_room.store(true, Ordering::SeqCst);
+        world.until(async || server.full().contains(words)).await;
+        *store.refusal.lock() = None;
         world.until(async || server.full().is_empty()).await;
         assert_eq!(server.serves(), [1]);
     }

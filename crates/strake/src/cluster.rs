@@ -3,6 +3,7 @@
 use crate::address;
 use crate::failure::{Failure, Outcome};
 use crate::output;
+use crate::refusals;
 use crate::release::RELEASE;
 use crate::runfile::RunFile;
 use crate::tls_flags::{self, TlsFlags};
@@ -215,6 +216,8 @@ fn names_database(error: &Error) -> bool {
 pub fn no_manager(addresses: &[String], error: &Error, next: &str) -> Failure {
     match error.kind {
         ErrorKind::WrongPeer | ErrorKind::NoManager => Failure::telling(error),
+        ErrorKind::Poisoned if refusals::has_stopped(&error.detail) => Failure::telling(error)
+            .about("the manager can store nothing, nor take out a server that has died"),
         ErrorKind::Unavailable if names_database(error) => {
             let next = "look at the database and its log; the servers go on by themselves";
             Failure::new(&*error.detail).next(next)
@@ -381,6 +384,16 @@ mod tests {
             assert_eq!(told.cause, said);
             assert!(told.next.unwrap().starts_with("look at the database"));
         }
+    }
+
+    /// It answered, and the address, the manager's role and the release were blamed.
+    #[test]
+    fn a_manager_whose_store_has_stopped_sends_to_its_server() {
+        let store = KvError::Poisoned { store: "/d/meta".into(), cause: "EIO".into() };
+        let error = Error::with(ErrorKind::Poisoned, store.to_string());
+        let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
+        assert!(told.cause.contains("has died: metadata store /d/meta stopped after"), "{told}");
+        assert!(told.next.unwrap().starts_with("restart its server"));
     }
 
     /// The address was said twice.

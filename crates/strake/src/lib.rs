@@ -9,6 +9,7 @@
 //! * [`servers`] and [`groups`]: what a cluster is made of, in words; [`copy_notes`]: what copies do not protect.
 //! * [`jobs`] and [`plan_flags`]: what moves in the background, and what the verbs for it share.
 //! * [`soundness`] and [`scrub_report`]: which files are damaged, what was made of it, and how that is told.
+//! * [`refusals`]: what a metadata store says that takes no changes.
 //! * [`runfile`] is how `strake down` and the others find what `strake up` started.
 //! * [`mount_words`], [`mountpoint`] and [`mounted`]: the words after `-o`, where mounts are, and one until it ends;
 //!   [`made`]: what goes again when a command is refused.
@@ -47,6 +48,7 @@ pub mod place;
 pub mod plan_flags;
 pub mod private;
 pub mod recopy_view;
+pub mod refusals;
 pub mod release;
 mod replaced;
 pub mod runfile;

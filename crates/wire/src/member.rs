@@ -91,7 +91,7 @@ pub trait MetaRole: Send + Sync + 'static {
     fn serves(&self) -> Vec<u32>;
     /// True if it has not reached its database for a while.
     fn is_cut_off(&self) -> bool;
-    /// What its store says while it has no room for changes; empty: it has.
+    /// What its store says while it has no room for changes, or takes none any more; empty: it takes them.
     fn full(&self) -> String;
     /// The time by the clock of its tenure.
     fn now(&self) -> Duration;

@@ -13,7 +13,7 @@ pub const FREE_DISK: &str = "free some on its disk and try again";
 pub enum KvError {
     /// The store on disk is damaged.
     #[error(
-        "metadata store {store} is corrupt: {cause}; restore it from a backup or run `strake doctor`"
+        "metadata store {store} is corrupt: {cause}; start its server again, and if that finds the same, restore it from a backup"
     )]
     Corrupt {
         /// Where it lies.
@@ -75,7 +75,8 @@ pub enum KvError {
     },
     /// An earlier write failed; nothing more is accepted until a restart.
     #[error(
-        "metadata store {store} stopped after an I/O error ({cause}); check the disk, then restart the server"
+        "metadata store {store} stopped after an I/O error ({cause}); restart its server (what was synced is on its disk), \
+         and look at that disk (dmesg, smartctl) if it stops again"
     )]
     Poisoned {
         /// Where it lies.

@@ -111,7 +111,7 @@ pub trait Kv: Send + Sync + 'static {
     }
 
     /// What [`Kv::check_room`] says, for who only tells of it: this waits for no disk, and where one who writes is let through
-    /// now and then it takes nobody's turn.
+    /// now and then it takes nobody's turn. [`KvError::Poisoned`], once no change is taken any more.
     fn full(&self) -> Option<KvError> {
         self.check_room().err()
     }

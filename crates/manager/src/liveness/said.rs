@@ -4,21 +4,21 @@ use super::Liveness;
 use std::time::Duration;
 use strake_types::limits::{FULL_CHARS_MAX, RELEASE_CHARS_MAX};
 
-/// For how long a full store is not told any more before the log says that it has room: else it fills with both, where the one
+/// For how long a full store is not told any more before the log says that it takes changes: else it fills with both, where the one
 /// comes and goes.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What the store of a server's metadata says while it has no room for changes.
+/// What the store of a server's metadata says while it has no room for changes, or takes none any more.
 #[derive(Clone, Default)]
 pub(super) struct Full {
-    /// What was said last; empty: it has.
+    /// What was said last; empty: it takes them.
     pub said: String,
-    /// When it was last said that it has none; `None`: the log says that it has.
+    /// When something was last said; `None`: the log says that it takes them.
     at: Option<Duration>,
 }
 
 impl Full {
-    /// That is said now. Answers what the log has to say: that the store is full, true, or has room again.
+    /// That is said now. Answers what the log has to say: that the store takes no changes, true, or does again.
     fn hear(&mut self, said: String, now: Duration) -> Option<bool> {
         self.said = said;
         if !self.said.is_empty() {
@@ -41,14 +41,14 @@ impl Liveness {
         self.servers.get(&server)?.release.as_deref()
     }
 
-    /// A server says what the store of its metadata says while it has no room for changes; empty: it has. True if that is news.
+    /// A server says what the store of its metadata says while it takes no changes; empty: it does. True if that is news.
     pub fn hear_full(&mut self, server: u32, full: &str, now: Duration) -> bool {
         let Some(heard) = self.servers.get_mut(&server) else { return false };
         let said: String = full.chars().take(FULL_CHARS_MAX).collect();
         let is_news = heard.full.said != said;
         match heard.full.hear(said, now) {
             Some(true) => tracing::warn!(server, "{}", heard.full.said),
-            Some(false) => tracing::info!(server, "the store of its metadata has room again"),
+            Some(false) => tracing::info!(server, "the store of its metadata takes changes again"),
             None => {}
         }
         is_news

@@ -131,7 +131,10 @@ async fn examine(managers: &Managers, report: &mut Report) {
     report.ok("hello", format!("protocol and release agree ({:.1} ms)", millis(began)));
     let map = match cluster::fresh_map(&view).await {
         Ok(map) => map,
-        Err(error) => return report.bad("map", error.to_string(), "strake status"),
+        Err(error) => {
+            let (error, mend) = probe::told(error.to_string(), "strake status");
+            return report.bad("map", error, mend);
+        }
     };
     report.ok("cluster", format!("id {}", map.cluster));
     // A manager of an earlier release knows no jobs.

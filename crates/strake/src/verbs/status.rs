@@ -8,7 +8,7 @@ use crate::groups::{self, GroupRow};
 use crate::jobs::{self, Files, JobView};
 use crate::verbs::target::{free_of, size_of, state_of};
 use crate::waits::{self, WaitRow};
-use crate::{output, release, servers, size};
+use crate::{output, refusals, release, servers, size};
 use clap::Args;
 use named::Named;
 pub use named::stopped_files;
@@ -100,7 +100,7 @@ struct ServerRow {
     silent_ms: u64,
     /// Null: it has not said it, as an earlier one.
     release: Option<String>,
-    /// What the store of its metadata says while it has no room for changes; empty: it has.
+    /// What the store of its metadata says while it has no room for changes, or takes none any more; empty: it takes them.
     full: String,
 }
 
@@ -272,7 +272,7 @@ fn missed_problem(map: &ClusterMap, missed: &MissedBy) -> Option<Problem> {
     Some(Problem { health: Health::Degraded, about, mend })
 }
 
-/// Whose metadata finds no room. Servers of one database say the same, and that is told once.
+/// Whose metadata finds no room, or can be changed no more. Servers of one database say the same, and that is told once.
 fn full_problems(map: &ClusterMap) -> Vec<Problem> {
     let mut by_store: BTreeMap<&str, Vec<&Server>> = BTreeMap::new();
     let told = map.servers.iter().filter(|s| s.up && !s.cut_off && !s.full.is_empty());
@@ -284,15 +284,21 @@ fn full_problems(map: &ClusterMap) -> Vec<Problem> {
         }
         let volumes = several("volume", volumes.into_iter());
         let take = if servers.len() == 1 { "takes" } else { "take" };
+        let manages = servers.iter().any(|server| server.manager);
         let servers = several("server", servers.iter().map(|server| server.name.as_str()));
-        let (what, mend) = full_store(said).unwrap_or((said, "strake doctor looks closer"));
+        let (what, mend) = refusals::of_store(said).unwrap_or((said, "strake doctor looks closer"));
         let store = what.strip_prefix("metadata store ").unwrap_or_default();
-        let about = match database_engine(store) {
-            // It refuses what gives room back, too.
-            Some("etcd") => format!("on {servers} nothing can be changed in {volumes}: {what}"),
-            _ => format!(
+        let also = match refusals::has_stopped(what) && manages {
+            true => ", nor can its manager take out a server that dies",
+            false => "",
+        };
+        // A full etcd refuses what gives room back, too.
+        let frees = what.ends_with("no space left") && database_engine(store) != Some("etcd");
+        let about = match frees {
+            true => format!(
                 "{servers} {take} no new names, longer files or attributes of {volumes}: {what}"
             ),
+            false => format!("on {servers} nothing can be changed in {volumes}{also}: {what}"),
         };
         Some(Problem { health: Health::Broken, about, mend: mend.to_owned() })
     };
@@ -303,14 +309,6 @@ fn full_problems(map: &ClusterMap) -> Vec<Problem> {
 fn several<'a>(kind: &str, names: impl ExactSizeIterator<Item = &'a str>) -> String {
     let plural = if names.len() == 1 { "" } else { "s" };
     format!("{kind}{plural} {}", names.collect::<Vec<_>>().join(", "))
-}
-
-/// What a metadata store says that has no room, and what mends it in its words; `None`: something else was said. Also where it
-/// was passed on as an error, which says of which kind it is.
-pub fn full_store(said: &str) -> Option<(&str, &str)> {
-    const FULL: &str = ": no space left";
-    let (what, mend) = said.split_once("; ").filter(|(what, _)| what.ends_with(FULL))?;
-    Some((what, mend.strip_suffix(FULL).unwrap_or(mend)))
 }
 
 /// What is wrong with a server. What its targets had is told of by group.

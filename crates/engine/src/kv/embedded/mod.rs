@@ -310,8 +310,10 @@ impl<S: Store> Core<S> {
 
     /// Refuses every write from now on.
     fn poison(&self, cause: String) -> KvError {
-        tracing::error!(store = self.path, cause, "the metadata store stops");
         let first = || {
+            let what =
+                "the metadata store stops: nothing in it is changed before its server is restarted";
+            tracing::error!(store = self.path, cause, "{what}");
             directory::note_failure(&*self.disk);
             cause
         };
@@ -413,8 +415,9 @@ impl<S: Store> Kv for Embedded<S> {
     }
 
     fn full(&self) -> Option<KvError> {
-        let is_full = self.core.lacks_room() || self.core.reserve.is_marked_short();
-        is_full.then(|| self.core.full())
+        let is_full = || self.core.lacks_room() || self.core.reserve.is_marked_short();
+        let stopped = self.core.check_poison().err();
+        stopped.or_else(|| is_full().then(|| self.core.full()))
     }
 
     fn boot(&self) -> Option<String> {

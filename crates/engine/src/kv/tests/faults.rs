@@ -204,6 +204,20 @@ fn a_failed_flush_is_reported_and_stops_all_writes() {
     assert!((20..=30).contains(&heads[0]), "{heads:?}");
 }
 
+/// Who tells people of the store said that nothing was wrong with it, until its server was restarted.
+#[test]
+fn a_store_that_has_stopped_says_so_for_good_to_who_only_tells_of_it() {
+    let (disk, directory) = (SimDisk::new(9, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(commits(&kv, 1..=3));
+    assert!(kv.full().is_none());
+    disk.set_syncs_fail(true);
+    run(kv.sync()).unwrap_err();
+    disk.set_syncs_fail(false);
+    let told = kv.full().unwrap();
+    assert!(matches!(told, KvError::Poisoned { .. }), "{told}");
+}
+
 #[test]
 fn a_commit_that_nobody_syncs_survives_power_loss_moments_later() {
     let (disk, directory) = (SimDisk::new(6, DISK_BYTES), tempfile::tempdir().unwrap());

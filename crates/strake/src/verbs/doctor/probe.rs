@@ -3,7 +3,7 @@
 use super::{ANSWER_SECONDS_MAX, Report, millis};
 use crate::asked::{AT_ONCE, Asked};
 use crate::verbs::status::{self, Health, Problem};
-use crate::{cluster, output};
+use crate::{cluster, output, refusals};
 use bytes::Bytes;
 use futures::future::join_all;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,9 +133,9 @@ async fn open(view: &Arc<MapView>, name: &str) -> Result<Arc<Volume>> {
     Volume::connect(view.clone(), name, cluster::options_of("doctor")).await
 }
 
-/// Why something failed and what mends it. A metadata store without room says both itself, whatever was asked for.
-fn told(error: String, mend: &str) -> (String, String) {
-    match status::full_store(&error) {
+/// Why something failed and what mends it. A metadata store that takes no changes says both itself, whatever was asked for.
+pub fn told(error: String, mend: &str) -> (String, String) {
+    match refusals::of_store(&error) {
         Some((what, next)) => (what.to_owned(), next.to_owned()),
         None => (error, mend.to_owned()),
     }
@@ -207,7 +207,7 @@ async fn one_target(
 
 /// Why a target could not be written to; `log` is what is advised where nothing else is known.
 fn unwritten(subject: &str, among: &str, error: &Error, log: String) -> Problem {
-    if let Some((what, next)) = status::full_store(&error.detail) {
+    if let Some((what, next)) = refusals::of_store(&error.detail) {
         // Which says nothing against the target.
         let about = format!("{subject}: not written to, as {what}");
         return Problem { health: Health::Degraded, about, mend: next.to_owned() };
@@ -297,7 +297,7 @@ mod tests {
 
     /// It was sent back to `strake status`, and to the logs of servers whose targets were well.
     #[test]
-    fn a_metadata_store_without_room_is_told_with_what_mends_it_whatever_was_tried() {
+    fn a_metadata_store_that_takes_no_changes_is_told_with_what_mends_it_whatever_was_tried() {
         let (what, next) = ("metadata store postgres://db/strake: no space left", "give it room");
         let full = Error::with(ErrorKind::NoSpace, format!("{what}; {next}"));
         assert_eq!(told(full.to_string(), "strake status"), (what.to_owned(), next.to_owned()));
@@ -305,6 +305,11 @@ mod tests {
         let target = unwritten(&full);
         assert_eq!((target.health, &*target.mend), (Health::Degraded, next));
         assert_eq!(target.about, format!("target 4: not written to, as {what}"));
+        let stopped = "metadata store /d/meta stopped after an I/O error (EIO); restart its server";
+        let stopped = Error::with(ErrorKind::Io, stopped);
+        let target = unwritten(&stopped);
+        assert_eq!((target.health, &*target.mend), (Health::Degraded, "restart its server"));
+        assert_eq!(told(stopped.to_string(), "strake status").1, "restart its server");
         let own = Error::with(ErrorKind::NoSpace, "target t is full; delete files or add targets");
         assert_eq!(unwritten(&own).mend, status::make_room());
         assert_eq!(told(own.to_string(), "strake status").1, "strake status");

@@ -1,4 +1,5 @@
 use super::*;
+use strake_engine::kv::KvError;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobItem, JobKind, JobState};
 use strake_wire::message::manager::{Group, TargetSpec, VolumeSpec};
@@ -135,6 +136,22 @@ fn a_metadata_store_without_room_is_told_once_with_its_volumes_and_what_mends_it
     let told =
         "on server h1 nothing can be changed in volume main: metadata store etcd://db/strake";
     assert!(judge(&map).problems[0].starts_with(told), "it lets nobody delete either");
+}
+
+/// The cluster was fine for good, while all changes failed.
+#[test]
+fn a_metadata_store_that_has_stopped_is_told_with_its_server_and_what_mends_it() {
+    let mut map = map();
+    let store = KvError::Poisoned { store: "/d/meta".into(), cause: "EIO".into() };
+    (map.servers[0].name, map.servers[0].full) = ("head".into(), store.to_string());
+    let report = judge(&map);
+    let told = "on server head nothing can be changed in volume main: metadata store /d/meta stopped \
+                after an I/O error (EIO); restart its server (what was synced is on its disk)";
+    assert_eq!((report.health, report.problems.len()), (Health::Broken, 1));
+    assert!(report.problems[0].starts_with(told), "{:?}", report.problems);
+    map.servers[0].manager = true;
+    let told = judge(&map).problems.remove(0);
+    assert!(told.contains("in volume main, nor can its manager take out a server that"), "{told}");
 }
 
 /// It was fine, and the server up.

@@ -123,7 +123,8 @@ pub struct Server {
     /// Why the manager cannot reach it although it hears it; empty: it can, or does not know yet.
     #[prost(string, tag = "11")]
     pub unreached: String,
-    /// What it says that the store of its metadata says while that has no room for changes; empty: it has.
+    /// What it says that the store of its metadata says while that has no room for changes, or takes none any more; empty: it takes
+    /// them.
     #[prost(string, tag = "13")]
     pub full: String,
 }

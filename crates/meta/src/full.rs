@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn new_files_go_around_what_is_nearly_full() {
-        let full = full(&[900, 49, 900, 50]);
+        let full = full(&[900, 69, 900, 70]);
         let low = GroupId::of_class(1, 1);
         for seed in 0..20 {
             let around = full.avoid(layout(seed, 4, 0));

@@ -725,14 +725,14 @@ async fn who_follows_the_map_hears_which_targets_are_nearly_full() {
     let joined = bench.join(join.clone()).await.unwrap();
     let mut follower = Follower::default();
     let mut told = Vec::new();
-    for free_bytes in [50, 40, 4, 6, 3, 7, 6, 4] {
+    for free_bytes in [50, 40, 6, 8, 5, 9, 8, 6] {
         join.targets[0].free_bytes = free_bytes;
         bench.clock.pass(500);
         bench.beat_of(&join, &joined).await;
         follower.follow(&bench).await;
         told.push(follower.map.targets[0].spec.free_bytes);
     }
-    assert_eq!(told, [50, 50, 4, 4, 4, 7, 7, 4]);
+    assert_eq!(told, [50, 50, 6, 6, 6, 9, 9, 6]);
 }
 
 /// The whole of it went to each follower with each epoch.

@@ -196,8 +196,12 @@ pub struct TargetSpec {
 
 /// A target with less than so many percent free is nearly full: new files leave it out where others are left,
 const LOW_PERCENT: u64 = 5;
-/// and one that was so is not any more with so many.
-const ROOM_PERCENT: u64 = 7;
+/// as is one of fewer bytes than these
+const SMALL_BYTES: u64 = 2 << 30;
+/// with less than so many: groups of several copies keep a 16th of it back, so that it is never fuller.
+const LOW_PERCENT_SMALL: u64 = 7;
+/// One that was nearly full is not any more with so many percent above that.
+const ROOM_PERCENT_ABOVE: u64 = 2;
 
 impl TargetSpec {
     /// Where its directory is; of a later release, it may be anywhere.
@@ -208,7 +212,8 @@ impl TargetSpec {
 
     /// True if it is nearly full, if it was so before or not. One of which nothing is known is not.
     pub fn is_nearly_full(&self, was: bool) -> bool {
-        let percent = if was { ROOM_PERCENT } else { LOW_PERCENT };
+        let low = if self.total_bytes < SMALL_BYTES { LOW_PERCENT_SMALL } else { LOW_PERCENT };
+        let percent = if was { low + ROOM_PERCENT_ABOVE } else { low };
         self.free_bytes.saturating_mul(100) < self.total_bytes.saturating_mul(percent)
     }
 }
@@ -270,7 +275,7 @@ pub struct Heartbeat {
     /// Members of groups that it leads for which changes wait, [`MISSED_MAX`] at most.
     #[prost(message, repeated, tag = "13")]
     pub missed: Vec<Missed>,
-    /// What the store of its metadata says while it has no room for changes, for people; empty: it has.
+    /// What the store of its metadata says while it has no room for changes, or takes none any more, for people; empty: it takes them.
     #[prost(string, tag = "14")]
     pub full: String,
 }

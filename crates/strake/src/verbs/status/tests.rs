@@ -138,6 +138,18 @@ fn a_metadata_store_without_room_is_told_once_with_its_volumes_and_what_mends_it
     assert!(judge(&map).problems[0].starts_with(told), "it lets nobody delete either");
 }
 
+/// It was fine, while writes to groups of several copies failed: a 16th of it is kept back, which was more than what counted as
+/// hardly anything.
+#[test]
+fn a_small_target_is_nearly_full_before_it_refuses_writes() {
+    let (mut map, mib) = (map(), 1_u64 << 20);
+    for (total, low) in [(173 * mib, true), (1_700 * mib, true), (4 << 40, false)] {
+        let spec = &mut map.targets[0].spec;
+        (spec.total_bytes, spec.free_bytes) = (total, total / 16);
+        assert_eq!(room_problem(&map.targets[0]).is_some(), low, "{total}");
+    }
+}
+
 /// The cluster was fine for good, while all changes failed.
 #[test]
 fn a_metadata_store_that_has_stopped_is_told_with_its_server_and_what_mends_it() {

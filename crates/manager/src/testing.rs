@@ -1,4 +1,7 @@
-//! Clusters for the tests of what is decided, and a clock.
+//! Clusters for the tests of what is decided, a clock, and what is logged.
+
+#[path = "../../meta/src/tests/lines.rs"]
+pub(crate) mod lines;
 
 use crate::groups::{Life, Yields, next_single};
 use crate::jobs;

@@ -170,7 +170,7 @@ impl ChunkStore {
                 Err(error) if is_damage(&error) => {
                     // A place that was given up meanwhile may be missing.
                     if is_unreadable(&error) {
-                        tracing::warn!(target_dir = %self.target, place = at + nth as u64, %error, "a block cannot be read");
+                        self.tell_unread(at + nth as u64, &error);
                     }
                     return Ok(nth);
                 }
@@ -178,6 +178,14 @@ impl ChunkStore {
             }
         }
         Ok(blocks)
+    }
+
+    /// Says that the disk does not read a block, ever more seldom: of a disk that fails that may be all of them.
+    fn tell_unread(&self, place: u64, error: &io::Error) {
+        let times = self.unread.fetch_add(1, Ordering::Relaxed) + 1;
+        if times.is_power_of_two() {
+            tracing::warn!(target_dir = %self.target, place, times, %error, "a block cannot be read");
+        }
     }
 
     /// True if the disk does not read a block, which it may do again later; false if what it reads is wrong or right.

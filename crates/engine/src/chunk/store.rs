@@ -54,6 +54,8 @@ pub struct Store {
     pub(super) chunks: AtomicU64,
     /// Checksum mismatches found.
     pub(super) corrupt: AtomicU64,
+    /// How often the disk did not read a block.
+    pub(super) unread: AtomicU64,
     /// Wakes the thread that makes checkpoints.
     pub(super) signal: Arc<Signal>,
     /// What [`Store::amounts()`] gave last.

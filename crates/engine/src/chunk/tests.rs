@@ -1,5 +1,8 @@
 //! Each invariant of the store by name.
 
+#[path = "../../../meta/src/tests/lines.rs"]
+mod lines;
+
 mod boot;
 mod census;
 mod crash;
@@ -12,6 +15,7 @@ mod store;
 
 use super::record::encode_key;
 use super::*;
+use lines::Lines;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use strake_base::disk::sim::SimDisk;

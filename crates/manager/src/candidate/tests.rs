@@ -1,9 +1,6 @@
-#[path = "../../../meta/src/tests/lines.rs"]
-mod lines;
-
 use super::*;
+use crate::testing::lines::Lines;
 use bytes::Bytes;
-use lines::Lines;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use strake_base::clock::Clock;

@@ -31,12 +31,9 @@ impl Manager {
         };
         // However long the store takes, the manager does not stand still.
         let notes = async {
+            let mut failed = 0_u64;
             loop {
-                if self.may_answer()
-                    && let Err(error) = self.tick().await
-                {
-                    tracing::warn!("the manager cannot note who lives: {error}");
-                }
+                failed = self.note(failed).await;
                 tokio::time::sleep(self.until_next_end()).await;
             }
         };
@@ -45,6 +42,18 @@ impl Manager {
             () = notes => {}
             () = self.look_back() => {}
         }
+    }
+
+    /// Notes who lives, if it may. In how many turns that has failed, one after the other: in so many before this one. Where the
+    /// store takes nothing for long, the log says so ever more seldom.
+    pub(super) async fn note(&self, failed: u64) -> u64 {
+        let noted = if self.may_answer() { self.tick().await } else { Ok(()) };
+        let Err(error) = noted else { return 0 };
+        let failed = failed.saturating_add(1);
+        if failed.is_power_of_two() {
+            tracing::warn!("the manager cannot note who lives: {error}");
+        }
+        failed
     }
 
     /// Looks by itself, as it will again soon. Nobody is heard by one that may not answer: that counts as if it stood still.

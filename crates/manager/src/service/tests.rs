@@ -10,6 +10,7 @@ mod used;
 
 use super::*;
 use crate::testing::TestClock;
+use crate::testing::lines::Lines;
 use strake_base::clock::Clock;
 use strake_base::task;
 use strake_engine::kv::memory::MemoryKv;
@@ -41,6 +42,26 @@ async fn a_change_whose_commit_was_lost_with_the_store_is_known_when_it_is_back(
     bench.restart().await;
     let stored = bench.map().await;
     assert_eq!((stored.epoch, stored.servers.len()), (map.epoch, 2));
+}
+
+/// It said so five times a second, for as long as a server was silent.
+#[tokio::test]
+async fn a_manager_that_can_store_nothing_says_so_ever_more_seldom() {
+    let kv = MemoryKv::new();
+    let clock = Arc::new(TestClock::default());
+    let manager = start(&(Arc::new(kv.clone()) as Arc<dyn Kv>), &clock).await;
+    let bench = Bench { kv: Arc::new(kv.clone()), clock, manager };
+    kv.get_lost_at_commit();
+    bench.join(server("a:1", &["x"])).await.unwrap_err();
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    let mut failed = 0;
+    for _ in 0..8 {
+        failed = bench.manager.note(failed).await;
+    }
+    assert_eq!((failed, lines.count("cannot note who lives")), (8, 4));
+    kv.come_back();
+    assert_eq!(bench.manager.note(failed).await, 0);
 }
 
 /// A rebalance that a new leader was asked for ended as done: nobody had told it yet what lies where.

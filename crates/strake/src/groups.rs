@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strake_base::disk::Place;
 use strake_types::GroupId;
 use strake_wire::message::jobs::Job;
-use strake_wire::message::manager::{ClusterMap, Group, Server, Target};
+use strake_wire::message::manager::{ClusterMap, Group, Server, Target, TargetSpec};
 
 /// What mends a target that takes no writes, and whose directory is not where it was: a start would not find it there.
 pub const PUT_BACK: &str =
@@ -155,7 +155,7 @@ pub fn troubles(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
         stopped.entry(row.in_sync).or_default().insert(row.id);
     }
     let stops = stopped.iter().map(|(members, groups)| {
-        let names: Vec<String> = members.iter().map(|&id| target_name(map, id)).collect();
+        let names: Vec<String> = members.iter().map(|&id| with_fault(map, id)).collect();
         // Once used, they count as used although there may be nothing in them any more.
         let stops = single_in_use(map) || groups.iter().any(|&id| GroupId(id).copies() > 1);
         Trouble {
@@ -169,7 +169,7 @@ pub fn troubles(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
         }
     });
     let lacks = lacks.iter().map(|((member, state), groups)| {
-        let name = target_name(map, *member);
+        let name = with_fault(map, *member);
         let groups = concerned(map, groups);
         let (about, mend) = match state {
             MemberState::Joining => (
@@ -216,7 +216,8 @@ fn bring_all_back(map: &ClusterMap, jobs: &[Job], targets: &[u32]) -> String {
             let without: Vec<_> = targets.iter().map(|&id| do_without(id, true)).collect();
             copy_first(targets, &without.join("; "))
         }
-        None => format!("{}, and with its disks", start_again(map, targets)),
+        None => mend_disks(map, targets)
+            .unwrap_or_else(|| format!("{}, and with its disks", start_again(map, targets))),
     }
 }
 
@@ -228,8 +229,9 @@ fn bring_back(map: &ClusterMap, jobs: &[Job], target: u32) -> String {
         (None, None) if are_at(map, &[target], Place::Removed) => do_without(target, false),
         (None, None) if are_at(map, &[target], Place::Elsewhere) => PUT_BACK.to_owned(),
         (None, None) => format!(
-            "{}; check its disk. Is it lost: strake target replace {target} NEW, or strake target remove {target}",
-            start_again(map, &[target])
+            "{}. Is it lost: strake target replace {target} NEW, or strake target remove {target}",
+            mend_disks(map, &[target])
+                .unwrap_or_else(|| format!("{}; check its disk", start_again(map, &[target])))
         ),
     };
     format!("{how}; strake target files {target} --lacking names the files")
@@ -279,16 +281,36 @@ fn are_unreached(map: &ClusterMap, targets: &[u32]) -> bool {
 
 /// True if these targets are up, and all their directories are there.
 fn are_at(map: &ClusterMap, targets: &[u32], place: Place) -> bool {
-    let is_at = |id: &u32| found(map, *id).0.is_some_and(|t| t.up && t.spec.place() == place);
-    !targets.is_empty() && targets.iter().all(is_at)
+    are_up(map, targets, |spec| spec.place() == place)
+}
+
+/// True if these targets are up, and this is so of all of them.
+fn are_up(map: &ClusterMap, targets: &[u32], is_so: impl Fn(&TargetSpec) -> bool) -> bool {
+    let is_so = |id: &u32| found(map, *id).0.is_some_and(|t| t.up && is_so(&t.spec));
+    !targets.is_empty() && targets.iter().all(is_so)
+}
+
+/// What mends targets that are up, and whose disks alone have failed or hang: their servers have not ended.
+fn mend_disks(map: &ClusterMap, targets: &[u32]) -> Option<String> {
+    if are_up(map, targets, |spec| !spec.poisoned.is_empty()) {
+        let names = servers_of(map, targets);
+        return Some(format!("check the disk (dmesg, smartctl), then restart {names}"));
+    }
+    let mend = "check the disk (dmesg, smartctl); it goes on when that answers";
+    are_up(map, targets, |spec| spec.silent_ms.is_some()).then(|| mend.to_owned())
+}
+
+/// The servers of these targets, by name.
+fn servers_of(map: &ClusterMap, targets: &[u32]) -> String {
+    let found = targets.iter().filter_map(|id| found(map, *id).0);
+    let names: BTreeSet<String> = found.map(|target| servers::name(map, target.server)).collect();
+    names.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
 /// What brings the servers of these targets back, or the targets to servers that run without them.
 fn start_again(map: &ClusterMap, targets: &[u32]) -> String {
     let found: Vec<&Target> = targets.iter().filter_map(|id| found(map, *id).0).collect();
-    let names: BTreeSet<String> =
-        found.iter().map(|target| servers::name(map, target.server)).collect();
-    let names = names.into_iter().collect::<Vec<_>>().join(" or ");
+    let names = servers_of(map, targets);
     let runs = |id: u32| map.servers.iter().any(|server| server.id == id && server.up);
     let is_left_out = |target: &Target| !target.up && runs(target.server);
     let all =
@@ -318,6 +340,18 @@ pub fn target_name(map: &ClusterMap, id: u32) -> String {
             format!("target {id} ({} on server {})", target.spec.path, server.name)
         }
         _ => format!("target {id}"),
+    }
+}
+
+/// The same with what is the matter with it while its server runs.
+fn with_fault(map: &ClusterMap, id: u32) -> String {
+    let (name, target) = (target_name(map, id), found(map, id).0);
+    match target.filter(|target| target.up).map(|target| &target.spec) {
+        Some(spec) if !spec.poisoned.is_empty() => {
+            format!("{name}, which takes no writes ({}),", spec.poisoned)
+        }
+        Some(spec) if spec.silent_ms.is_some() => format!("{name}, whose disk hangs,"),
+        _ => name,
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobItem, JobKind, JobState};
-use strake_wire::message::manager::{Server, TargetSpec, Volume, VolumeSpec};
+use strake_wire::message::manager::{Server, Volume, VolumeSpec};
 
 /// Where no job is under way.
 fn troubles(map: &ClusterMap) -> Vec<Trouble> {
@@ -190,8 +190,30 @@ fn a_target_that_others_do_not_reach_is_not_to_be_started() {
     map.servers[1].up = true;
     let mend = troubles(&map).remove(0).mend;
     assert!(mend.starts_with("h2 runs with it: strake doctor"), "{mend}");
-    map.targets[1].spec.poisoned = "EIO".into();
-    assert!(troubles(&map)[0].mend.contains("start `strake server`"));
+}
+
+/// Its server was to be started again, which runs, and its log to say how it had ended.
+#[test]
+fn a_target_whose_disk_fails_or_hangs_under_a_server_that_runs_is_told_with_that() {
+    let mut map = map(&[1], &[], [true, true]);
+    map.servers[1].up = true;
+    map.targets[1].spec.poisoned = "flushing data: EIO".into();
+    let missing = troubles(&map).remove(0);
+    let named =
+        "target 2 (/t2 on server h2), which takes no writes (flushing data: EIO), is missing";
+    assert!(missing.about.starts_with(named), "{missing:?}");
+    let mend = "check the disk (dmesg, smartctl), then restart h2. Is it lost: strake target";
+    assert!(missing.mend.starts_with(mend), "{missing:?}");
+    map.groups[0].in_sync = vec![2];
+    let stopped = troubles(&map).remove(0);
+    assert_eq!(stopped.mend, "check the disk (dmesg, smartctl), then restart h2");
+    map.groups[0].in_sync = vec![1];
+    (map.targets[1].spec.poisoned, map.targets[1].spec.silent_ms) = (String::new(), Some(30_000));
+    let missing = troubles(&map).remove(0);
+    assert!(missing.about.contains("whose disk hangs, is missing"), "{missing:?}");
+    assert!(missing.mend.starts_with("check the disk (dmesg, smartctl); it goes"), "{missing:?}");
+    map.targets[1].up = false;
+    assert!(troubles(&map)[0].mend.contains("which runs without it"), "that was before it ended");
 }
 
 #[test]

@@ -89,7 +89,9 @@ pub enum ChunkError {
         expected: String,
     },
     /// The store's own records are damaged.
-    #[error("target {target} is corrupt: {cause}; run `strake doctor`")]
+    #[error(
+        "target {target} is corrupt: {cause}; start its server again, and if that finds the same, without this target (disks.md, A lost disk)"
+    )]
     Damaged {
         /// Where the target lies.
         target: String,

@@ -74,7 +74,8 @@ impl Log {
         durable: u64,
         trusted: &str,
     ) -> io::Result<(Self, Found)> {
-        let files = [disk.open(FILES[0], false)?, disk.open(FILES[1], false)?];
+        let open = |name| disk.open(name, false).map_err(|error| about(name, &error));
+        let files = [open(FILES[0])?, open(FILES[1])?];
         let (boot, trusted) = (boot_bytes(&disk.boot_id()?), boot_bytes(trusted));
         for file in &files {
             file.allocate(0, room(bytes_max))?;
@@ -233,6 +234,11 @@ fn edits(records: Vec<Record>) -> impl Iterator<Item = Edit> {
         Record::Edit(edit) => Some(edit),
         Record::Mark(_) | Record::Note(_) => None,
     })
+}
+
+/// The same with the file that it is about, which the system does not name.
+fn about(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
 }
 
 fn damaged(cause: String) -> io::Error {

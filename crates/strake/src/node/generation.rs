@@ -4,9 +4,9 @@
 //! each hour. A directory that comes with a smaller one is an old copy of a disk, or a snapshot, and lacks what was
 //! acknowledged since.
 
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::replaced;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Name of the file.
@@ -18,7 +18,7 @@ pub fn read(target: &Path) -> Outcome<u64> {
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(Failure::new(format!("{}: {error}", path.display()))),
+        Err(error) => return Err(unusable(&path, &error)),
     };
     text.trim().parse().map_err(|_| {
         Failure::new(format!("{} holds no number", path.display())).next(
@@ -40,8 +40,13 @@ pub fn write(target: &Path, generation: u64) -> Outcome<bool> {
             );
             Ok(false)
         }
-        Err(error) => Err(error).context(|| path.display().to_string()),
+        Err(error) => Err(unusable(&path, &error)),
     }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", path.display()))
+        .next("check its disk (dmesg, smartctl) and who may read it, and try again")
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ use std::fs::File;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
-use strake_engine::kv::{self, Alone, DatabaseOptions, EngineKind, Store, WAIT_MS_DEFAULT};
+use strake_engine::kv::{
+    self, Alone, DatabaseOptions, EngineKind, KvError, Store, WAIT_MS_DEFAULT,
+};
 use strake_wire::message::manager::ClusterMap;
 
 /// Directory of an embedded metadata store within the home directory.
@@ -254,6 +256,17 @@ pub fn finish_move(home: &Path, node: &mut Node) -> Outcome {
     node.write(home)
 }
 
+/// Why an embedded store cannot be used. An error of its disk does not say itself what to do.
+fn unread(error: KvError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match error {
+        KvError::Io { .. } => {
+            failure.next("check its disk (dmesg, smartctl) and who may read it, and try again")
+        }
+        _ => failure,
+    }
+}
+
 async fn open_embedded(
     home: &Path,
     node: &mut Node,
@@ -263,7 +276,7 @@ async fn open_embedded(
     let engine = choose_engine(&dir, node, engine)?;
     private::make_directory(&dir).context(|| format!("metadata store {}", dir.display()))?;
     let opened = tokio::task::spawn_blocking(move || kv::open(engine, &dir)).await;
-    let opened = opened.context(|| "opening the metadata store".into())?.plain()?;
+    let opened = opened.context(|| "opening the metadata store".into())?.map_err(unread)?;
     node.engine = opened.name().to_owned();
     Ok(Arc::new(Alone(opened)))
 }
@@ -328,6 +341,14 @@ fn choose_engine(dir: &Path, node: &Node, wanted: Option<EngineKind>) -> Outcome
 mod tests {
     use super::*;
     use strake_wire::message::manager::Server;
+
+    #[test]
+    fn an_embedded_store_whose_disk_does_not_read_it_is_told_with_what_to_do() {
+        let store = || "/d/meta".to_owned();
+        let failed = unread(KvError::Io { store: store(), cause: "EIO".into() });
+        assert!(failed.next.unwrap().starts_with("check its disk"));
+        assert_eq!(unread(KvError::InUse { store: store() }).next, None, "it says that itself");
+    }
 
     /// A home in which these directories hold a file that says what they were.
     fn home(directories: &[&str], engine: &str) -> (tempfile::TempDir, Node) {

@@ -13,12 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, RealDisk, SlowDisk};
 use strake_base::mount_table::Mount;
 use strake_base::random::SystemRandom;
-use strake_engine::chunk::{ChunkOptions, ChunkStore, Identity, StoreStat};
+use strake_engine::chunk::{ChunkError, ChunkOptions, ChunkStore, Identity, StoreStat};
 use strake_types::TargetId;
 use strake_wire::message::manager::{ScrubWord, TargetSpec};
 
 /// Least room on the disk of a new target: what it takes before it holds anything, and some more.
 pub const ROOM_BYTES_MIN: u64 = 64 << 20;
+/// What to do where a target cannot be read.
+const CHECK_DISK: &str = "check its disk (dmesg, smartctl) and who may read it, and try again; or start without its \
+     directory, and put another in its place: strake target replace (disks.md, A lost disk)";
 /// Targets that are opened at a time.
 const OPENING_MAX: usize = 64;
 
@@ -69,7 +72,7 @@ impl Target {
             check_no_mount_of_ours(path, false, &ours)?;
         }
         let identity = match RealDisk::new(path) {
-            Ok(disk) => Identity::read(&disk).plain()?,
+            Ok(disk) => Identity::read(&disk).map_err(unread)?,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
             Err(e) => return Err(Failure::new(format!("target {}: {e}", path.display()))),
         };
@@ -115,7 +118,7 @@ impl Target {
         let disk = open_disk(&self.path, disk_rate).context(shown)?;
         let options =
             ChunkOptions { cluster: Some(self.cluster.clone()), ..ChunkOptions::default() };
-        self.store = Some(Arc::new(ChunkStore::open(disk, options).plain()?));
+        self.store = Some(Arc::new(ChunkStore::open(disk, options).map_err(unread)?));
         Ok(())
     }
 
@@ -194,6 +197,15 @@ impl Target {
     pub fn record(&self) -> TargetRecord {
         let (path, uuid) = (self.path.clone(), self.uuid.clone());
         TargetRecord { path, uuid, target: self.id.0, added: self.added }
+    }
+}
+
+/// Why a target cannot be used. An error of its disk does not say itself what to do, where nothing is added to it.
+fn unread(error: ChunkError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match error {
+        ChunkError::Io { cause, .. } if !cause.contains("; ") => failure.next(CHECK_DISK),
+        _ => failure,
     }
 }
 
@@ -416,6 +428,21 @@ mod tests {
             let failure = check_distinct(&twice).unwrap_err();
             assert!(failure.cause.contains("given twice") && failure.next.is_some(), "{failure}");
         }
+    }
+
+    /// What the system had said was all that it said.
+    #[test]
+    fn a_target_whose_disk_does_not_read_it_is_told_with_what_to_do() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir(top.path().join("identity")).unwrap();
+        let failure = Target::look(top.path(), &Node::default(), false).err().unwrap();
+        let next = failure.next.as_deref().unwrap_or_default();
+        assert!(
+            next.contains("strake target replace") && next.starts_with("check its disk"),
+            "{failure}"
+        );
+        let cause = "no room; make some and start again".to_owned();
+        assert_eq!(unread(ChunkError::Io { target: "/t".into(), cause }).next, None);
     }
 
     /// `--data DIR/target` began a second one in the first one's own directory.

@@ -149,6 +149,32 @@ fn a_bad_sector_is_damage_of_its_block_alone() {
     assert_eq!(store.scrub(None, u64::MAX).unwrap().corrupt, []);
 }
 
+/// "No such file or directory" was all that it said.
+#[test]
+fn a_target_that_has_lost_one_of_its_logs_names_it() {
+    let disk = formatted(1, 64 << 20);
+    disk.process().remove("log-1").unwrap();
+    let error = ChunkStore::open(disk.process(), options()).err().unwrap();
+    assert!(error.to_string().contains(": log-1: "), "{error}");
+}
+
+/// Of a disk that failed hundreds of lines in the log said so, one for each block.
+#[test]
+fn that_a_disk_does_not_read_blocks_is_told_ever_more_seldom() {
+    let disk = formatted(1, 64 << 20);
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![3; 4096]).unwrap();
+    store.sync().unwrap();
+    disk.spoil("data-00000", place_of(&disk, 3));
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    for _ in 0..16 {
+        store.read(chunk(1, 0), 0, 4096).unwrap_err();
+    }
+    let told = lines.count("a block cannot be read");
+    assert!((1..=7).contains(&told), "{told}");
+}
+
 /// It failed, and so did whoever was to make the copy equal to one that has not got the block either.
 #[test]
 fn of_a_chunk_that_is_set_to_a_length_within_damage_that_block_is_lost() {

@@ -62,7 +62,8 @@ fn boots() -> Vec<Vec<u8>> {
 
 fn stats() -> Vec<Vec<u8>> {
     let none = Stat { inodes: 5, bytes: 1 << 50, clean: true, ..Stat::default() };
-    vec![encoded(&none), encoded(&Stat { uncounted: vec![2, 1 << 41], ..none })]
+    let deleted = Stat { emptied_once_ms: 1 << 41, ..Stat::default() };
+    vec![encoded(&none), encoded(&Stat { uncounted: vec![2, 1 << 41], ..none }), encoded(&deleted)]
 }
 
 fn loans() -> Vec<Vec<u8>> {

@@ -322,6 +322,9 @@ pub(crate) struct Stat {
     /// With `clean`: files of which it is still to be counted how much they occupy.
     #[prost(uint64, repeated, tag = "5")]
     pub uncounted: Vec<u64>,
+    /// The volume was deleted, and emptied for the first time then (milliseconds since 1970).
+    #[prost(uint64, tag = "6")]
+    pub emptied_once_ms: u64,
 }
 
 /// One lock of a session.

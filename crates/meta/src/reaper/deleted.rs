@@ -2,9 +2,9 @@
 //! the counts of the volume, so that a server which starts finds it.
 //!
 //! A volume is emptied twice. After the first time who has a capability may still write, and copies that are under way may come: the
-//! second time is when no capability that was given before holds any more, and only its end is remembered. A process that starts in
-//! between begins anew. What comes later still nobody looks for: a target that was out of the map until then keeps what it has of the
-//! volume in groups of which it is the only member; in others it is made equal, or they are not its own any more.
+//! second time is when no capability that was given before holds any more. A process that starts in between goes by the time that is
+//! stored with the first. What comes later still nobody looks for: a target that was out of the map until then keeps what it has of
+//! the volume in groups of which it is the only member; in others it is made equal, or they are not its own any more.
 //!
 //! Several are emptied at the same time: each waits for targets of which one may say nothing. While one is away all others are
 //! asked again, too, so one that could not be emptied is tried again ever later.
@@ -52,6 +52,13 @@ struct Deleted {
 }
 
 impl Deleted {
+    /// As earlier processes have left it.
+    fn found(stat: &Stat, core: &Core) -> Self {
+        let left_ms = left_ms(stat, core.wall_ms(), core.options.capability_ms);
+        let again_ms = left_ms.map(|left_ms| core.monotonic_ms() + left_ms);
+        Self { again_ms, done: stat.emptied, ..Self::default() }
+    }
+
     /// If one is to begin now: whether it is the last one.
     fn due(&self, now_ms: u64) -> Option<bool> {
         if self.done || self.begun || now_ms < self.pauses_until_ms {
@@ -79,6 +86,14 @@ impl Deleted {
         self.failures = self.failures.saturating_add(1);
         self.failures.is_power_of_two()
     }
+}
+
+/// How long until one that was emptied is to be for the last time. `None`: it was not, or a clock that was ahead has dated that, for
+/// which nobody should wait.
+fn left_ms(stat: &Stat, wall_ms: u64, capability_ms: u64) -> Option<u64> {
+    let once_ms = Some(stat.emptied_once_ms).filter(|once_ms| *once_ms > 0)?;
+    let since_ms = wall_ms.checked_sub(once_ms)?;
+    Some(capability_ms.saturating_sub(since_ms))
 }
 
 /// One that is to be emptied now.
@@ -125,7 +140,7 @@ fn deleting(core: &Core) -> Vec<VolumeId> {
     deleting.map(|volume| VolumeId(volume.id)).collect()
 }
 
-/// Finds out of those that are new, after a while, whether an earlier process has emptied them.
+/// Finds out of those that are new, after a while, how far earlier processes have emptied them.
 async fn look_up(
     core: &Core,
     known: &HashMap<VolumeId, Deleted>,
@@ -141,8 +156,7 @@ async fn look_up(
         for ((id, key), value) in some.iter().zip(&keys).zip(found) {
             // A damaged one goes with the rest.
             let stat: Option<Stat> = decoded(key, value).unwrap_or_default();
-            let done = stat.is_some_and(|stat| stat.emptied);
-            looked_up.push((*id, Deleted { done, ..Deleted::default() }));
+            looked_up.push((*id, Deleted::found(&stat.unwrap_or_default(), core)));
         }
     }
     Ok(looked_up)
@@ -214,17 +228,19 @@ async fn carry_out(
         }
         delete_prefix(&part, &keys::prefix(kind, one.id)).await?;
     }
-    if one.last {
-        let (key, stat) = (keys::volume_stat(one.id), Stat { emptied: true, ..Stat::default() });
-        let body = |found: Option<Bytes>, tx: &mut Transaction| {
-            // Who has taken it into use meanwhile counts there.
-            if found.is_none() {
-                tx.put(key.clone(), records::encode(&stat));
-            }
-            Ok(())
-        };
-        part.own_transaction(Some(&key), body).await?;
-    }
+    let key = keys::volume_stat(one.id);
+    let stat = match one.last {
+        true => Stat { emptied: true, ..Stat::default() },
+        false => Stat { emptied_once_ms: core.wall_ms(), ..Stat::default() },
+    };
+    let body = |found: Option<Bytes>, tx: &mut Transaction| {
+        // Who has taken it into use meanwhile counts there.
+        if found.is_none() {
+            tx.put(key.clone(), records::encode(&stat));
+        }
+        Ok(())
+    };
+    part.own_transaction(Some(&key), body).await?;
     Ok(true)
 }
 
@@ -265,6 +281,17 @@ mod tests {
         deleted.emptied(false, 0);
         deleted.failed(100);
         assert_eq!(deleted.pauses_until_ms, 100 + PAUSE_MS, "it begins anew");
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_puts_off_no_last_emptying() {
+        let left = |emptied_once_ms, wall_ms| {
+            left_ms(&Stat { emptied_once_ms, ..Stat::default() }, wall_ms, 100)
+        };
+        assert_eq!(left(0, 1_000), None, "it was not emptied");
+        assert_eq!([left(1_000, 1_000), left(1_000, 1_060)], [Some(100), Some(40)]);
+        assert_eq!(left(1_000, 9_000), Some(0));
+        assert_eq!(left(9_000, 1_000), None, "it is emptied, and dated, anew");
     }
 
     /// It was taken to be empty for good though it had been in use since.

@@ -399,11 +399,21 @@ async fn a_deleted_volume_is_emptied_on_disk() {
     world.until(async || is_emptied(&world, 1).await).await;
 }
 
-/// True once it is stored that nothing is left of a deleted volume.
-async fn is_emptied(world: &World, volume: u32) -> bool {
+/// What is stored of a volume beside its contents.
+async fn stat_of(world: &World, volume: u32) -> Stat {
     let snapshot = world.kv.snapshot().await.unwrap();
     let stat: Option<Stat> = get(&*snapshot, &keys::volume_stat(VolumeId(volume))).await.unwrap();
-    stat.is_some_and(|stat| stat.emptied)
+    stat.unwrap_or_default()
+}
+
+/// True once it is stored that nothing is left of a deleted volume.
+async fn is_emptied(world: &World, volume: u32) -> bool {
+    stat_of(world, volume).await.emptied
+}
+
+/// True once it is stored when a deleted volume was emptied first.
+async fn is_emptied_once(world: &World, volume: u32) -> bool {
+    stat_of(world, volume).await.emptied_once_ms > 0
 }
 
 /// Each start of a server emptied all that were ever deleted, on all targets.
@@ -425,20 +435,39 @@ async fn a_volume_that_was_emptied_is_not_emptied_again_by_the_next_process() {
     assert_eq!(world.storage.dropped.lock().len(), before + 2 * targets);
 }
 
+/// Where no process lived for as long as capabilities hold, each start emptied all that were ever deleted, on all targets.
+#[tokio::test]
+async fn the_time_until_a_deleted_volume_is_emptied_again_goes_on_over_restarts() {
+    let mut world = World::new().await;
+    let half_ms = world.options.capability_ms / 2;
+    change(&world, |map| map.volumes[0].deleting = true);
+    world.map.refresh().await.unwrap();
+    world.until(async || is_emptied_once(&world, 1).await).await;
+    let targets = world.map.current().targets.len();
+    let turns = Duration::from_millis(20 * world.options.tick_ms);
+    let mut dropped = Vec::new();
+    for pause_ms in [0, half_ms] {
+        world.clock.advance_ms(pause_ms);
+        world = world.killed().await;
+        tokio::time::sleep(turns).await;
+        dropped.push(world.storage.dropped.lock().len());
+    }
+    assert_eq!(dropped, [targets; 2], "it is not time yet");
+    world.clock.advance_ms(half_ms);
+    world = world.killed().await;
+    world.until(async || is_emptied(&world, 1).await).await;
+    assert_eq!(world.storage.dropped.lock().len(), 2 * targets);
+}
+
 /// A client wrote by the capability that it had, and a copy was under way: nobody looked for that any more, not even the next process.
 #[tokio::test]
 async fn what_comes_to_a_deleted_volume_as_long_as_capabilities_hold_is_deleted_too() {
     let world = World::new().await;
-    let come = |world: &World| world.storage.chunks.lock().insert((11, 9, 0), b"late".to_vec());
     change(&world, |map| map.volumes[0].deleting = true);
     world.map.refresh().await.unwrap();
-    let targets = world.map.current().targets.len();
-    world.until(async || world.storage.dropped.lock().len() == targets).await;
-    come(&world);
+    world.until(async || is_emptied_once(&world, 1).await).await;
+    world.storage.chunks.lock().insert((11, 9, 0), b"late".to_vec());
     let world = world.killed().await;
-    world.until(async || world.storage.chunks.lock().is_empty()).await;
-    assert!(!is_emptied(&world, 1).await);
-    come(&world);
     let is_emptied = async || {
         world.clock.advance_ms(world.options.capability_ms);
         is_emptied(&world, 1).await

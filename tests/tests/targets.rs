@@ -30,6 +30,14 @@ fn row(cluster: &Cluster, target: u64) -> serde_json::Value {
     targets.into_iter().find(|row| row["id"] == target).unwrap_or_default()
 }
 
+/// True while a process has something open in a directory.
+fn is_open(dir: &Path) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let files = processes.filter_map(|process| fs::read_dir(process.path().join("fd")).ok());
+    let mut links = files.flatten().flatten().filter_map(|file| fs::read_link(file.path()).ok());
+    links.any(|link| link.starts_with(dir))
+}
+
 /// Where a disk may be added.
 fn disk() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
@@ -84,6 +92,29 @@ fn a_disk_added_to_a_running_server_is_used_and_is_there_again_after_a_kill() {
     for name in ["old", "new"] {
         assert!(fs::read(mount.at(name)).unwrap() == bytes, "{name}");
     }
+}
+
+/// Until its server was restarted it was open, had a part of the room that the other has, and was said not to be verified.
+#[test]
+fn a_target_that_leaves_is_closed_and_its_part_of_the_room_is_the_others_again() {
+    let cluster = Cluster::start(2);
+    let (_directory, disk) = disk();
+    let free = |c: &Cluster| row(c, 1)["free_bytes"].as_u64().unwrap_or_default();
+    cluster.until("its room is known", |c| free(c) > 0);
+    let most = free(&cluster) / 3 * 2;
+    assert_eq!(add(&cluster, "storage0", &disk), 3);
+    cluster.until("they share the disk", |c| row(c, 3)["state"] == "up" && free(c) < most);
+    assert!(is_open(&disk));
+    assert_eq!(cluster.json(&["target", "remove", "3", "--wait"])["state"], "done");
+    cluster.until("the room is the other's", |c| free(c) > most);
+    let told = "target 3 has left the cluster and is closed";
+    cluster.until("it is said", |c| c.log(0).contains(told));
+    assert!(!is_open(&disk));
+    // Without a restart its place is free.
+    fs::remove_dir_all(disk.join("target")).unwrap();
+    assert_eq!(add(&cluster, "storage0", &disk), 4);
+    cluster.until("it is up", |c| row(c, 4)["state"] == "up");
+    assert_eq!(cluster.log(0).matches(told).count(), 1, "{}", cluster.log(0));
 }
 
 #[test]

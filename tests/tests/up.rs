@@ -249,7 +249,7 @@ fn up_goes_on_after_a_target_has_left() {
     home.up(&["--targets", "4"]);
     std::fs::write(home.at("f"), pattern(9_000_000)).unwrap();
     let said = succeed(["target", "remove", "3", "--wait", "--cluster", &home.address()]);
-    assert!(said.contains("restart the server of target 3"), "{said}");
+    assert!(said.contains("when the server of target 3 has closed it"), "{said}");
     let left = home.directory.path().join("data/target-2");
     let targets = || {
         let said = succeed(["target", "list", "--json", "--cluster", &home.address()]);

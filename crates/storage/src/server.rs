@@ -53,7 +53,7 @@ const COPIES_MAX: usize = 16;
 
 /// The storage role of a server.
 pub struct StorageServer {
-    /// Grows while others serve. Each request looks here once: that costs a read lock, which nobody
+    /// Changes while others serve. Each request looks here once: that costs a read lock, which nobody
     /// holds for longer than a look, and a count of the target's users.
     targets: RwLock<HashMap<TargetId, Arc<Target>>>,
     common: Arc<Common>,
@@ -137,7 +137,7 @@ impl StorageServer {
         self.targets.write().insert(id, Arc::new(Target::new(id, store)));
     }
 
-    /// Serves a target no more that was added a moment ago, and that nobody has heard of.
+    /// Serves a target no more: nobody has heard of it yet, or it has left the cluster. Who has begun something there ends it.
     pub fn forget_target(&self, id: TargetId) {
         self.targets.write().remove(&id);
     }

@@ -129,6 +129,9 @@ impl StorageServer {
         // Last: a walk that ends tells what it has found before it forgets what it was to look for.
         let held = self.census.held.lock();
         places.extend(held.keys().copied());
+        // What was found on one that has left is nobody's.
+        let served = self.targets.read();
+        places.retain(|(target, _)| served.contains_key(target));
         let count = |place: Place| (place, held.get(&place).copied().unwrap_or_default());
         places.into_iter().map(count).collect()
     }

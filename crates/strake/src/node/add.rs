@@ -54,7 +54,7 @@ pub struct Adder {
     pub patrol: Arc<Patrol>,
     /// As in [`super::NodeOptions`].
     pub disk_rate: Option<u64>,
-    /// Held while one is made.
+    /// Held while one is made, or goes.
     pub turn: Mutex<()>,
 }
 
@@ -122,8 +122,10 @@ impl Adder {
         self.share();
     }
 
-    fn withdraw(&self, target: &Target) {
+    /// Serves a target no more, and lets those on the same disk know.
+    pub fn withdraw(&self, target: &Target) {
         self.targets.remove(target.id);
+        self.patrol.leave(target.id);
         if let Some(storage) = self.storage.upgrade() {
             storage.forget_target(target.id);
         }
@@ -331,7 +333,7 @@ fn check_stranger(path: &Path, node: &Node, map: &wire::ClusterMap) -> Outcome {
         None => Failure::new(format!(
             "{shown} holds target {number}, which is not in the cluster any more"
         ))
-        .next("restart the server if it has it open still, delete that directory, give the same command again"),
+        .next("delete that directory (the log of its server says when it is closed), give the same command again"),
     })
 }
 

@@ -1,4 +1,4 @@
-//! The targets of this server, a list that may grow while it runs.
+//! The targets of this server, a list that may change while it runs.
 
 use super::stores::Target;
 use parking_lot::RwLock;

@@ -11,6 +11,7 @@ mod fresh;
 mod front;
 mod generation;
 pub mod identity;
+mod leaving;
 mod left;
 mod list;
 mod managers;
@@ -402,7 +403,7 @@ impl Parts {
         Ok(Some(MetaServer::start(store.clone(), map, key.clone(), clock, options).await?))
     }
 
-    /// The storage role: the targets there are, and what makes further ones.
+    /// The storage role: the targets there are, what makes further ones, and what closes those that leave.
     fn storage(
         &self,
         server: ServerId,
@@ -414,7 +415,7 @@ impl Parts {
         let stores = all.iter().filter_map(|t| Some((t.id, t.store.clone()?))).collect();
         let storage = Arc::new(StorageServer::new(stores, key, self.map.clone()));
         storage.share(all.iter().map(|target| (target.id, target.sharing())));
-        storage.set_opener(Arc::new(Adder {
+        let adder = Arc::new(Adder {
             home: self.options.home.clone(),
             server,
             targets: targets.clone(),
@@ -424,7 +425,9 @@ impl Parts {
             patrol: patrol.clone(),
             disk_rate: self.options.disk_rate,
             turn: tokio::sync::Mutex::default(),
-        }));
+        });
+        tokio::spawn(leaving::watch(Arc::downgrade(&adder)));
+        storage.set_opener(adder);
         storage
     }
 }

@@ -8,14 +8,14 @@ use super::stores::Target;
 use metrics::{counter, gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::clock::wall_time;
 use strake_storage::soundness::{self, Comparison, Finding};
-use strake_types::Result;
+use strake_types::{Result, TargetId};
 use strake_wire::map::MapView;
 use strake_wire::message::manager::ScrubWord;
 use strake_wire::message::scrubs::ScrubFate;
@@ -151,7 +151,7 @@ pub struct Patrol {
     book: Arc<Book>,
     /// How long a round takes; `None`: there is none.
     every: Option<Duration>,
-    tasks: Mutex<Vec<JoinHandle<()>>>,
+    tasks: Mutex<HashMap<TargetId, JoinHandle<()>>>,
 }
 
 impl Patrol {
@@ -173,8 +173,14 @@ impl Patrol {
         target.note_scrub(word_of(&self.book.round(target.id.0)));
         if let Some(every) = self.every {
             let (target, map, book) = (target.clone(), self.map.clone(), self.book.clone());
-            self.tasks.lock().push(tokio::spawn(Walk { target, map, book, every }.rounds()));
+            let (id, walk) = (target.id, Walk { target, map, book, every });
+            self.tasks.lock().insert(id, tokio::spawn(walk.rounds()));
         }
+    }
+
+    /// Sees to a target no more.
+    pub fn leave(&self, target: TargetId) {
+        self.tasks.lock().remove(&target).iter().for_each(JoinHandle::abort);
     }
 
     /// A scrub has verified all of a target, which counts like a round.
@@ -188,7 +194,7 @@ impl Patrol {
 
     /// Stops.
     pub fn stop(&self) {
-        self.tasks.lock().iter().for_each(JoinHandle::abort);
+        self.tasks.lock().values().for_each(JoinHandle::abort);
     }
 }
 

@@ -65,7 +65,12 @@ async fn a_target_is_added_while_others_serve_and_shares_its_disk() {
     let whole = total(9).await;
     server.share([(TargetId(1), 2), (TargetId(9), 2)]);
     assert!(total(1).await <= whole / 2 + 1 && total(9).await <= whole / 2 + 1);
+    // Something may have come.
+    server.gates.of(TargetId(9), GroupId(0)).fill();
+    let told = || server.held().iter().filter(|held| held.target == 9).count();
+    assert_eq!(told(), 1);
     server.forget_target(TargetId(9));
+    assert_eq!(told(), 0, "it went on to be told of");
     assert_eq!(ask(&server, 9, stat()).await.unwrap_err().kind, ErrorKind::StaleMap);
     assert!(ask(&server, 1, stat()).await.is_ok());
 }

@@ -63,10 +63,13 @@ pub(crate) async fn ask_group(
     // Under one number: what was sent before must not cut what is written after.
     let number = core.attempts.begin();
     let known = core.in_use(volume);
-    let (since, mut said) = (core.clock.monotonic(), None);
+    let since = core.clock.monotonic();
+    let mut said: Option<Waiting<'_>> = None;
     let mut say = |why: &(dyn Display + Sync)| {
-        if said.is_none() {
-            said = known.as_ref().map(|known| tell(core, &known.waits, part, since, why));
+        let what = format!("the target of group {group}: {why}");
+        match &said {
+            Some(waiting) => waiting.change(what),
+            None => said = known.as_ref().map(|known| tell(core, &known.waits, part, since, what)),
         }
     };
     loop {
@@ -86,8 +89,7 @@ pub(crate) async fn ask_group(
         let sent = match &route {
             Ok(route) => {
                 let asked = attempt(core, group, route, request, payload.clone());
-                let quiet = (since + TELL_AFTER).saturating_sub(core.clock.monotonic());
-                heard(asked, quiet, || say(&"no answer")).await
+                heard(asked, || say(&"no answer")).await
             }
             Err(error) => Err(error.clone()),
         };
@@ -125,17 +127,17 @@ fn tell<'a>(
     waits: &'a Waits,
     part: Part,
     since: Duration,
-    why: impl Display,
+    what: String,
 ) -> Waiting<'a> {
-    let what = format!("the target of group {}: {why}", part.group);
     let (file, limit_ms) = (Some(part.ino), core.options.storage_wait_ms);
     waits.begin(Wait { what, file, since, limit_ms }, &*core.clock)
 }
 
-/// What comes of an attempt; that it has no answer yet is said when it was `quiet` for so long.
-async fn heard<T>(attempt: impl Future<Output = T>, quiet: Duration, say: impl FnOnce()) -> T {
+/// What comes of an attempt. That there is no answer is said of one that is quiet for long: one that is refused is so for a
+/// moment.
+async fn heard<T>(attempt: impl Future<Output = T>, say: impl FnOnce()) -> T {
     let mut attempt = pin!(attempt);
-    match timeout(quiet, &mut attempt).await {
+    match timeout(TELL_AFTER, &mut attempt).await {
         Ok(ended) => ended,
         Err(_) => {
             say();

@@ -92,6 +92,15 @@ impl Waits {
     }
 }
 
+impl Waiting<'_> {
+    /// What it waits for now, or why, where that has become another.
+    pub fn change(&self, what: String) {
+        if let Some(wait) = self.all.state.lock().waits.get_mut(&self.key) {
+            wait.what = what;
+        }
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut state = self.all.state.lock();

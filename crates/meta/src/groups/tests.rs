@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::layout::Placement;
-use strake_types::{ChunkIndex, Layout, Result};
+use strake_types::{ChunkIndex, ErrorKind, Layout, Result};
 use strake_wire::message::manager::Group;
 use strake_wire::message::meta::{MetaAnswer, MetaOp, Nothing, Wait};
 
@@ -148,6 +148,37 @@ async fn a_call_to_a_target_that_says_nothing_is_told_before_that_is_given_up() 
         tokio::time::sleep(TELL_AFTER).await;
         let what = waits(&root).await.remove(0).what;
         assert_eq!(what, format!("the target of group {}: no answer", group.id));
+    };
+    let (cut, ()) = tokio::join!(root.truncate(ino, 2), looks);
+    cut.unwrap();
+    assert!(waits(&root).await.is_empty(), "it is answered");
+}
+
+/// It was told that there is no answer, and never why: each attempt is quiet until it is refused.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_a_target_is_told_with_what_that_said_last() {
+    let world = patient_world().await;
+    let root = world.root();
+    let (ino, group) = file(&world, b"1").await;
+    root.move_out(ino).await.unwrap();
+    world.storage.slow_ms.store(1, SeqCst);
+    *world.storage.refuses.lock() = Some(|_| true);
+    let told = async |why: &str| {
+        let what = format!("the target of group {}: {why}", group.id);
+        world.until(async || waits(&root).await.iter().any(|wait| wait.what == what)).await;
+    };
+    let refused = strake_types::Error::from(ErrorKind::Unavailable).to_string();
+    let looks = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        world.clock.advance_ms(5_000);
+        world.until(async || !waits(&root).await.is_empty()).await;
+        let what = waits(&root).await.remove(0).what;
+        assert_eq!(what, format!("the target of group {}: {refused}", group.id));
+        world.storage.target_silent.store(group.members[0], SeqCst);
+        told("no answer").await;
+        world.storage.target_silent.store(0, SeqCst);
+        told(&refused).await;
+        *world.storage.refuses.lock() = None;
     };
     let (cut, ()) = tokio::join!(root.truncate(ino, 2), looks);
     cut.unwrap();

@@ -9,6 +9,7 @@
 //! What this crate never does: know a word of what Strake is for.
 
 pub mod aligned;
+mod cgroup;
 pub mod clock;
 pub mod descriptor;
 pub mod disk;

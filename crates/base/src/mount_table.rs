@@ -12,6 +12,8 @@ const TABLE: &str = "/proc/self/mountinfo";
 pub struct Mount {
     /// Where.
     pub path: PathBuf,
+    /// Which directory of the file system is to be seen there: `/` is all of it.
+    pub root: PathBuf,
     /// The kernel's name of the file system: `ext4`.
     pub kind: String,
     /// What is mounted.
@@ -34,13 +36,14 @@ pub fn parse(table: &[u8]) -> Vec<Mount> {
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ').skip(2);
-    let (device, _root, path) = (fields.next()?, fields.next()?, fields.next()?);
+    let (device, root, path) = (fields.next()?, fields.next()?, fields.next()?);
     let mut fields = fields.skip_while(|field| *field != b"-").skip(1);
     let (kind, source) = (fields.next()?, fields.next()?);
     let mut options = fields.next().unwrap_or_default().split(|&byte| byte == b',');
     let text = |field| unescape(field).to_string_lossy().into_owned();
     Some(Mount {
         path: unescape(path).into(),
+        root: unescape(root).into(),
         kind: text(kind),
         source: text(source),
         device: device_of(device)?,
@@ -86,9 +89,10 @@ mod tests {
     #[test]
     fn a_mount_is_read_with_what_is_mounted_and_on_which_device() {
         let table = b"31 1 0:52 / /mnt/a\\040b rw shared:7 - fuse.strake main rw,user_id=0\n\
-            33 1 0:300 / /mnt rw - fuse.strake unix:/srv/a\\0431/s:/main rw\n";
-        let mount = |path: &str, source: &str, minor, user| Mount {
+            33 1 0:300 /c\\040d /mnt rw - fuse.strake unix:/srv/a\\0431/s:/main rw\n";
+        let mount = |path: &str, root: &str, source: &str, minor, user| Mount {
             path: path.into(),
+            root: root.into(),
             kind: "fuse.strake".into(),
             source: source.into(),
             device: rustix::fs::makedev(0, minor),
@@ -96,8 +100,8 @@ mod tests {
         };
         // Behind a `#` no socket was found.
         let mounts = [
-            mount("/mnt/a b", "main", 52, Some(0)),
-            mount("/mnt", "unix:/srv/a#1/s:/main", 300, None),
+            mount("/mnt/a b", "/", "main", 52, Some(0)),
+            mount("/mnt", "/c d", "unix:/srv/a#1/s:/main", 300, None),
         ];
         assert_eq!(parse(table), mounts);
     }

@@ -1,5 +1,7 @@
 //! Processes of this machine, and the memory they share.
 
+use crate::cgroup;
+
 /// When a process began, in clock ticks since the machine started; `None` if it has ended with all its
 /// threads: until the last of them is gone it may hold files and locks. A number is given to another
 /// process one day; number and moment together never are.
@@ -24,10 +26,12 @@ pub fn boot_id() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Bytes of memory of this machine.
+/// Bytes of memory of this machine, or as many as this process may use of it with those beside it (in a container, or in a systemd unit
+/// with `MemoryMax=`), if these are less.
 pub fn machine_memory_bytes() -> u64 {
     let machine = rustix::system::sysinfo();
-    (machine.totalram as u64).saturating_mul(u64::from(machine.mem_unit).max(1))
+    let all = (machine.totalram as u64).saturating_mul(u64::from(machine.mem_unit).max(1));
+    cgroup::memory_limit().map_or(all, |limit| limit.min(all))
 }
 
 /// Gives memory that this process has freed back to the machine. The allocator keeps it otherwise, and
@@ -161,9 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_as_much_memory_as_the_kernel_says() {
+    fn there_is_as_much_memory_as_the_kernel_says() {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let kib: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
-        assert_eq!(machine_memory_bytes(), kib * 1024);
+        let limit = cgroup::memory_limit().unwrap_or(u64::MAX);
+        assert_eq!(machine_memory_bytes(), limit.min(kib * 1024));
     }
 }

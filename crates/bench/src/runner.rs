@@ -7,7 +7,6 @@
 use crate::cold;
 use crate::crew::Crew;
 use crate::error::{Error, Kind, Result};
-use crate::machine;
 use crate::place::{self, Workspace};
 use crate::plan::{Before, Cell, Plan, Room, Step};
 use crate::result::{Figure, Machine, Origin, Report, Side};
@@ -15,6 +14,7 @@ use crate::watch::Watch;
 use crate::work::{Done, Job};
 use std::path::{Path, PathBuf};
 use strake_base::clock::wall_time;
+use strake_base::process::machine_memory_bytes;
 use strake_base::random::{SystemRandom, mixed};
 
 /// Most repetitions of a plan.
@@ -78,15 +78,16 @@ fn refuse_nonsense(plan: &Plan) -> Result<()> {
     }
     let steps = plan.cells.iter().flat_map(|cell| &cell.steps);
     let buffers = steps.map(Step::memory).max().unwrap_or(0);
-    match machine::memory() {
-        Some(memory) if buffers > memory / MEMORY_SHARE => Err(Error::usage(format!(
-            "the buffers of all workers together need {} MiB, and this machine has {} MiB of memory",
+    let memory = machine_memory_bytes();
+    if buffers > memory / MEMORY_SHARE {
+        return Err(Error::usage(format!(
+            "the buffers of all workers together need {} MiB, and there are {} MiB of memory",
             buffers >> 20,
             memory >> 20
         ))
-        .next("use fewer workers, or smaller records")),
-        _ => Ok(()),
+        .next("use fewer workers, or smaller records"));
     }
+    Ok(())
 }
 
 /// Makes a directory to work in on each side: where leftovers of earlier runs are gone and there is

@@ -14,17 +14,20 @@ use strake_wire::message::manager::ClusterMap;
 
 /// What a volume holds in memory at most, where nothing else is said.
 const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
-/// On a small machine it is the machine's memory divided by this.
+/// Where there is little memory, it is that divided by this.
 const MACHINE_SHARE: u64 = 8;
 
 /// The least memory that doors give a volume: one large chunk in either direction.
 pub const MEMORY_BYTES_MIN: u64 = 32 << 20;
 
-/// What a volume holds in memory at most where nothing else is said: 256 MiB, or an eighth of the machine's
-/// memory if that is less, but [`MEMORY_BYTES_MIN`] at least.
+/// What a volume holds in memory at most where nothing else is said: 256 MiB, or an eighth of the memory that
+/// there is if that is less, but [`MEMORY_BYTES_MIN`] at least.
 pub fn default_memory_bytes() -> u64 {
-    let share = strake_base::process::machine_memory_bytes() / MACHINE_SHARE;
-    share.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)
+    share_of(strake_base::process::machine_memory_bytes())
+}
+
+fn share_of(memory_bytes: u64) -> u64 {
+    (memory_bytes / MACHINE_SHARE).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)
 }
 
 /// How a volume is opened.
@@ -432,6 +435,12 @@ pub struct ChunkView {
 mod tests {
     use super::*;
     use strake_types::layout::{Distribution, GroupTables, LayoutTemplate, Strip};
+
+    #[test]
+    fn a_mount_takes_an_eighth_of_little_memory_and_of_very_little_what_it_needs() {
+        let shares = [24 << 30, 1 << 30, 200 << 20, 1 << 20].map(share_of);
+        assert_eq!(shares, [256 << 20, 128 << 20, MEMORY_BYTES_MIN, MEMORY_BYTES_MIN]);
+    }
 
     #[test]
     fn a_chunk_that_is_shown_is_as_long_as_its_strip() {

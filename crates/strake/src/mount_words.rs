@@ -111,7 +111,7 @@ fn memory(wanted: &mut Wanted, value: &str) -> Result<(), String> {
     let bytes = size::parse(value)?;
     let used = bytes.clamp(MEMORY_BYTES_MIN, memory_bytes_max());
     if used != bytes {
-        let is = if bytes < used { "too little" } else { "more than this machine has" };
+        let is = if bytes < used { "too little" } else { "more than there is" };
         tracing::warn!("memory={value} is {is}; {} is used", size::short(used));
     }
     wanted.volume.memory_bytes = used;
@@ -128,7 +128,7 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         ..MEMORY_BYTES_MIN => Err(format!("at least {} is needed", size::short(MEMORY_BYTES_MIN))),
         bytes if bytes > memory_bytes_max() => {
-            Err(format!("this machine has {} in all", size::short(memory_bytes_max())))
+            Err(format!("there is {} in all", size::short(memory_bytes_max())))
         }
         bytes => Ok(bytes),
     }
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(wanted.volume.memory_bytes, machine_memory_bytes());
         assert_eq!(wanted.volume.operation_wait_ms, 86_400_000);
         assert_eq!(wanted.volume.held_back_wait_ms, 86_400_000);
-        assert!(parse_memory("1000T").unwrap_err().contains("this machine has"));
+        assert!(parse_memory("1000T").unwrap_err().contains("there is"));
     }
 
     #[test]

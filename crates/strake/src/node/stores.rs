@@ -476,6 +476,7 @@ mod tests {
         let own = device(&path).unwrap();
         let mount = |device| Mount {
             path: "/mnt/s".into(),
+            root: "/".into(),
             kind: "fuse.strake".into(),
             source: "host:/main".into(),
             device,

@@ -90,7 +90,7 @@ pub struct UpFlags {
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<EngineKind>,
 
-    /// Most memory for contents of files, at least 32M [default: 256M, or an eighth of the machine's if that is less]
+    /// Most memory for contents of files, at least 32M [default: 256M, or an eighth of the memory there is if that is less]
     #[arg(long, value_name = "SIZE", value_parser = mount_words::parse_memory)]
     pub memory: Option<u64>,
 

@@ -17,6 +17,11 @@ pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// True of what failed because so many are open.
+pub fn is_limit_reached(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::MFILE)
+}
+
 /// Makes that as many as the system lets it have, where shells give 1,024.
 pub fn raise_limit() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);

@@ -36,11 +36,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 mod fields;
 mod strangers;
+mod unaccepted;
 
 pub use crate::service::Services;
 pub use crate::transport::Listener;
 use crate::transport::{Connected, Incoming};
 use strangers::{Stranger, Strangers};
+use unaccepted::Unaccepted;
 
 /// Connections served at once, and the part of the files that this process may have open which they are at most: stores need some, too,
 /// and calls of its own.
@@ -197,6 +199,7 @@ pub(crate) async fn serve_within(
         next_connection: AtomicU64::new(0),
         stopping: AtomicBool::new(false),
     });
+    let mut unaccepted = Unaccepted::default();
     loop {
         let accepted = tokio::select! {
             // Also ends if the sender is gone: whoever could stop the server has left.
@@ -209,7 +212,7 @@ pub(crate) async fn serve_within(
                 task::spawn(converse(caller, stranger, shared.clone()));
             }
             Err(e) => {
-                tracing::warn!("accepting at {}: {e}", listener.address());
+                unaccepted.tell(&listener.address(), &e);
                 tokio::time::sleep(Duration::from_millis(ACCEPT_PAUSE_MS)).await;
             }
         }

@@ -1,4 +1,7 @@
-//! Services and servers for the tests of this crate.
+//! Services and servers for the tests of this crate, and what is logged.
+
+#[path = "../../meta/src/tests/lines.rs"]
+pub mod lines;
 
 use crate::caller::{CallerOptions, Callers};
 use crate::frame::crc32c;

@@ -106,7 +106,7 @@ fn wrong_arguments_are_explained() {
         (&["up", "--targets", "0"], "--targets"),
         (&["up", "--memory", "much"], "much"),
         (&["up", "--memory", "1"], "32M"),
-        (&["up", "--memory", "1000T"], "there is"),
+        (&["up", "--memory", "1000T"], "in all"),
         (&["up", "--engine", "rocks"], "rocks"),
         (&["server", "--listen", "a"], "--data"),
         (&["server", "--listen", "a", "--data", "/x", "--roles", "boss"], "boss"),

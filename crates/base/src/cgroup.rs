@@ -33,8 +33,13 @@ fn limit_in(mounts: &[Mount], own: &str) -> Option<u64> {
 /// The least limit of a group and of those around it, as far as a mount shows them. The outermost one of a machine has none, and
 /// where the word `max` stands instead of a number there is none either.
 fn limit_of(group: &str, mount: &Mount, file: &str) -> Option<u64> {
-    // A container may see its own group alone, at the mount itself, whatever it is called outside.
-    let group = Path::new(group).strip_prefix(&mount.root).unwrap_or(Path::new(""));
+    let group = match Path::new(group).strip_prefix(&mount.root) {
+        Ok(group) => group,
+        // It shows groups around all those that have names for us.
+        Err(_) if mount.root.starts_with("/..") => Path::new(""),
+        // It shows the groups of others.
+        Err(_) => return None,
+    };
     let limit = |group: &Path| -> Option<u64> {
         std::fs::read_to_string(mount.path.join(group).join(file)).ok()?.trim().parse().ok()
     };
@@ -113,5 +118,6 @@ mod tests {
             assert_eq!(limit(root, own), Some(200 * MIB), "{root} {own}");
         }
         assert_eq!(limit("/pod/1", "0::/pod/1/inner\n"), Some(100 * MIB));
+        assert_eq!(limit("/pod/2", "0::/pod/1\n"), None, "that is another one's");
     }
 }

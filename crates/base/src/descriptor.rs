@@ -17,7 +17,7 @@ pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// True of what failed because so many are open.
+/// True of what failed because so many are open in this process (not: in the whole system).
 pub fn is_limit_reached(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::MFILE)
 }

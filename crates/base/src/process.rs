@@ -28,7 +28,7 @@ pub fn boot_id() -> std::io::Result<String> {
 
 /// Bytes of memory of this machine, or as many as this process may use of it with those beside it (in a container, or in a systemd unit
 /// with `MemoryMax=`), if these are less.
-pub fn machine_memory_bytes() -> u64 {
+pub fn usable_memory_bytes() -> u64 {
     let machine = rustix::system::sysinfo();
     let all = (machine.totalram as u64).saturating_mul(u64::from(machine.mem_unit).max(1));
     cgroup::memory_limit().map_or(all, |limit| limit.min(all))
@@ -169,6 +169,6 @@ mod tests {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let kib: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
         let limit = cgroup::memory_limit().unwrap_or(u64::MAX);
-        assert_eq!(machine_memory_bytes(), limit.min(kib * 1024));
+        assert_eq!(usable_memory_bytes(), limit.min(kib * 1024));
     }
 }

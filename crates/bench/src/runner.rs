@@ -14,7 +14,7 @@ use crate::watch::Watch;
 use crate::work::{Done, Job};
 use std::path::{Path, PathBuf};
 use strake_base::clock::wall_time;
-use strake_base::process::machine_memory_bytes;
+use strake_base::process::usable_memory_bytes;
 use strake_base::random::{SystemRandom, mixed};
 
 /// Most repetitions of a plan.
@@ -78,7 +78,7 @@ fn refuse_nonsense(plan: &Plan) -> Result<()> {
     }
     let steps = plan.cells.iter().flat_map(|cell| &cell.steps);
     let buffers = steps.map(Step::memory).max().unwrap_or(0);
-    let memory = machine_memory_bytes();
+    let memory = usable_memory_bytes();
     if buffers > memory / MEMORY_SHARE {
         return Err(Error::usage(format!(
             "the buffers of all workers together need {} MiB, and there are {} MiB of memory",

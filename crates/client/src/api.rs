@@ -23,7 +23,7 @@ pub const MEMORY_BYTES_MIN: u64 = 32 << 20;
 /// What a volume holds in memory at most where nothing else is said: 256 MiB, or an eighth of the memory that
 /// there is if that is less, but [`MEMORY_BYTES_MIN`] at least.
 pub fn default_memory_bytes() -> u64 {
-    share_of(strake_base::process::machine_memory_bytes())
+    share_of(strake_base::process::usable_memory_bytes())
 }
 
 fn share_of(memory_bytes: u64) -> u64 {

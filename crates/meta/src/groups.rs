@@ -89,7 +89,7 @@ pub(crate) async fn ask_group(
         let sent = match &route {
             Ok(route) => {
                 let asked = attempt(core, group, route, request, payload.clone());
-                heard(asked, || say(&"no answer")).await
+                heard(asked, core.clock.monotonic() - since, || say(&"no answer")).await
             }
             Err(error) => Err(error.clone()),
         };
@@ -133,11 +133,12 @@ fn tell<'a>(
     waits.begin(Wait { what, file, since, limit_ms }, &*core.clock)
 }
 
-/// What comes of an attempt. That there is no answer is said of one that is quiet for long: one that is refused is so for a
-/// moment.
-async fn heard<T>(attempt: impl Future<Output = T>, say: impl FnOnce()) -> T {
+/// What comes of an attempt, which begins when the call has `lasted` so long. That there is no answer is said once the call lasts for
+/// long, and of an attempt from then on when it is quiet for as long: each one that is refused is quiet for a moment.
+async fn heard<T>(attempt: impl Future<Output = T>, lasted: Duration, say: impl FnOnce()) -> T {
     let mut attempt = pin!(attempt);
-    match timeout(TELL_AFTER, &mut attempt).await {
+    let quiet = TELL_AFTER.checked_sub(lasted).filter(|quiet| !quiet.is_zero());
+    match timeout(quiet.unwrap_or(TELL_AFTER), &mut attempt).await {
         Ok(ended) => ended,
         Err(_) => {
             say();

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Outcome};
 use crate::size;
 use crate::tls_flags::TlsFlags;
 use std::path::PathBuf;
-use strake_base::process::machine_memory_bytes;
+use strake_base::process::usable_memory_bytes;
 use strake_client::VolumeOptions;
 use strake_client::api::MEMORY_BYTES_MIN;
 use strake_fuse::MountOptions;
@@ -111,7 +111,11 @@ fn memory(wanted: &mut Wanted, value: &str) -> Result<(), String> {
     let bytes = size::parse(value)?;
     let used = bytes.clamp(MEMORY_BYTES_MIN, memory_bytes_max());
     if used != bytes {
-        let is = if bytes < used { "too little" } else { "more than there is" };
+        let is = if bytes < used {
+            "too little"
+        } else {
+            "more than this machine, or this process's control group, has"
+        };
         tracing::warn!("memory={value} is {is}; {} is used", size::short(used));
     }
     wanted.volume.memory_bytes = used;
@@ -120,7 +124,7 @@ fn memory(wanted: &mut Wanted, value: &str) -> Result<(), String> {
 
 /// What no mount holds more than.
 fn memory_bytes_max() -> u64 {
-    machine_memory_bytes().max(MEMORY_BYTES_MIN)
+    usable_memory_bytes().max(MEMORY_BYTES_MIN)
 }
 
 /// Reads how much memory a mount may use, from a flag.
@@ -128,7 +132,8 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
     match size::parse(text)? {
         ..MEMORY_BYTES_MIN => Err(format!("at least {} is needed", size::short(MEMORY_BYTES_MIN))),
         bytes if bytes > memory_bytes_max() => {
-            Err(format!("there is {} in all", size::short(memory_bytes_max())))
+            let all = size::short(memory_bytes_max());
+            Err(format!("this machine, or this process's control group, has {all} in all"))
         }
         bytes => Ok(bytes),
     }
@@ -185,10 +190,10 @@ mod tests {
     #[test]
     fn more_memory_than_there_is_and_a_wait_without_end_are_not_given() {
         let wanted = applied(&["memory=9999P,wait=99999999999999"]).unwrap();
-        assert_eq!(wanted.volume.memory_bytes, machine_memory_bytes());
+        assert_eq!(wanted.volume.memory_bytes, usable_memory_bytes());
         assert_eq!(wanted.volume.operation_wait_ms, 86_400_000);
         assert_eq!(wanted.volume.held_back_wait_ms, 86_400_000);
-        assert!(parse_memory("1000T").unwrap_err().contains("there is"));
+        assert!(parse_memory("1000T").unwrap_err().contains("in all"));
     }
 
     #[test]

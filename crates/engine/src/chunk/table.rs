@@ -17,7 +17,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strake_base::disk::{Disk, DiskFile};
-use strake_base::process::machine_memory_bytes;
+use strake_base::process::usable_memory_bytes;
 use strake_types::ChunkId;
 
 /// The file's name.
@@ -256,7 +256,7 @@ impl Drop for Ahead {
 pub(super) fn read_ahead(disk: &dyn Disk) -> Option<Ahead> {
     let file = disk.open(FILE, false).ok()?;
     let len = file.len().ok().filter(|len| *len >= LARGE_BYTES)?;
-    let ahead = Ahead::take(&AHEAD_BYTES, len, machine_memory_bytes() / 2);
+    let ahead = Ahead::take(&AHEAD_BYTES, len, usable_memory_bytes() / 2);
     let (target_dir, mib, at_once) = (disk.path(), len >> 20, ahead.is_some());
     tracing::info!(%target_dir, mib, at_once, "a large extent map is read, which takes a while");
     let ahead = ahead?;

@@ -5,24 +5,25 @@ use std::time::Duration;
 use strake_base::descriptor;
 use tokio::time::Instant;
 
-/// What fails after so long a time in which nothing did is news again.
+/// What fails after so long a time in which nothing did is news again, as another error is.
 const APART: Duration = Duration::from_secs(60);
 
 /// Those at a listener, since it began to fail.
 #[derive(Default)]
 pub(super) struct Unaccepted {
     times: u64,
-    last: Option<Instant>,
+    /// When it last did, and of what.
+    last: Option<(Instant, Option<i32>)>,
 }
 
 impl Unaccepted {
     /// Says that there was one more, ever more seldom: where no file is left it fails ten times a second.
     pub(super) fn tell(&mut self, address: &str, error: &io::Error) {
-        let now = Instant::now();
-        if self.last.is_some_and(|last| now.duration_since(last) > APART) {
+        let (now, of) = (Instant::now(), error.raw_os_error());
+        if self.last.is_some_and(|(last, was)| was != of || now.duration_since(last) > APART) {
             self.times = 0;
         }
-        (self.times, self.last) = (self.times + 1, Some(now));
+        (self.times, self.last) = (self.times + 1, Some((now, of)));
         if !self.times.is_power_of_two() {
             return;
         }
@@ -58,5 +59,7 @@ mod tests {
         tokio::time::sleep(2 * APART).await;
         unaccepted.tell("a:1", &io::ErrorKind::ConnectionAborted.into());
         assert_eq!((lines.count("accepting at a:1: "), lines.count("LimitNOFILE=")), (11, 10));
+        unaccepted.tell("a:1", &no_file);
+        assert_eq!(lines.count("LimitNOFILE="), 11, "it is another error");
     }
 }

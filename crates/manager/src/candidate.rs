@@ -12,6 +12,8 @@
 //!
 //! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
 
+mod copies;
+
 use crate::beats::{Beats, Bequest, LEAD_MAX, answers_for, lead_of, pause_of};
 use crate::options::ManagerOptions;
 use crate::records::{self, Beat, Cluster, Kind};
@@ -30,7 +32,7 @@ use strake_types::{Error, ErrorKind, Result};
 use strake_wire::lease::Lease;
 use strake_wire::message::manager::{Leader, ManagerAnswer, ManagerReply, ManagerRequest};
 use strake_wire::service::ManagerService;
-use tokio::sync::watch;
+use tokio::sync::{SetOnce, watch};
 use tokio::time::Instant;
 
 /// How often a manager that starts tries to lead or to follow where others try to lead at the same time.
@@ -83,6 +85,8 @@ struct Inner {
     last_number: AtomicU64,
     /// Held over a beat: they are stored in the order in which they are given.
     beating: tokio::sync::Mutex<()>,
+    /// What is to be said once another process has led with the number of this server.
+    overtaken: SetOnce<Error>,
 }
 
 /// What it is now.
@@ -123,6 +127,7 @@ impl Candidate {
             epochs: watch::Sender::new(0),
             last_number: AtomicU64::new(0),
             beating: tokio::sync::Mutex::default(),
+            overtaken: SetOnce::new(),
         });
         let mut tries = 0;
         while let Err(error) = inner.take_seat().await {
@@ -419,15 +424,9 @@ impl Inner {
         if has_failed && !beat.ended {
             tracing::info!(server, %address, "another manager leads");
         }
-        if self.is_of_copy(beat) && !before.is_some_and(|before| self.is_of_copy(before)) {
-            tracing::warn!(server, %address, "a copy of this manager's data directory leads: stop one of the two");
+        if self.is_of_copy(beat, before) {
+            self.note_overtaken(beat);
         }
-    }
-
-    /// True for a beat that another process has given with this server's number: after this one has led, no earlier process did.
-    fn is_of_copy(&self, beat: &Beat) -> bool {
-        let own = self.last_number.load(Ordering::Relaxed);
-        own > 0 && beat.number > own && beat.server == self.number()
     }
 
     /// Takes the lead from the one who gave this beat; true if that went well. It is tried every second until there is another
@@ -492,7 +491,7 @@ impl Inner {
             *self.seat.write() = Seat::Follows(leader(&beat));
             let before = seen.replace(beat.clone());
             // Its own is of when it took the lead and then could not keep it.
-            let is_own = beat.server == self.number() && !self.is_of_copy(&beat);
+            let is_own = beat.server == self.number() && !self.is_of_copy(&beat, before.as_ref());
             if before.as_ref() != Some(&beat) && !is_own {
                 self.note_new(&beat, before.as_ref(), failed.take().is_some());
             }
@@ -563,7 +562,10 @@ impl ManagerService for Candidate {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
         let mut reply = match self.inner.seat() {
             Seat::Leads(manager) => manager.call(request).await?,
-            Seat::Follows(leader) => ManagerAnswer::Leader(leader).into(),
+            Seat::Follows(leader) => {
+                self.inner.refuse_copy(&leader, &request)?;
+                ManagerAnswer::Leader(leader).into()
+            }
         };
         if let Some(ManagerAnswer::Leader(leader)) = &mut reply.answer {
             leader.cut_off.clone_from(&self.inner.cut_off.lock());

@@ -266,14 +266,7 @@ fn identify(state: &State, request: &Join, others: &Others<'_>) -> Result<u32> {
             ));
         };
         if others.is_alive(request.server) && known.address != request.address {
-            return Err(refuse(
-                ErrorKind::Busy,
-                format!(
-                    "server {} is alive at {}, or was a moment ago (strake server list); is this --data a copy of its \
-                     directory? Stop that server first, or give an empty --data",
-                    request.server, known.address
-                ),
-            ));
+            return Err(alive_at(request.server, &known.address));
         }
         return Ok(request.server);
     }
@@ -292,6 +285,26 @@ fn identify(state: &State, request: &Join, others: &Others<'_>) -> Result<u32> {
         }
     }
     Ok(state.cluster.next_server.max(1))
+}
+
+/// Why a server is not let in that may be alive elsewhere.
+pub(crate) fn alive_at(server: u32, address: &str) -> Error {
+    let detail = format!(
+        "server {server} is alive at {address}, or was a moment ago (strake server list); is this --data a copy of its \
+         directory? Stop that server first, or give an empty --data"
+    );
+    refuse(ErrorKind::Busy, detail)
+}
+
+/// What a process is told whose number another one has by now. Which of them has the copy cannot be seen from here.
+pub(crate) fn overtaken(server: u32, address: &str) -> Error {
+    let at = if address.is_empty() { "elsewhere".to_owned() } else { format!("at {address}") };
+    let detail = format!(
+        "another process runs as server {server} {at} since: this one or that one has a copy of the other's --data; if that one \
+         has, stop it and start this server again, and if this one has, give its --data to no server (strake server list \
+         shows where server {server} is)"
+    );
+    refuse(ErrorKind::Overtaken, detail)
 }
 
 fn check_address(

@@ -119,6 +119,8 @@ kinds! {
     HeldBack = 50, "another client is still to tell what it has written";
     /// A server of the cluster, but one without a manager: ask one that has one.
     NoManager = 51, "no manager there";
+    /// Another process has the number of this server by now: this one ends.
+    Overtaken = 52, "another process has its number";
     /// The bytes of a write are not those that were sent: send them again.
     Garbled = 53, "damaged on its way";
 }

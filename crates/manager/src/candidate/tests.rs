@@ -346,13 +346,13 @@ async fn only_who_leads_with_the_number_of_this_server_is_called_a_copy() {
     assert_eq!(pass(&servers, 2_000).await.0, Some(2));
     servers[0].store.cut.store(false, Ordering::Relaxed);
     assert_eq!(pass(&servers, 5_000).await.0, Some(2));
-    assert_eq!(lines.count("copy"), 0);
+    assert_eq!(lines.count("another process"), 0);
     let store = servers[1].store.elsewhere();
     let copy = candidate(&store, 2, false).await;
     servers.push(Server { store, number: 2, candidate: copy });
     pass(&servers, 5_000).await;
     assert!(servers[2].candidate.leads());
-    assert_eq!(lines.count("a copy of this manager's data directory leads"), 1);
+    assert_eq!(lines.count("another process leads with the number of this server"), 1);
 }
 
 /// Who followed a move before the first server had joined anew was told the store of before, and its start failed.
@@ -451,11 +451,47 @@ async fn a_copy_of_the_manager_that_leads_follows_it_while_that_runs() {
     let candidate = start_as(Arc::new(store.clone()), who).await.unwrap();
     let led = map_of(&candidate).await.unwrap_err();
     assert_eq!((led.server, led.address), (1, address(1)));
+    // It said that the manager that leads is away, since it took itself for that.
+    let join = Join { server: 1, address: "copy:1".into(), manager: true, ..Join::default() };
+    let op = Some(ManagerOp::Join(join));
+    let refused = candidate.call(ManagerRequest { op }).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Busy);
+    assert!(refused.detail.contains("server 1 is alive at h1:1"), "{refused}");
     servers.push(Server { store, number: 7, candidate });
     assert_eq!(pass(&servers, 5_000).await, (Some(1), 0));
     // One that has moved waits until what it was is silent.
     servers.drain(..2);
     assert_eq!(pass(&servers, 5_000).await.0, Some(7));
+}
+
+/// It followed for as long as the copy ran, took the lead back when that had gone, and all were sent to where it had been, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_place_a_copy_of_it_has_taken_says_that_its_server_has_to_end() {
+    let mut servers = cluster(2).await;
+    pass(&servers, 4_000).await;
+    drop(servers.remove(1));
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    // All of its beats in that time have numbers.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let store = servers[0].store.elsewhere();
+    let who = Candidature { server: 1, address: "copy:1".into(), ..Candidature::default() };
+    let started = start_as(Arc::new(store.clone()), who).await.unwrap();
+    let copy = Server { store, number: 7, candidate: started };
+    while !copy.candidate.leads() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    servers[0].store.cut.store(false, Ordering::Relaxed);
+    let soon = Duration::from_secs(5);
+    let first = &servers[0].candidate;
+    let why = tokio::time::timeout(soon, first.overtaken()).await.expect("it is told");
+    assert_eq!(why.kind, ErrorKind::Overtaken);
+    assert!(why.detail.contains("server 1 at copy:1"), "{why}");
+    assert!(tokio::time::timeout(soon, copy.candidate.overtaken()).await.is_err());
+    // Its server ends, and so does the copy: the next life leads, and says by its Join where it is.
+    drop((servers, copy.candidate));
+    let again = candidate(&copy.store, 1, false).await;
+    assert!(tokio::time::timeout(soon, again.overtaken()).await.is_err());
+    assert!(again.leads());
 }
 
 /// A server that was started while another manager took its place once ended with an error.

@@ -1,0 +1,52 @@
+//! Another process that leads with the number of this server: one of the two has a copy of the other's data directory.
+//!
+//! The two cannot ask each other. In each of them that number stands for itself.
+
+use super::{Candidate, Inner};
+use crate::join;
+use crate::records::Beat;
+use std::sync::atomic::Ordering;
+use strake_types::{Error, Result};
+use strake_wire::message::manager::{Leader, ManagerOp, ManagerRequest};
+
+impl Candidate {
+    /// Waits until another process has led with the number of this server since this one did; what is to be said of that.
+    pub async fn overtaken(&self) -> &Error {
+        self.inner.overtaken.wait().await
+    }
+}
+
+impl Inner {
+    /// True for a beat that another process has given with this server's number: after this one has led, no earlier process did. The
+    /// own numbers may be far ahead, by beats that could not be stored; then what shows it is that there are more from elsewhere.
+    pub(super) fn is_of_copy(&self, beat: &Beat, before: Option<&Beat>) -> bool {
+        let own = self.last_number.load(Ordering::Relaxed);
+        if own == 0 || beat.server == 0 || beat.server != self.number() {
+            return false;
+        }
+        let is_elsewhere = beat.address != self.address;
+        let follows = |before: &Beat| {
+            (before.server, &before.address) == (beat.server, &beat.address) && before != beat
+        };
+        beat.number > own || is_elsewhere && before.is_some_and(follows)
+    }
+
+    /// Such a beat has come.
+    pub(super) fn note_overtaken(&self, beat: &Beat) {
+        let Beat { server, address, .. } = beat;
+        if self.overtaken.set(join::overtaken(*server, address)).is_ok() {
+            tracing::error!(server, %address, "another process leads with the number of this server");
+        }
+    }
+
+    /// Refuses the own server that asks to join while another process leads with its number.
+    pub(super) fn refuse_copy(&self, leader: &Leader, request: &ManagerRequest) -> Result<()> {
+        let Some(ManagerOp::Join(asks)) = &request.op else { return Ok(()) };
+        let is_own = asks.server == self.number() && asks.address == self.address;
+        let is_led = asks.server != 0 && leader.server == asks.server;
+        match is_own && is_led && leader.address != asks.address {
+            true => Err(join::alive_at(leader.server, &leader.address)),
+            false => Ok(()),
+        }
+    }
+}

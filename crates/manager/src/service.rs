@@ -311,6 +311,7 @@ impl Manager {
         let (server, lease_ms) = (beat.server, beat.lease_ms);
         // However long it takes to store what it says: it lives.
         let now = self.now();
+        self.refuse_overtaken(&beat)?;
         self.refuse_unreached(server, now)?;
         {
             let mut inner = self.inner.lock();

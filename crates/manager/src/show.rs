@@ -69,25 +69,27 @@ struct SeenServer {
     release: Option<String>,
     unreached: String,
     full: String,
+    rival: String,
 }
 
 impl Sight {
     /// What is to be seen now.
     pub fn of(state: &Arc<State>, live: &Liveness, now: Duration) -> Self {
-        let server = |&id: &u32| SeenServer {
+        let server = |(&id, known): (&u32, &Server)| SeenServer {
             up: live.is_up(id, now),
             silent_ms: live.silent_ms(id, now),
             cut_off: live.is_cut_off(id),
             release: live.release(id).map(str::to_owned),
             unreached: live.why_unreached(id).to_owned(),
             full: live.full(id).to_owned(),
+            rival: live.rival(id, &known.address, now).to_owned(),
         };
         let target = |(&id, target): (&u32, &Target)| {
             let up = live.is_up(target.server, now) && live.has(target.server, id);
             (live.target(id).cloned(), up)
         };
         Self {
-            servers: state.servers.keys().map(server).collect(),
+            servers: state.servers.iter().map(server).collect(),
             targets: state.targets.iter().map(target).collect(),
             state: state.clone(),
         }
@@ -141,6 +143,7 @@ impl Sight {
             release: seen.release.clone(),
             unreached: seen.unreached.clone(),
             full: seen.full.clone(),
+            rival: seen.rival.clone(),
         };
         self.state.servers.iter().zip(&self.servers).map(show).collect()
     }

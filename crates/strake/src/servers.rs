@@ -48,6 +48,22 @@ pub fn at(server: &Server) -> String {
     }
 }
 
+/// What is told where another process asks to join under the number of a server, and what to do.
+pub fn rival(server: &Server) -> Option<(String, String)> {
+    let Server { id, name, address, rival, .. } = server;
+    if rival.is_empty() {
+        return None;
+    }
+    let about = format!(
+        "server {name} is heard at {address}, and another process asks from {rival} to join under its number ({id})"
+    );
+    let mend = format!(
+        "has {name} moved there? It is let in when the process at {address} has ended; else one of the two has a copy of the other's \
+         --data: stop that one"
+    );
+    Some((about, mend))
+}
+
 /// What brings servers back that are heard and not reached.
 pub fn reach_again(names: &str) -> String {
     format!(

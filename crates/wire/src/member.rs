@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use strake_base::task::{self, Owned};
 use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
-use tokio::sync::watch;
+use tokio::sync::{SetOnce, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -163,11 +163,15 @@ pub struct Pulse {
     pub lease_ms: u64,
     /// Of which release this server is, for people.
     pub release: &'static str,
+    /// The life in which it has joined ([`Join::life`]); 0: it does not say.
+    pub life: u64,
 }
 
 /// What beats.
 pub struct Heart {
     tasks: Vec<JoinHandle<()>>,
+    /// Why it has ended by itself.
+    overtaken: Arc<SetOnce<Error>>,
 }
 
 impl Heart {
@@ -176,9 +180,19 @@ impl Heart {
     /// on that is made after they came.
     pub fn start(pulse: Pulse, epochs: Option<watch::Receiver<u64>>) -> Heart {
         let (member, map) = (pulse.member.clone(), pulse.map.clone());
-        let mut tasks = vec![task::spawn(sweep(member, map.clone())), task::spawn(beat(pulse))];
+        let overtaken = Arc::new(SetOnce::new());
+        let ended = overtaken.clone();
+        let beats = async move {
+            let _first = ended.set(beat(pulse).await);
+        };
+        let mut tasks = vec![task::spawn(sweep(member, map.clone())), task::spawn(beats)];
         tasks.extend(epochs.map(|epochs| task::spawn(follow(epochs, map))));
-        Heart { tasks }
+        Heart { tasks, overtaken }
+    }
+
+    /// Waits until the manager has said that another process has the number of this server; what it said. From then on nothing beats.
+    pub async fn overtaken(&self) -> &Error {
+        self.overtaken.wait().await
     }
 
     /// Stops beating.
@@ -232,6 +246,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         release: pulse.release.to_owned(),
         missed,
         full: meta.map(|meta| meta.full()).unwrap_or_default(),
+        life: pulse.life,
     };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
@@ -273,8 +288,8 @@ async fn know_map(map: &MapView, epoch: u64, limit: Duration) -> Result<()> {
 }
 
 /// Beats in time, whether the last beat has been answered or not: each is bounded, so few are under
-/// way at once.
-async fn beat(pulse: Pulse) {
+/// way at once. Ends when the manager says that another process has the number of this server, with that.
+async fn beat(pulse: Pulse) -> Error {
     let (mut heard, term, mut last) = (true, Mutex::<Term>::default(), pulse.member.now());
     let mut under_way = FuturesUnordered::new();
     let mut ticks = tokio::time::interval(Duration::from_millis(BEAT_MS));
@@ -294,6 +309,10 @@ async fn beat(pulse: Pulse) {
             Some(answered) = under_way.next() => answered,
         };
         match &answered {
+            Err(error) if error.kind == ErrorKind::Overtaken => {
+                tracing::error!("this server ends: {}", error.detail);
+                return error.clone();
+            }
             Err(error) if heard => tracing::warn!("the manager does not hear us: {error}"),
             Ok(_) if !heard => tracing::info!("the manager hears us again"),
             _ => {}

@@ -494,6 +494,25 @@ async fn a_manager_whose_place_a_copy_of_it_has_taken_says_that_its_server_has_t
     assert!(again.leads());
 }
 
+/// The copy had gone before it heard of that: it led again, and sent everybody to where that had been, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_leads_again_refuses_its_own_server_if_a_copy_of_it_has_joined_meanwhile() {
+    let servers = cluster(2).await;
+    let cut = |server: usize, cut| servers[server].store.cut.store(cut, Ordering::Relaxed);
+    cut(0, true);
+    assert_eq!(pass(&servers, 5_000).await.0, Some(2));
+    let (cluster, address) = (servers[0].candidate.cluster(), "copy:1".to_owned());
+    let as_one = Join { server: 1, cluster, manager: true, ..Join::default() };
+    ask(&servers[1].candidate, ManagerOp::Join(Join { address, life: 8, ..as_one })).await;
+    cut(0, false);
+    cut(1, true);
+    assert_eq!(pass(&servers, 5_000).await.0, Some(1));
+    let op = Some(ManagerOp::Heartbeat(Heartbeat { server: 1, life: 7, ..Heartbeat::default() }));
+    let told = servers[0].candidate.call(ManagerRequest { op }).await.unwrap_err();
+    assert_eq!(told.kind, ErrorKind::Overtaken);
+    assert!(told.detail.contains("server 1 at copy:1"), "{told}");
+}
+
 /// A server that was started while another manager took its place once ended with an error.
 #[tokio::test(start_paused = true)]
 async fn a_manager_whose_store_another_opens_as_it_starts_looks_again() {

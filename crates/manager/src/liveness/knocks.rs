@@ -26,6 +26,18 @@ impl Liveness {
         knock.first
     }
 
+    /// From where another process asks to join under the number of a server that is up at this address; empty: none does.
+    pub fn rival(&self, server: u32, address: &str, now: Duration) -> &str {
+        if !self.is_up(server, now) {
+            return "";
+        }
+        let lately = |knock: &Knock| now.saturating_sub(knock.last) <= self.lease;
+        let others = self.knocks.iter().filter(|((id, from), knock)| {
+            *id == server && from.as_str() != address && lately(knock)
+        });
+        others.map(|((_, from), _)| from.as_str()).min().unwrap_or_default()
+    }
+
     /// It need not ask any more.
     pub fn let_in(&mut self, server: u32, address: &str) {
         self.knocks.remove(&(server, address.to_owned()));

@@ -1,5 +1,6 @@
 mod copies;
 mod late;
+mod lives;
 mod missed;
 mod owners;
 mod power;

@@ -215,6 +215,8 @@ impl Host {
         }
     }
 
+    /// Its heartbeats do not say in which life it is: nobody copies a machine here, and a Join that comes late would end who has joined
+    /// since.
     async fn start_in(self: &Arc<Self>, process: &Arc<Process>) -> Result<Running> {
         let callers = Callers::new(CallerOptions {
             name: format!("server {}", self.number),
@@ -252,7 +254,7 @@ impl Host {
         }
         map.refresh().await?;
         let key = CapabilityKey::from_slice(&joined.capability_key)?;
-        let server = ServerId(joined.server);
+        let (server, process) = (ServerId(joined.server), process.clone());
         let meta = match &store {
             Some(store) => Some(self.start_meta(store, &own_manager, &map, &key, server).await?),
             None => None,
@@ -264,7 +266,7 @@ impl Host {
             storage: Some(storage.clone()),
         };
         callers.register_local(server, services.clone());
-        self.world.serve(self.number, process, services);
+        self.world.serve(self.number, &process, services);
         let specs = self.specs().into_iter().zip(stores.iter().cloned()).collect();
         let open = Arc::new(Mutex::new(specs));
         let (disks, verified) = (Specs(Arc::clone(&open)), Arc::new(Specs(Arc::clone(&open))));
@@ -279,10 +281,10 @@ impl Host {
             meta: meta.clone().map(|m| m as _),
             lease_ms: joined.lease_ms,
             release: "",
+            life: 0,
         };
         let heart = Heart::start(pulse, own_manager.as_ref().map(|own| own.epochs()));
         self.sync_now_and_then(&stores, kv);
-        let process = process.clone();
         Ok(Running { process, callers, map, heart, lease, own_manager, meta, storage, open })
     }
 

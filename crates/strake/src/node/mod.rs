@@ -247,6 +247,29 @@ impl Node {
         self.targets.all().len()
     }
 
+    /// Waits until another process has the number of this server, and serves nothing from then on that this one may serve; why it
+    /// has to end. Then it is to be stopped.
+    pub async fn overtaken(&self) -> Failure {
+        let by_own_manager = async {
+            match &self.own_manager {
+                Some(manager) => manager.overtaken().await,
+                None => std::future::pending().await,
+            }
+        };
+        let why = tokio::select! {
+            why = self.heart.overtaken() => why,
+            why = by_own_manager => why,
+        };
+        self.give_up();
+        Failure::telling(why)
+    }
+
+    /// Serves nothing from now on that another server may serve.
+    fn give_up(&self) {
+        self.lease.give_up();
+        self.meta.iter().for_each(|meta| meta.leave());
+    }
+
     /// Stops serving, makes everything durable, and closes the stores. Fails where that takes too long; what was
     /// acknowledged is found by the next start all the same.
     pub async fn stop(self) -> Outcome {
@@ -266,8 +289,7 @@ impl Node {
         self.scrubs.stop();
         self.generations.abort();
         // From when the manager hears it, others may go on without this server.
-        self.lease.give_up();
-        self.meta.iter().for_each(|meta| meta.leave());
+        self.give_up();
         if let Some(manager) = &self.own_manager {
             let resigned = manager.resign();
             let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), resigned).await;
@@ -364,6 +386,7 @@ impl Parts {
             meta: meta.clone().map(|m| m as _),
             lease_ms: self.joined.lease_ms,
             release: RELEASE,
+            life: self.life,
         };
         let generations = targets.keep_growing();
         let heart = Heart::start(pulse, follow);

@@ -195,8 +195,12 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     }
     check_way_back(&node, advertise.clone());
     output::notice(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
-    signals::asked(&mut stop).await;
-    node.stop().await
+    let ended = tokio::select! {
+        () = signals::asked(&mut stop) => Ok(()),
+        why = node.overtaken() => Err(why.about(&format!("the server at {advertise} ends"))),
+    };
+    let stopped = node.stop().await;
+    ended.and(stopped)
 }
 
 /// How long a round takes over targets that are verified once in so many days.

@@ -241,7 +241,10 @@ pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
     let each = map.servers.iter().filter(|server| !is_for_network || !is_unreached(server));
     let each = each.filter_map(|server| server_problem(map, server));
     let between = map.missed.iter().filter_map(|missed| missed_problem(map, missed));
-    network.into_iter().chain(each).chain(between).chain(full_problems(map)).collect()
+    let rivals = map.servers.iter().filter_map(servers::rival);
+    let rivals = rivals.map(|(about, mend)| Problem { health: Health::Degraded, about, mend });
+    let all = network.into_iter().chain(each).chain(rivals).chain(between);
+    all.chain(full_problems(map)).collect()
 }
 
 /// Why changes wait, or a copy is behind, where two servers are up and one does not take what the other sends it. What is told of a

@@ -256,14 +256,16 @@ impl Up {
 
     /// Serves until it is told to stop, or unmounted.
     async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
-        let flushed = match self.mounted.until_stopped(is_wanted).await {
+        let (node, mut ended) = (&self.node, Ok(()));
+        let overtaken = async { ended = Err(node.overtaken().await) };
+        let flushed = match self.mounted.until_stopped(is_wanted, overtaken).await {
             Some(result) => result.context(|| "flushing what was written".into()),
             None => Err(Failure::new("what was written could not be flushed in time")),
         };
         let stopped = self.node.stop().await;
         drop(self.running);
         tracing::info!("stopped");
-        flushed.and(stopped)
+        ended.and(flushed).and(stopped)
     }
 }
 

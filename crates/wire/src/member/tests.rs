@@ -179,6 +179,7 @@ async fn a_server_relies_on_what_it_has_asked_for() {
         meta: Some(server.clone()),
         lease_ms: 3_000,
         release: "0.1.0 (1a)",
+        life: 7,
     };
     let term = Mutex::<Term>::default();
     beat_once(&pulse, &term).await.unwrap();
@@ -195,6 +196,45 @@ async fn a_server_relies_on_what_it_has_asked_for() {
     assert_eq!(asked(|beat| beat.tenure_ms), *server.tenures.lock());
     assert!(heard.iter().all(|beat| beat.release == "0.1.0 (1a)"));
     assert!(heard.iter().all(|beat| beat.full == "no space left"));
+}
+
+/// A manager at which another process has joined under the number of a server, after three heartbeats of that.
+#[derive(Default)]
+struct Overtaken(Hearer);
+
+#[async_trait]
+impl ManagerService for Overtaken {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        let reply = self.0.call(request).await?;
+        match self.0.0.lock().len() > 3 {
+            true => Err(Error::with(ErrorKind::Overtaken, "it runs at h2:1")),
+            false => Ok(reply),
+        }
+    }
+}
+
+/// It went on, and was taken for the other one.
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_number_another_process_has_says_why_and_beats_no_more() {
+    let (manager, server) = (Arc::new(Overtaken::default()), Arc::new(Server::default()));
+    let pulse = Pulse {
+        server: ServerId(1),
+        manager: manager.clone(),
+        map: MapView::fixed(callers(60_000), ClusterMap::default()),
+        member: server.clone(),
+        meta: None,
+        lease_ms: 3_000,
+        release: "",
+        life: 7,
+    };
+    let heart = Heart::start(pulse, None);
+    let why = tokio::time::timeout(Duration::from_secs(60), heart.overtaken()).await;
+    assert_eq!(why.unwrap(), &Error::with(ErrorKind::Overtaken, "it runs at h2:1"));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lives: Vec<u64> = manager.0.0.lock().iter().map(|beat| beat.life).collect();
+    assert_eq!(lives, [7; 4]);
+    assert_eq!(server.leases.lock().len(), 3, "what is refused renews no lease");
+    heart.stop();
 }
 
 /// One thread dropped a volume on all targets, one after the other.

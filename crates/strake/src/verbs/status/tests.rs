@@ -182,6 +182,18 @@ fn a_server_that_is_heard_and_cannot_be_reached_is_told_with_its_address() {
     }
 }
 
+/// Two processes had its number, and all was fine.
+#[test]
+fn a_server_under_whose_number_another_process_asks_to_join_is_told_with_both_addresses() {
+    let mut map = map();
+    let (name, address, rival) = ("h2".to_owned(), "h2:1".to_owned(), "copy:1".to_owned());
+    map.servers[1] = Server { name, address, rival, ..map.servers[1].clone() };
+    let report = judge(&map);
+    assert_eq!((report.health, report.problems.len()), (Health::Degraded, 1));
+    let told = "server h2 is heard at h2:1, and another process asks from copy:1 to join under its number (2); has h2 moved there?";
+    assert!(report.problems[0].starts_with(told), "{:?}", report.problems);
+}
+
 /// The primaries were named, which answered everybody, and nothing said between which servers the way was broken.
 #[test]
 fn a_member_that_does_not_take_what_its_primary_sends_is_told_with_both_and_what_to_look_at() {

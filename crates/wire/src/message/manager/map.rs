@@ -127,6 +127,9 @@ pub struct Server {
     /// them.
     #[prost(string, tag = "13")]
     pub full: String,
+    /// From which address another process asks to join under its number while it is heard; empty: none does.
+    #[prost(string, tag = "14")]
+    pub rival: String,
 }
 
 /// A target of the map.

@@ -57,6 +57,7 @@ impl Gen {
                 early: g.bool(),
             }),
             full: self.string(),
+            life: self.u64(),
         }
     }
 
@@ -136,6 +137,7 @@ impl Gen {
                 release: g.opt(Self::string),
                 unreached: g.string(),
                 full: g.string(),
+                rival: g.string(),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use strake_tests::cluster::{Mount, SERVES};
+use strake_tests::cluster::{Mount, Process, SERVES, free_port};
 use strake_tests::records::{Ledger, StopAtEnd};
 use strake_tests::servers::Cluster;
 
@@ -328,4 +328,41 @@ fn an_old_copy_of_a_disk_is_refused_and_takes_nothing_from_others() {
     }
     drop(mount);
     cluster.succeed(&["fsck", "main"]);
+}
+
+/// Both ran under its number, and heartbeats of the one were taken for those of the other.
+#[test]
+fn a_server_whose_number_a_copy_of_it_has_taken_ends_and_is_looked_at_when_it_comes_back() {
+    let mut cluster = Cluster::start(2);
+    let (data, copied) = (cluster.data_of(0), cluster.data_of(0).with_file_name("copied"));
+    let mut copying = std::process::Command::new("cp");
+    assert!(copying.arg("-a").args([&data, &copied]).status().unwrap().success());
+    let address = format!("127.0.0.1:{}", free_port());
+    let (at, join) = (copied.display().to_string(), cluster.address.clone());
+    let flags = ["server", "--roles", "storage", "--name", "copied", "--listen", &address];
+    let flags = flags.into_iter().chain(["--data", &at, "--join", &join]);
+    let flags: Vec<String> = flags.map(str::to_owned).collect();
+    let log = copied.with_extension("log");
+    let mut copy = Process::start(&flags, &log);
+    cluster.until("both are named", |c| {
+        let asks = format!("another process asks from {address} to join under its number");
+        c.run(&["status"]).1.contains(&asks)
+    });
+    copy.stop();
+    cluster.signal(0, "STOP");
+    let mut copy = Process::start(&flags, &log);
+    copy.wait_until_it_serves("the copy");
+    cluster.signal(0, "CONT");
+    let ends = format!(" ends: another process runs as server 2 at {address} since");
+    cluster.until("the first has ended", |c| {
+        let log = c.log(0);
+        log.contains("strake: the server at ") && log.contains(&ends)
+    });
+    copy.stop();
+    cluster.start_again_and_hear(0, &[], "is older than when its server last started");
+    cluster.start_again_and_hear(0, &["--old-disks"], SERVES);
+    let target = data.join("target").display().to_string();
+    cluster.until("it is back", |c| {
+        c.targets().iter().any(|row| row["path"] == target.as_str() && row["state"] == "up")
+    });
 }

@@ -224,7 +224,6 @@ impl Liveness {
         if !serves {
             full.said.clear();
         }
-        let life = known.map_or(0, |h| h.life);
         let lease_end = known.map_or(now, |h| h.lease_end);
         let kept_until = now + tenure(self.lease);
         // Who joins is about to have one.
@@ -241,7 +240,6 @@ impl Liveness {
             serves,
             since,
             left: false,
-            life,
             targets,
             cut_off,
             release,
@@ -441,19 +439,9 @@ impl Liveness {
         self.recopies.range((job, 0)..=(job, u32::MAX)).map(|(_, seen)| seen)
     }
 
-    /// A server has joined in a new life, if it says in which.
-    pub fn begin_life(&mut self, server: u32, life: u64) {
-        self.servers.entry(server).and_modify(|heard| heard.life = life);
-    }
-
-    /// A server leaves in good order, unless it has joined since: then that was said in an earlier life of it, and
-    /// comes late. What it has now may run.
-    pub fn leave(&mut self, server: u32, life: u64, now: Duration) {
+    /// A server leaves in good order.
+    pub fn leave(&mut self, server: u32, now: Duration) {
         let Some(heard) = self.servers.get_mut(&server) else { return };
-        if life != heard.life && life != 0 && heard.life != 0 {
-            tracing::info!(server, "an earlier life of it has said late that it leaves");
-            return;
-        }
         heard.left = true;
         self.denied = now;
     }

@@ -185,7 +185,7 @@ mod tests {
         }
         assert_eq!(said(&live).ways, BTreeSet::from([(1, 2), (2, 1)]), "3 is slow");
         assert_eq!(said(&live).early, BTreeSet::from([10, 11, 12]));
-        live.leave(2, 0, Duration::ZERO);
+        live.leave(2, Duration::ZERO);
         assert_eq!(said(&live).ways, BTreeSet::new(), "it is gone");
     }
 }

@@ -1,6 +1,7 @@
 //! The manager itself: one operation at a time, each stored before it shows.
 
 mod lead;
+mod lives;
 mod planning;
 mod reach;
 mod silent;
@@ -277,7 +278,6 @@ impl Manager {
         let with_ids = request.targets.iter().zip(&accepted.targets);
         let specs = with_ids.map(|(spec, &target)| TargetSpec { target, ..spec.clone() });
         inner.live.hear(accepted.server, now, Word::Join, specs.collect());
-        inner.live.begin_life(accepted.server, request.life);
         inner.live.let_in(request.server, &request.address);
         inner.show_anew();
         tracing::info!(server = accepted.server, address = %request.address, "joined");
@@ -511,16 +511,7 @@ impl Manager {
             ManagerOp::DeleteVolume(name) => {
                 self.volume(self.change(|state, _| volumes::delete(state, &name.name)).await?.0)
             }
-            ManagerOp::Leave(leave) => {
-                let now = self.now();
-                {
-                    let mut inner = self.inner.lock();
-                    inner.live.leave(leave.server, leave.life, now);
-                    inner.show_anew();
-                }
-                self.tick().await?;
-                Ok(self.epoch())
-            }
+            ManagerOp::Leave(leave) => self.leave(leave).await,
             ManagerOp::Resynced(report) => self.resynced(report).await,
             ManagerOp::Stalled(said) => self.stalled(said).await,
             ManagerOp::PrepareCopies(wanted) => {

@@ -28,8 +28,6 @@ pub(super) struct Heard {
     pub since: Duration,
     /// It said that it leaves.
     pub left: bool,
-    /// The life in which it has joined since this manager started; 0: unknown.
-    pub life: u64,
     /// Targets it has.
     pub targets: HashSet<u32>,
     /// It does not reach the database with its metadata.
@@ -57,7 +55,6 @@ impl Heard {
             serves: false,
             since: now,
             left: false,
-            life: 0,
             targets: HashSet::new(),
             cut_off: false,
             release: None,

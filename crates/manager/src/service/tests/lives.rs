@@ -102,6 +102,22 @@ async fn which_life_has_joined_last_is_known_to_each_manager_and_nobody_else_is_
     bench.beat_in(&Join { life: 9, ..first }).await.unwrap();
 }
 
+/// The one that had joined last was taken out by what the other said as it ended, and others went on without it while its lease ran: a
+/// manager that had begun since knew no lives.
+#[tokio::test]
+async fn who_was_overtaken_takes_nobody_out_when_it_leaves_at_a_manager_that_has_begun_since() {
+    let mut bench = Bench::new().await;
+    let (_, copy) = two(&bench).await;
+    bench.clock.pass(3_001);
+    bench.join(copy.clone()).await.unwrap();
+    bench.restart().await;
+    bench.beat_in(&copy).await.unwrap();
+    for (life, up) in [(7, true), (8, false)] {
+        bench.ask(ManagerOp::Leave(Leave { server: 1, life })).await.unwrap();
+        assert_eq!(bench.only().await.up, up, "life {life}");
+    }
+}
+
 /// `strake status` was fine, whichever of the two the administrator looked for.
 #[tokio::test]
 async fn a_process_that_asks_to_join_under_the_number_of_a_server_that_is_heard_is_shown() {

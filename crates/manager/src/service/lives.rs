@@ -1,0 +1,29 @@
+//! Which of several processes speaks for a server: its next life, or a copy of it, may have joined since.
+
+use super::{Inner, Manager};
+use strake_types::Result;
+use strake_wire::message::manager::{Leave, ManagerAnswer};
+
+impl Manager {
+    /// A server leaves in good order.
+    pub(super) async fn leave(&self, leave: Leave) -> Result<ManagerAnswer> {
+        self.note_leave(leave);
+        self.tick().await?;
+        Ok(self.epoch())
+    }
+
+    /// Unless it has joined since: then that was said in another life of it, and what it has now may run. The record says in which it
+    /// has joined, whoever led then.
+    fn note_leave(&self, leave: Leave) {
+        let now = self.now();
+        let mut inner = self.inner.lock();
+        let Inner { state, live, .. } = &mut *inner;
+        let life = state.servers.get(&leave.server).map_or(0, |server| server.life);
+        if leave.life != life && leave.life != 0 && life != 0 {
+            tracing::info!(server = leave.server, "another life of it has said that it leaves");
+            return;
+        }
+        live.leave(leave.server, now);
+        inner.show_anew();
+    }
+}

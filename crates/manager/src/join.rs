@@ -298,11 +298,10 @@ pub(crate) fn alive_at(server: u32, address: &str) -> Error {
 
 /// What a process is told whose number another one has by now. Which of them has the copy cannot be seen from here.
 pub(crate) fn overtaken(server: u32, address: &str) -> Error {
-    let at = if address.is_empty() { "elsewhere".to_owned() } else { format!("at {address}") };
     let detail = format!(
-        "another process runs as server {server} {at} since: this one or that one has a copy of the other's --data; if that one \
-         has, stop it and start this server again, and if this one has, give its --data to no server (strake server list \
-         shows where server {server} is)"
+        "another process runs as server {server} at {address} since: this one or that one has a copy of the other's --data; \
+         if that one has, stop it and start this server again, and if this one has, give its --data to no server (strake \
+         server list shows where server {server} is)"
     );
     refuse(ErrorKind::Overtaken, detail)
 }

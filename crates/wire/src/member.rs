@@ -163,8 +163,8 @@ pub struct Pulse {
     pub lease_ms: u64,
     /// Of which release this server is, for people.
     pub release: &'static str,
-    /// The life in which it has joined ([`Join::life`]); 0: it does not say.
-    pub life: u64,
+    /// The address by which it has joined ([`Join::address`]).
+    pub address: String,
 }
 
 /// What beats.
@@ -246,7 +246,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         release: pulse.release.to_owned(),
         missed,
         full: meta.map(|meta| meta.full()).unwrap_or_default(),
-        life: pulse.life,
+        address: pulse.address.clone(),
     };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);

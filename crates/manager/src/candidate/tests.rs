@@ -501,13 +501,14 @@ async fn a_manager_that_leads_again_refuses_its_own_server_if_a_copy_of_it_has_j
     let cut = |server: usize, cut| servers[server].store.cut.store(cut, Ordering::Relaxed);
     cut(0, true);
     assert_eq!(pass(&servers, 5_000).await.0, Some(2));
-    let (cluster, address) = (servers[0].candidate.cluster(), "copy:1".to_owned());
-    let as_one = Join { server: 1, cluster, manager: true, ..Join::default() };
-    ask(&servers[1].candidate, ManagerOp::Join(Join { address, life: 8, ..as_one })).await;
+    let (cluster, at) = (servers[0].candidate.cluster(), "copy:1".to_owned());
+    let copy = Join { server: 1, cluster, address: at, manager: true, ..Join::default() };
+    ask(&servers[1].candidate, ManagerOp::Join(copy)).await;
     cut(0, false);
     cut(1, true);
     assert_eq!(pass(&servers, 5_000).await.0, Some(1));
-    let op = Some(ManagerOp::Heartbeat(Heartbeat { server: 1, life: 7, ..Heartbeat::default() }));
+    let beat = Heartbeat { server: 1, address: address(1), ..Heartbeat::default() };
+    let op = Some(ManagerOp::Heartbeat(beat));
     let told = servers[0].candidate.call(ManagerRequest { op }).await.unwrap_err();
     assert_eq!(told.kind, ErrorKind::Overtaken);
     assert!(told.detail.contains("server 1 at copy:1"), "{told}");

@@ -1,10 +1,23 @@
 //! Which of several processes speaks for a server: its next life, or a copy of it, may have joined since.
 
 use super::{Inner, Manager};
+use crate::join;
 use strake_types::Result;
-use strake_wire::message::manager::{Leave, ManagerAnswer};
+use strake_wire::message::manager::{Heartbeat, Leave, ManagerAnswer};
 
 impl Manager {
+    /// Refuses what a process says whose number another one has joined under since, whoever led then. It counts as silent, and is to
+    /// end. Two that run are at two addresses. Their lives would say less: a Join of an earlier one may come late, and this manager's
+    /// data may be older than the life that runs. An address that is not known says nothing: another server may have taken it.
+    pub(super) fn refuse_overtaken(&self, beat: &Heartbeat) -> Result<()> {
+        let inner = self.inner.lock();
+        let known = inner.state.servers.get(&beat.server).map_or("", |server| &server.address);
+        match known != beat.address && !known.is_empty() && !beat.address.is_empty() {
+            true => Err(join::overtaken(beat.server, known)),
+            false => Ok(()),
+        }
+    }
+
     /// A server leaves in good order.
     pub(super) async fn leave(&self, leave: Leave) -> Result<ManagerAnswer> {
         self.note_leave(leave);

@@ -1,7 +1,6 @@
-//! Whether servers are reached that are heard: the manager looks back. And whose heartbeats it refuses.
+//! Whether servers are reached that are heard: the manager looks back.
 
 use super::{Inner, Manager};
-use crate::join;
 use crate::options::Ways;
 use crate::state::State;
 use futures::StreamExt;
@@ -9,7 +8,6 @@ use futures::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use strake_types::{Error, ErrorKind, Result};
-use strake_wire::message::manager::Heartbeat;
 use strake_wire::transport::is_unix;
 
 /// Each server is looked at every second, a part of all in each tenth of that,
@@ -88,18 +86,6 @@ impl Manager {
         }
         inner.ticked = None;
         inner.show_anew();
-    }
-
-    /// Refuses what a process says whose number another one has joined under since, whoever led then. It counts as silent, and is to
-    /// end. Where one of the two is of a release that has no lives, nobody knows.
-    pub(super) fn refuse_overtaken(&self, beat: &Heartbeat) -> Result<()> {
-        let inner = self.inner.lock();
-        match inner.state.servers.get(&beat.server) {
-            Some(known) if known.life != beat.life && known.life != 0 && beat.life != 0 => {
-                Err(join::overtaken(beat.server, &known.address))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Refuses what a server says that is heard and not reached.

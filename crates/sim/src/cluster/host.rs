@@ -215,8 +215,6 @@ impl Host {
         }
     }
 
-    /// Its heartbeats do not say in which life it is: nobody copies a machine here, and a Join that comes late would end who has joined
-    /// since.
     async fn start_in(self: &Arc<Self>, process: &Arc<Process>) -> Result<Running> {
         let callers = Callers::new(CallerOptions {
             name: format!("server {}", self.number),
@@ -281,7 +279,7 @@ impl Host {
             meta: meta.clone().map(|m| m as _),
             lease_ms: joined.lease_ms,
             release: "",
-            life: 0,
+            address: self.address(),
         };
         let heart = Heart::start(pulse, own_manager.as_ref().map(|own| own.epochs()));
         self.sync_now_and_then(&stores, kv);

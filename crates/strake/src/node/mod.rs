@@ -386,7 +386,7 @@ impl Parts {
             meta: meta.clone().map(|m| m as _),
             lease_ms: self.joined.lease_ms,
             release: RELEASE,
-            life: self.life,
+            address: self.options.advertise,
         };
         let generations = targets.keep_growing();
         let heart = Heart::start(pulse, follow);

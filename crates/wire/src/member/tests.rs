@@ -179,7 +179,7 @@ async fn a_server_relies_on_what_it_has_asked_for() {
         meta: Some(server.clone()),
         lease_ms: 3_000,
         release: "0.1.0 (1a)",
-        life: 7,
+        address: "h1:1".into(),
     };
     let term = Mutex::<Term>::default();
     beat_once(&pulse, &term).await.unwrap();
@@ -225,14 +225,14 @@ async fn a_server_whose_number_another_process_has_says_why_and_beats_no_more() 
         meta: None,
         lease_ms: 3_000,
         release: "",
-        life: 7,
+        address: "h1:1".into(),
     };
     let heart = Heart::start(pulse, None);
     let why = tokio::time::timeout(Duration::from_secs(60), heart.overtaken()).await;
     assert_eq!(why.unwrap(), &Error::with(ErrorKind::Overtaken, "it runs at h2:1"));
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let lives: Vec<u64> = manager.0.0.lock().iter().map(|beat| beat.life).collect();
-    assert_eq!(lives, [7; 4]);
+    let said: Vec<String> = manager.0.0.lock().iter().map(|beat| beat.address.clone()).collect();
+    assert_eq!(said, ["h1:1"; 4]);
     assert_eq!(server.leases.lock().len(), 3, "what is refused renews no lease");
     heart.stop();
 }

@@ -278,9 +278,9 @@ pub struct Heartbeat {
     /// What the store of its metadata says while it has no room for changes, or takes none any more, for people; empty: it takes them.
     #[prost(string, tag = "14")]
     pub full: String,
-    /// The life in which it has joined ([`Join::life`]); 0: a release that does not say.
-    #[prost(fixed64, tag = "15")]
-    pub life: u64,
+    /// The address by which it has joined ([`Join::address`]); empty: a release that does not say.
+    #[prost(string, tag = "15")]
+    pub address: String,
 }
 
 /// See [`ManagerOp::Resynced`].

@@ -57,7 +57,7 @@ impl Gen {
                 early: g.bool(),
             }),
             full: self.string(),
-            life: self.u64(),
+            address: self.string(),
         }
     }
 

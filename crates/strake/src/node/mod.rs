@@ -20,6 +20,7 @@ mod meta_store;
 pub mod moving;
 mod newcomer;
 mod patrol;
+mod stop;
 mod stores;
 
 use crate::failure::{Context, Failure, Outcome};
@@ -52,7 +53,7 @@ use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
 use strake_wire::member::{Heart, ManagerOfMap, Pulse};
-use strake_wire::message::manager::{ClusterMap, Join, Joined, Leave, ManagerOp};
+use strake_wire::message::manager::{ClusterMap, Join, Joined};
 use strake_wire::server::{Identity, Listener};
 use strake_wire::service::{ManagerService, Services};
 use strake_wire::tls::Tls;
@@ -61,10 +62,6 @@ use tokio::task::JoinHandle;
 /// How long a server that is to join waits for the manager, and for an earlier life of its own to be
 /// forgotten.
 const JOIN_WAIT_MS: u64 = 15_000;
-/// How long a stop may take to say good-bye.
-const LEAVE_MS_MAX: u64 = 1_000;
-/// How long a stop may take in all.
-const STOP_MS_MAX: u64 = 60_000;
 
 /// Which roles a server has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -246,79 +243,6 @@ impl Node {
     pub fn target_count(&self) -> usize {
         self.targets.all().len()
     }
-
-    /// Waits until another process has the number of this server, and serves nothing from then on that this one may serve; why it
-    /// has to end. Then it is to be stopped.
-    pub async fn overtaken(&self) -> Failure {
-        let by_own_manager = async {
-            match &self.own_manager {
-                Some(manager) => manager.overtaken().await,
-                None => std::future::pending().await,
-            }
-        };
-        let why = tokio::select! {
-            why = self.heart.overtaken() => why,
-            why = by_own_manager => why,
-        };
-        self.give_up();
-        Failure::telling(why)
-    }
-
-    /// Serves nothing from now on that another server may serve.
-    fn give_up(&self) {
-        self.lease.give_up();
-        self.meta.iter().for_each(|meta| meta.leave());
-    }
-
-    /// Stops serving, makes everything durable, and closes the stores. Fails where that takes too long; what was
-    /// acknowledged is found by the next start all the same.
-    pub async fn stop(self) -> Outcome {
-        // In a task of its own: also to drop what waits for a disk may have to wait for it.
-        let stopped = tokio::spawn(self.stop_in_order());
-        let late = |_| {
-            let cause = format!("the server did not stop in good order within {STOP_MS_MAX} ms");
-            Failure::new(cause).next("does one of its disks hang? The kernel's log says so")
-        };
-        let stopped = tokio::time::timeout(Duration::from_millis(STOP_MS_MAX), stopped).await;
-        stopped.map_err(late)?.context(|| "stopping".into())?
-    }
-
-    async fn stop_in_order(self) -> Outcome {
-        self.heart.stop();
-        self.patrol.stop();
-        self.scrubs.stop();
-        self.generations.abort();
-        // From when the manager hears it, others may go on without this server.
-        self.give_up();
-        if let Some(manager) = &self.own_manager {
-            let resigned = manager.resign();
-            let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), resigned).await;
-        }
-        let leave = Leave { server: self.server.0, life: self.life };
-        let leaving = self.map.ask_manager(ManagerOp::Leave(leave));
-        // Whoever does not hear it finds out by the lease.
-        let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), leaving).await;
-        self.front.stop().await;
-        let mut result = Ok(());
-        if let Some(meta) = &self.meta {
-            result = meta.stop().await.context(|| "metadata server".into());
-        }
-        let synced = sync_all(&self.targets.all()).await;
-        self.map.callers().close();
-        result.and(synced)
-    }
-}
-
-/// Makes durable what all targets have, side by side: one whose disk hangs holds up no other.
-async fn sync_all(targets: &[Arc<Target>]) -> Outcome {
-    let stores = targets.iter().filter_map(|target| target.store.clone());
-    let syncs = stores.map(|store| tokio::task::spawn_blocking(move || store.sync()));
-    let mut result = Ok(());
-    for sync in syncs.collect::<Vec<_>>() {
-        let synced = sync.await.context(|| "targets".into())?;
-        result = result.and(synced.map_err(|error| Failure::new(error.to_string())));
-    }
-    result
 }
 
 /// What a server consists of before it serves.

@@ -1,6 +1,6 @@
 //! Which of several processes speaks for a server: its next life, or a copy of it, may have joined since.
 
-use super::{Inner, Manager};
+use super::Manager;
 use crate::join;
 use strake_types::Result;
 use strake_wire::message::manager::{Heartbeat, Leave, ManagerAnswer};
@@ -25,18 +25,16 @@ impl Manager {
         Ok(self.epoch())
     }
 
-    /// Unless it has joined since: then that was said in another life of it, and what it has now may run. The record says in which it
-    /// has joined, whoever led then.
+    /// Notes that, unless it has joined in another life since: what it has now may run. The record says in which, whoever led then.
     fn note_leave(&self, leave: Leave) {
         let now = self.now();
         let mut inner = self.inner.lock();
-        let Inner { state, live, .. } = &mut *inner;
-        let life = state.servers.get(&leave.server).map_or(0, |server| server.life);
+        let life = inner.state.servers.get(&leave.server).map_or(0, |server| server.life);
         if leave.life != life && leave.life != 0 && life != 0 {
             tracing::info!(server = leave.server, "another life of it has said that it leaves");
             return;
         }
-        live.leave(leave.server, now);
+        inner.live.leave(leave.server, now);
         inner.show_anew();
     }
 }

@@ -14,7 +14,7 @@
 
 mod copies;
 
-use crate::beats::{Beats, Bequest, LEAD_MAX, answers_for, lead_of, pause_of};
+use crate::beats::{Beats, Bequest, LEAD_MAX, answers_for, pause_of};
 use crate::options::ManagerOptions;
 use crate::records::{self, Beat, Cluster, Kind};
 use crate::service::{Beginning, Lead, Manager};
@@ -458,9 +458,9 @@ impl Inner {
         let mut is_told = false;
         loop {
             // The last one when the leader's lease is over.
-            let lead = last.as_ref().map_or(LEAD_MAX, |(beat, _)| lead_of(beat));
-            let over = last.as_ref().map_or(Duration::MAX, |(_, at)| (*at + lead).max(rests_until));
-            let look = pause_of(lead);
+            let wait = last.as_ref().map_or(LEAD_MAX, |(beat, _)| self.waits_for(beat));
+            let over = last.as_ref().map_or(Duration::MAX, |(_, at)| (*at + wait).max(rests_until));
+            let look = pause_of(wait.min(LEAD_MAX));
             let left = over.saturating_sub(clock.monotonic());
             tokio::time::sleep(left.clamp(Duration::from_millis(PAUSE_MS), look)).await;
             let looked = self.look().await;
@@ -487,7 +487,7 @@ impl Inner {
             let now = clock.monotonic();
             let since =
                 last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
-            let is_silent = now.saturating_sub(since) >= lead_of(&beat);
+            let is_silent = now.saturating_sub(since) >= self.waits_for(&beat);
             *self.seat.write() = Seat::Follows(leader(&beat));
             let before = seen.replace(beat.clone());
             // Its own is of when it took the lead and then could not keep it.

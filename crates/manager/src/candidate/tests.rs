@@ -227,6 +227,14 @@ async fn cluster(servers: u32) -> Vec<Server> {
     all
 }
 
+/// A copy of the directory of the first server, started elsewhere.
+async fn copy_of_first(servers: &[Server]) -> Server {
+    let store = servers[0].store.elsewhere();
+    let who = Candidature { server: 1, address: "copy:1".into(), ..Candidature::default() };
+    let candidate = start_as(Arc::new(store.clone()), who).await.unwrap();
+    Server { store, number: 7, candidate }
+}
+
 /// The map that a manager gives, if it leads.
 async fn map_of(candidate: &Candidate) -> Result<ClusterMap, Leader> {
     let op = Some(ManagerOp::GetMap(GetMap::default()));
@@ -445,23 +453,35 @@ async fn a_manager_that_is_started_again_at_once_leads_as_before() {
 async fn a_copy_of_the_manager_that_leads_follows_it_while_that_runs() {
     let mut servers = cluster(2).await;
     pass(&servers, 4_000).await;
-    let store = servers[0].store.elsewhere();
-    let (address_of_copy, id) = ("copy:1".to_owned(), String::new());
-    let who = Candidature { server: 1, address: address_of_copy, founds: false, store: id };
-    let candidate = start_as(Arc::new(store.clone()), who).await.unwrap();
-    let led = map_of(&candidate).await.unwrap_err();
+    let copy = copy_of_first(&servers).await;
+    let led = map_of(&copy.candidate).await.unwrap_err();
     assert_eq!((led.server, led.address), (1, address(1)));
     // It said that the manager that leads is away, since it took itself for that.
     let join = Join { server: 1, address: "copy:1".into(), manager: true, ..Join::default() };
     let op = Some(ManagerOp::Join(join));
-    let refused = candidate.call(ManagerRequest { op }).await.unwrap_err();
+    let refused = copy.candidate.call(ManagerRequest { op }).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Busy);
     assert!(refused.detail.contains("server 1 is alive at h1:1"), "{refused}");
-    servers.push(Server { store, number: 7, candidate });
+    servers.push(copy);
     assert_eq!(pass(&servers, 5_000).await, (Some(1), 0));
     // One that has moved waits until what it was is silent.
     servers.drain(..2);
     assert_eq!(pass(&servers, 5_000).await.0, Some(7));
+}
+
+/// The copy led after 0.8 s, and the whole server had to end when its store was back.
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_store_is_away_for_less_than_a_lease_keeps_its_lead_beside_a_copy_of_it() {
+    let servers = cluster(1).await;
+    pass(&servers, 12_000).await;
+    let copy = copy_of_first(&servers).await;
+    let first = &servers[0];
+    first.store.cut.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    first.store.cut.store(false, Ordering::Relaxed);
+    let told = tokio::time::timeout(Duration::from_secs(5), first.candidate.overtaken()).await;
+    assert!(told.is_err(), "{told:?}");
+    assert!(first.candidate.leads() && !copy.candidate.leads());
 }
 
 /// It followed for as long as the copy ran, took the lead back when that had gone, and all were sent to where it had been, for ever.
@@ -473,10 +493,7 @@ async fn a_manager_whose_place_a_copy_of_it_has_taken_says_that_its_server_has_t
     servers[0].store.cut.store(true, Ordering::Relaxed);
     // All of its beats in that time have numbers.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let store = servers[0].store.elsewhere();
-    let who = Candidature { server: 1, address: "copy:1".into(), ..Candidature::default() };
-    let started = start_as(Arc::new(store.clone()), who).await.unwrap();
-    let copy = Server { store, number: 7, candidate: started };
+    let copy = copy_of_first(&servers).await;
     while !copy.candidate.leads() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use strake_tests::cluster::{Servers, contents, free_port, run, strake};
 use strake_tests::postgres::{PASSWORD, PostgresServer};
@@ -149,6 +150,23 @@ fn a_database_that_is_not_ours_or_not_usable_is_refused_and_nothing_is_changed()
     assert_eq!(contents(&mount.at("file")), b"here");
     drop(mount);
     fsck(servers.address());
+}
+
+/// It said that no manager leads, and not a word of the server that does.
+#[test]
+fn a_copy_of_the_server_that_leads_is_told_where_that_runs() {
+    let database = PostgresServer::shared();
+    let url = database.url(&database.database());
+    let mut servers = on(&url);
+    let [home, copied] = ["target0", "copied"].map(|name| servers.directory().join(name));
+    servers.kill();
+    assert!(Command::new("cp").arg("-a").args([&home, &copied]).status().unwrap().success());
+    servers.start_again();
+    let said = refused(&copied, &["--meta", &url]);
+    let why = format!("server 1 is alive at {}, or was a moment ago", servers.address());
+    assert!(said.contains(&why) && said.contains("Stop that server first"), "{said}");
+    // It is as it was.
+    drop(servers.mount("mnt", ""));
 }
 
 #[test]

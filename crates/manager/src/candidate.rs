@@ -562,10 +562,7 @@ impl ManagerService for Candidate {
     async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
         let mut reply = match self.inner.seat() {
             Seat::Leads(manager) => manager.call(request).await?,
-            Seat::Follows(leader) => {
-                self.inner.refuse_copy(&leader, &request)?;
-                ManagerAnswer::Leader(leader).into()
-            }
+            Seat::Follows(leader) => ManagerAnswer::Leader(leader).into(),
         };
         if let Some(ManagerAnswer::Leader(leader)) = &mut reply.answer {
             leader.cut_off.clone_from(&self.inner.cut_off.lock());

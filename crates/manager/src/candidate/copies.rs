@@ -2,19 +2,25 @@
 //!
 //! The two cannot ask each other. In each of them that number stands for itself.
 
-use super::{Candidate, Inner};
+use super::{Candidate, Inner, Seat};
 use crate::beats::lead_of;
 use crate::join;
 use crate::records::Beat;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use strake_types::{Error, Result};
-use strake_wire::message::manager::{Leader, ManagerOp, ManagerRequest};
+use strake_types::Error;
 
 impl Candidate {
     /// Waits until another process has led with the number of this server since this one did; what is to be said of that.
     pub async fn overtaken(&self) -> &Error {
         self.inner.overtaken.wait().await
+    }
+
+    /// Why its server finds nobody who leads: another process with the number of that does. `None`: it is not so.
+    pub fn alive_elsewhere(&self) -> Option<Error> {
+        let Seat::Follows(leader) = self.inner.seat() else { return None };
+        let is_elsewhere = self.inner.is_elsewhere(leader.server, &leader.address);
+        is_elsewhere.then(|| join::alive_at(leader.server, &leader.address))
     }
 }
 
@@ -53,17 +59,6 @@ impl Inner {
         let Beat { server, address, .. } = beat;
         if self.overtaken.set(join::overtaken(*server, address)).is_ok() {
             tracing::error!(server, %address, "another process leads with the number of this server");
-        }
-    }
-
-    /// Refuses the own server that asks to join while another process leads with its number.
-    pub(super) fn refuse_copy(&self, leader: &Leader, request: &ManagerRequest) -> Result<()> {
-        let Some(ManagerOp::Join(asks)) = &request.op else { return Ok(()) };
-        let is_own = asks.server == self.number() && asks.address == self.address;
-        let is_led = asks.server != 0 && leader.server == asks.server;
-        match is_own && is_led && leader.address != asks.address {
-            true => Err(join::alive_at(leader.server, &leader.address)),
-            false => Ok(()),
         }
     }
 }

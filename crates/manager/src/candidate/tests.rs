@@ -456,17 +456,15 @@ async fn a_copy_of_the_manager_that_leads_follows_it_while_that_runs() {
     let copy = copy_of_first(&servers).await;
     let led = map_of(&copy.candidate).await.unwrap_err();
     assert_eq!((led.server, led.address), (1, address(1)));
-    // It said that the manager that leads is away, since it took itself for that.
-    let join = Join { server: 1, address: "copy:1".into(), manager: true, ..Join::default() };
-    let op = Some(ManagerOp::Join(join));
-    let refused = copy.candidate.call(ManagerRequest { op }).await.unwrap_err();
-    assert_eq!(refused.kind, ErrorKind::Busy);
-    assert!(refused.detail.contains("server 1 is alive at h1:1"), "{refused}");
+    let why = copy.candidate.alive_elsewhere().unwrap();
+    assert!(why.detail.contains("server 1 is alive at h1:1"), "{why}");
+    assert!(servers.iter().all(|server| server.candidate.alive_elsewhere().is_none()));
     servers.push(copy);
     assert_eq!(pass(&servers, 5_000).await, (Some(1), 0));
     // One that has moved waits until what it was is silent.
     servers.drain(..2);
     assert_eq!(pass(&servers, 5_000).await.0, Some(7));
+    assert_eq!(servers[0].candidate.alive_elsewhere(), None);
 }
 
 /// The copy led after 0.8 s, and the whole server had to end when its store was back.

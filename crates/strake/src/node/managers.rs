@@ -102,7 +102,12 @@ pub async fn map(
         (Some(map), _) => Ok(map),
         (None, Some(manager)) => {
             let source = ManagerSource::Local(manager.clone());
-            Ok(MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await?)
+            let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await;
+            // Each address of a server with its number stands for its own manager, which does not lead.
+            map.map_err(|error| match manager.alive_elsewhere() {
+                Some(why) => Failure::telling(&why),
+                None => error.into(),
+            })
         }
         (None, None) => Err(Failure::usage("no manager: give --join ADDR")),
     }

@@ -177,9 +177,13 @@ impl Candidate {
 
     /// Leads no more, so that another manager need not wait until it is missed. Nothing if no other one is up.
     pub async fn resign(&self) {
-        if !matches!(self.inner.seat(), Seat::Leads(manager) if manager.has_others()) {
-            return;
+        if matches!(self.inner.seat(), Seat::Leads(manager) if manager.has_others()) {
+            self.end().await;
         }
+    }
+
+    /// Neither leads nor looks on from now on, also if no other one is up that its store knows of.
+    pub async fn end(&self) {
         self.watching.lock().take();
         let seat =
             std::mem::replace(&mut *self.inner.seat.write(), Seat::Follows(Leader::default()));

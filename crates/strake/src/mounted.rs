@@ -32,19 +32,18 @@ impl Mounted {
         Ok(Self { volume, mount, stop })
     }
 
-    /// Serves until it is told to stop, or unmounted, or has to `end`; one that nobody wants any more stops at once. What became of
-    /// the last flush; `None`: what was written could not be flushed in time.
-    pub async fn until_stopped(
-        &mut self,
-        is_wanted: bool,
-        end: impl Future<Output = ()>,
-    ) -> Option<strake_types::Result<()>> {
-        let unmounted = tokio::select! {
+    /// Serves until it is told to stop (false), or unmounted from outside (true); one that nobody wants any more stops at once.
+    pub async fn until_stopped(&mut self, is_wanted: bool) -> bool {
+        tokio::select! {
             _ = std::future::ready(()), if !is_wanted => false,
-            () = end => false,
             () = signals::asked(&mut self.stop) => false,
             _ = self.mount.wait() => true,
-        };
+        }
+    }
+
+    /// Takes it away, unless that was done from outside (`unmounted`). What became of the last flush; `None`: what was written could
+    /// not be flushed in time.
+    pub async fn close(&self, unmounted: bool) -> Option<strake_types::Result<()>> {
         let mut flush = LastFlush::of(&self.volume);
         if unmounted {
             tracing::info!("unmounted from outside: stopping");

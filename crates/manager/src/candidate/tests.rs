@@ -503,7 +503,10 @@ async fn a_manager_whose_place_a_copy_of_it_has_taken_says_that_its_server_has_t
     assert!(why.detail.contains("server 1 at copy:1"), "{why}");
     assert!(tokio::time::timeout(soon, copy.candidate.overtaken()).await.is_err());
     // Its server ends, and so does the copy: the next life leads, and says by its Join where it is.
-    drop((servers, copy.candidate));
+    first.end().await;
+    drop(copy.candidate);
+    assert_eq!(pass(&servers, 10_000).await.0, None, "it looks on no more");
+    drop(servers);
     let again = candidate(&copy.store, 1, false).await;
     assert!(tokio::time::timeout(soon, again.overtaken()).await.is_err());
     assert!(again.leads());
@@ -836,6 +839,18 @@ async fn a_manager_resigns_only_if_another_is_up() {
     pass(&servers, 4_000).await;
     servers[0].candidate.resign().await;
     assert_eq!(pass(&servers, 2_000).await, (Some(1), 0));
+}
+
+/// One whose number a copy has, too, led on through the last flush of its mount: that copy is no other one by what it knows.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_has_to_end_leads_no_more_although_no_other_is_up() {
+    let servers = cluster(2).await;
+    pass(&servers, 4_000).await;
+    servers[0].candidate.end().await;
+    assert!(!servers[0].candidate.leads());
+    let (leader, silent) = pass(&servers, 2_000).await;
+    assert_eq!(leader, Some(2));
+    assert!(silent <= 300, "{silent} ms");
 }
 
 #[tokio::test(start_paused = true)]

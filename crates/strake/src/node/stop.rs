@@ -14,16 +14,8 @@ const LEAVE_MS_MAX: u64 = 1_000;
 const STOP_MS_MAX: u64 = 60_000;
 
 impl Node {
-    /// Waits until another process has the number of this server, and from then on serves and leads nothing that this one may; why
-    /// it has to end. Then it is to be stopped.
-    pub async fn overtaken(&self) -> Failure {
-        let why = self.why_overtaken().await;
-        self.give_up().await;
-        Failure::telling(why)
-    }
-
-    /// Waits until another process has its number; what was said of that.
-    async fn why_overtaken(&self) -> &Error {
+    /// Waits until another process has the number of this server; what was said of that. Then it is to be stopped.
+    pub async fn overtaken(&self) -> &Error {
         let by_own_manager = async {
             match &self.own_manager {
                 Some(manager) => manager.overtaken().await,
@@ -50,7 +42,6 @@ impl Node {
     }
 
     async fn stop_in_order(self) -> Outcome {
-        self.heart.stop();
         self.patrol.stop();
         self.scrubs.stop();
         self.generations.abort();
@@ -67,13 +58,20 @@ impl Node {
     }
 
     /// From now on it serves and leads nothing that another may: from when the manager hears it, others may go on without this server.
-    async fn give_up(&self) {
+    /// What has much to do before it stops does this first.
+    pub async fn give_up(&self) {
+        self.heart.stop();
         self.lease.give_up();
         self.meta.iter().for_each(|meta| meta.leave());
-        if let Some(manager) = &self.own_manager {
-            let resigned = manager.resign();
-            let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), resigned).await;
-        }
+        let Some(manager) = &self.own_manager else { return };
+        let resigned = async {
+            tokio::select! {
+                biased;
+                _why = self.overtaken() => manager.end().await,
+                () = std::future::ready(()) => manager.resign().await,
+            }
+        };
+        let _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), resigned).await;
     }
 
     /// Says good-bye, unless another process has the number of this server: that one goes on.
@@ -82,7 +80,7 @@ impl Node {
         let leaving = self.map.ask_manager(ManagerOp::Leave(leave));
         tokio::select! {
             biased;
-            _why = self.why_overtaken() => {}
+            _why = self.overtaken() => {}
             // Whoever does not hear it finds out by the lease.
             _told = tokio::time::timeout(Duration::from_millis(LEAVE_MS_MAX), leaving) => {}
         }

@@ -122,7 +122,8 @@ impl Client {
 
     /// Serves until it is told to stop, or unmounted.
     async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
-        match self.mounted.until_stopped(is_wanted, std::future::pending()).await {
+        let unmounted = self.mounted.until_stopped(is_wanted).await;
+        match self.mounted.close(unmounted).await {
             Some(result) => Ok(result?),
             None => Err(Failure::new("what was written could not be flushed in time")
                 .next("strake status shows which servers are away")),

@@ -197,7 +197,9 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     output::notice(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
     let ended = tokio::select! {
         () = signals::asked(&mut stop) => Ok(()),
-        why = node.overtaken() => Err(why.about(&format!("the server at {advertise} ends"))),
+        why = node.overtaken() => {
+            Err(Failure::telling(why).about(&format!("the server at {advertise} ends")))
+        }
     };
     let stopped = node.stop().await;
     ended.and(stopped)

@@ -256,9 +256,17 @@ impl Up {
 
     /// Serves until it is told to stop, or unmounted.
     async fn until_stopped(mut self, is_wanted: bool) -> Outcome {
-        let (node, mut ended) = (&self.node, Ok(()));
-        let overtaken = async { ended = Err(node.overtaken().await) };
-        let flushed = match self.mounted.until_stopped(is_wanted, overtaken).await {
+        let mut ended = Ok(());
+        let unmounted = tokio::select! {
+            unmounted = self.mounted.until_stopped(is_wanted) => unmounted,
+            why = self.node.overtaken() => {
+                ended = Err(Failure::telling(why));
+                // The last flush may take long.
+                self.node.give_up().await;
+                false
+            }
+        };
+        let flushed = match self.mounted.close(unmounted).await {
             Some(result) => result.context(|| "flushing what was written".into()),
             None => Err(Failure::new("what was written could not be flushed in time")),
         };

@@ -3,7 +3,7 @@
 use super::servers::ServersVerb;
 use crate::address::{self, PORT_DEFAULT};
 use crate::cluster::host_name;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{self, Failure, Outcome};
 use crate::node::{MetaPlace, Node, NodeOptions, Roles, TARGET, Wanted, identity};
 use crate::private::data_directory;
 use crate::tls_flags::TlsFlags;
@@ -195,14 +195,16 @@ pub async fn run(flags: ServerFlags, tls: &TlsFlags) -> Outcome {
     }
     check_way_back(&node, advertise.clone());
     output::notice(&format!("server {} of cluster {cluster} serves at {advertise}", node.id()));
-    let ended = tokio::select! {
+    let mut ended = tokio::select! {
         () = signals::asked(&mut stop) => Ok(()),
         why = node.overtaken() => {
             Err(Failure::telling(why).about(&format!("the server at {advertise} ends")))
         }
     };
-    let stopped = node.stop().await;
-    ended.and(stopped)
+    if let Err(failure) = node.stop().await {
+        failure::note(&mut ended, failure);
+    }
+    ended
 }
 
 /// How long a round takes over targets that are verified once in so many days.

@@ -1,7 +1,7 @@
 //! `strake up`: a whole file system in one process, mounted.
 
 use crate::cluster::{DATA_DEFAULT, host_name};
-use crate::failure::{Context, Failure, Outcome};
+use crate::failure::{self, Context, Failure, Outcome};
 use crate::log::LogFlags;
 use crate::made::Made;
 use crate::mount_words::{self, Wanted};
@@ -273,7 +273,9 @@ impl Up {
         let stopped = self.node.stop().await;
         drop(self.running);
         tracing::info!("stopped");
-        ended.and(flushed).and(stopped)
+        let failures = [flushed, stopped].into_iter().filter_map(Result::err);
+        failures.for_each(|failure| failure::note(&mut ended, failure));
+        ended
     }
 }
 

@@ -234,6 +234,16 @@ impl Process {
         }
     }
 
+    /// Waits until it has ended by itself; its exit code.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        let mut status = None;
+        eventually(READY_WAIT, "it ends by itself", || {
+            status = self.child.try_wait().expect("a child can be waited for");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
     /// Memory it has resident, in bytes.
     pub fn resident_bytes(&self) -> u64 {
         self.status_bytes("VmRSS:")

@@ -161,6 +161,11 @@ impl Cluster {
         self.storage[nth].process.wait_until_it_says("a storage server", word);
     }
 
+    /// Waits until a storage server has ended by itself; its exit code.
+    pub fn exit_code(&mut self, nth: usize) -> Option<i32> {
+        self.storage[nth].process.exit_code()
+    }
+
     /// `kill -9` of a storage server, and a new start after a pause.
     pub fn restart(&mut self, nth: usize, pause: Duration) {
         let Storage { listen, metrics, .. } = &self.storage[nth];

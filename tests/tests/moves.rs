@@ -354,10 +354,9 @@ fn a_server_whose_number_a_copy_of_it_has_taken_ends_and_is_looked_at_when_it_co
     copy.wait_until_it_serves("the copy");
     cluster.signal(0, "CONT");
     let ends = format!(" ends: another process runs as server 2 at {address} since");
-    cluster.until("the first has ended", |c| {
-        let log = c.log(0);
-        log.contains("strake: the server at ") && log.contains(&ends)
-    });
+    assert_eq!(cluster.exit_code(0), Some(1), "{}", cluster.log(0));
+    let log = cluster.log(0);
+    assert!(log.contains("strake: the server at ") && log.contains(&ends), "{log}");
     copy.stop();
     cluster.start_again_and_hear(0, &[], "is older than when its server last started");
     cluster.start_again_and_hear(0, &["--old-disks"], SERVES);

@@ -222,6 +222,10 @@ impl StorageServer {
         let mut found: BTreeMap<GroupId, Count> = BTreeMap::new();
         let mut after = None;
         loop {
+            // One that has left the cluster is to be closed as it is.
+            if self.local(target.id).is_none() {
+                return Ok(());
+            }
             let page = target.run(move |s| s.chunks_after(after, |_| true, PAGE_CHUNKS)).await?;
             let mut foreign: BTreeMap<GroupId, Vec<(ChunkId, u64)>> = BTreeMap::new();
             for chunk in page.chunks {

@@ -35,3 +35,17 @@ async fn a_target_whose_disk_hangs_does_not_hold_up_the_walks_over_others() {
     assert!(!server.has_counted(TargetId(1)) && !server.has_walked(TargetId(1)));
     drop(held);
 }
+
+/// All that a large one had was deleted first, for as long as that took.
+#[tokio::test]
+async fn a_walk_over_a_target_that_has_left_deletes_nothing_more_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server_of_two_targets(&dir);
+    let target = server.local(TargetId(1)).unwrap();
+    let moved = Tag::of(target.id, GroupId(1)).mark(chunk(0).into()).unwrap();
+    let data = bytes(1, 4_096);
+    target.store.write(moved, 0, &data, crc(&data)).unwrap();
+    server.forget_target(target.id);
+    server.walk(&target).await.unwrap();
+    assert_eq!(target.store.stat().chunks, 1);
+}

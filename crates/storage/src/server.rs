@@ -139,7 +139,8 @@ impl StorageServer {
 
     /// Serves a target no more: nobody has heard of it yet, or it has left the cluster. Who has begun something there ends it.
     pub fn forget_target(&self, id: TargetId) {
-        self.targets.write().remove(&id);
+        let target = self.targets.write().remove(&id);
+        target.iter().for_each(hung::go_on_watching);
     }
 
     /// Says who makes new targets. Without one, none are made.

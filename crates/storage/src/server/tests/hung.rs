@@ -216,6 +216,21 @@ async fn what_is_asked_of_a_disk_that_hangs_is_refused_and_what_has_begun_is_mad
     assert_eq!(read(&server, 0).await.unwrap(), bytes(1, 4_096));
 }
 
+/// Its disk was looked at no more, so that who had begun something there was never refused, and the target never closed.
+#[tokio::test]
+async fn who_waits_for_the_disk_of_a_target_that_is_served_no_more_hears_that_it_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, disk) = server(&dir);
+    write(server.clone(), 0).await.unwrap();
+    hold(&server, &disk);
+    let begun = tokio::spawn(write(server.clone(), 1));
+    until_waited_for(&disk).await;
+    server.forget_target(TargetId(1));
+    let refused = begun.await.unwrap().unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unavailable, "{refused}");
+    disk.go_on();
+}
+
 /// Each had one of the turns of the whole server until its disk ended it.
 #[tokio::test]
 async fn copies_that_have_begun_on_a_disk_that_hangs_leave_their_turns_to_other_targets() {

@@ -78,7 +78,7 @@ pub(crate) struct Core {
     tables: Mutex<Option<(u64, GroupTables)>>,
     /// The groups that new files leave out.
     pub full: FullNow,
-    /// What the store said when a volume was last not taken into use because it takes no changes; empty: that was not why.
+    /// What the store said when a volume was last not taken into use because it has no room; empty: that was not why.
     pub full_at_open: Mutex<String>,
     /// Volumes that are counted since nobody knows what they hold.
     recounts: Recounts,

@@ -342,6 +342,8 @@ impl MetaRole for MetaServer {
 
     fn full(&self) -> String {
         let full = self.core.volumes().iter().find_map(|volume| volume.kv.full());
+        // Also where no volume could be taken into use.
+        let full = full.or_else(|| self.core.store.full());
         full.map_or_else(|| self.core.full_at_open.lock().clone(), |full| full.to_string())
     }
 

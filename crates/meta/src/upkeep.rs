@@ -99,8 +99,8 @@ async fn follow_map(core: &Arc<Core>, told: &mut Told) {
         if turns.is_power_of_two() {
             tracing::warn!("volume {}: {error}; trying again", volume.spec.name);
         }
-        // No room, or a store that has stopped: all else is for the volume, or for who is asked for it.
-        if matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Io) {
+        // All else is for the volume, or for who is asked for it; one that takes no changes any more says that itself.
+        if error.kind == ErrorKind::NoSpace {
             full = error.detail.into_owned();
         }
     }
@@ -192,6 +192,24 @@ mod tests {
         async fn look(&self, _: &[Vec<u8>]) -> KvResult<Vec<Option<Bytes>>> {
             Ok(Vec::new())
         }
+
+        fn full(&self) -> Option<KvError> {
+            let refusal = self.refusal.lock().clone();
+            refusal.filter(|refusal| matches!(refusal, KvError::Poisoned { .. }))
+        }
+    }
+
+    /// A server of the only volume, with a store that refuses to open it.
+    async fn serve(world: &World, refusal: KvError) -> (Arc<Refusing>, Arc<MetaServer>) {
+        let store = Refusing { kv: MemoryKv::new(), refusal: Mutex::new(Some(refusal)) };
+        let store = Arc::new(store);
+        let tenure = Arc::new(Lease::new(Arc::new(TestClock::default())));
+        let options = MetaOptions { tenure: Some(tenure.clone()), ..options() };
+        let (map, key) = (world.map.clone(), CapabilityKey::new([7; 32]));
+        let server = MetaServer::start(store.clone(), map, key, world.clock.clone(), options);
+        let server = server.await.unwrap();
+        server.renew(tenure.now(), 1_000_000_000, 0);
+        (store, server)
     }
 
     /// No volume was in use after a restart, so none said that it had no room: the cluster was fine.
@@ -207,16 +225,21 @@ mod tests {
         said_until_all_are_open(stopped, "stopped after an I/O error (EIO)").await;
     }
 
+    /// One block that the disk did not read, or one file too many that was open, passed for a store that takes no changes.
+    #[tokio::test]
+    async fn a_volume_that_is_not_read_is_no_store_that_takes_no_changes() {
+        let lines = Lines::default();
+        let _collected = tracing::subscriber::set_default(lines.clone());
+        let world = World::new().await;
+        let unread = KvError::Io { store: "bad".into(), cause: "EIO".into() };
+        let (_store, server) = serve(&world, unread).await;
+        world.until(async || lines.count("EIO; trying again") > 0).await;
+        assert_eq!(server.full(), "");
+    }
+
     async fn said_until_all_are_open(refusal: KvError, words: &str) {
         let world = World::new().await;
-        let store = Refusing { kv: MemoryKv::new(), refusal: Mutex::new(Some(refusal)) };
-        let store = Arc::new(store);
-        let tenure = Arc::new(Lease::new(Arc::new(TestClock::default())));
-        let options = MetaOptions { tenure: Some(tenure.clone()), ..options() };
-        let (map, key) = (world.map.clone(), CapabilityKey::new([7; 32]));
-        let server = MetaServer::start(store.clone(), map, key, world.clock.clone(), options);
-        let server = server.await.unwrap();
-        server.renew(tenure.now(), 1_000_000_000, 0);
+        let (store, server) = serve(&world, refusal).await;
         world.until(async || server.full().contains(words)).await;
         *store.refusal.lock() = None;
         world.until(async || server.full().is_empty()).await;

@@ -4,7 +4,7 @@
 //! opens a part shuts out the one before him. So a server whose part was given to another, and that does not
 //! know it yet, changes nothing any more.
 
-use super::{Kv, Result};
+use super::{Kv, KvError, Result};
 use async_trait::async_trait;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -53,11 +53,16 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Opens a part to write it. What its earlier writer has under way is waited for; from then on he is told
-    /// [`KvError::TakenOver`](super::KvError::TakenOver).
+    /// [`KvError::TakenOver`].
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>>;
 
     /// The values of some keys at one time, in their order, whoever writes them.
     async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>>;
+
+    /// As [`Kv::full`], of a store that has that for all its parts.
+    fn full(&self) -> Option<KvError> {
+        None
+    }
 }
 
 /// A store that one process has to itself, and with it every part.
@@ -79,5 +84,9 @@ impl Store for Alone {
 
     async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
         self.0.snapshot().await?.multi_get(keys).await
+    }
+
+    fn full(&self) -> Option<KvError> {
+        self.0.full()
     }
 }

@@ -4,8 +4,9 @@ use super::power;
 use super::workload::{self, run};
 use crate::kv::embedded::{Directory, Store};
 use crate::kv::fjall::{FjallKv, Lsm};
-use crate::kv::{Kv, KvError};
+use crate::kv::{Alone, Kv, KvError};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use strake_base::disk::sim::{SimDisk, SimFault};
 
@@ -216,6 +217,9 @@ fn a_store_that_has_stopped_says_so_for_good_to_who_only_tells_of_it() {
     disk.set_syncs_fail(false);
     let told = kv.full().unwrap();
     assert!(matches!(told, KvError::Poisoned { .. }), "{told}");
+    let whole = Alone(Arc::new(kv));
+    let told = crate::kv::Store::full(&whole).unwrap();
+    assert!(matches!(told, KvError::Poisoned { .. }), "no part of it is open: {told}");
 }
 
 #[test]

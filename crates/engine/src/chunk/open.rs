@@ -108,7 +108,7 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
         poison: OnceLock::new(),
         chunks: AtomicU64::new(0),
         corrupt: AtomicU64::new(0),
-        unread: AtomicU64::new(0),
+        unread: Mutex::default(),
         signal: Arc::default(),
         amounts: Mutex::default(),
         _lock: lock,

@@ -13,7 +13,12 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use strake_base::clock::machine_time;
 use strake_types::{ChunkId, ChunkIndex, Ino, VolumeId};
+
+/// After so long a block that is not read is told of in any case.
+const UNREAD_PAUSE: Duration = Duration::from_secs(3_600);
 
 /// Whether a read may wait for the disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,6 +29,27 @@ pub(super) enum Wait {
 
 /// Bytes and their CRC32C; `None`: the disk would have to be waited for.
 type Read = Option<(Bytes, u32)>;
+
+/// Blocks that the disk did not read, as they are told of.
+#[derive(Default)]
+pub struct Unread {
+    times: u64,
+    /// When that was told last.
+    told: Duration,
+}
+
+impl Unread {
+    /// Counts one. How many there were, if that is to be told: ever more seldom, for of a disk that fails they may be all, and
+    /// where nothing was told for long, for it may be another block.
+    fn count(&mut self, now: Duration) -> Option<u64> {
+        self.times += 1;
+        let is_told = self.times.is_power_of_two() || now.saturating_sub(self.told) >= UNREAD_PAUSE;
+        is_told.then(|| {
+            self.told = now;
+            self.times
+        })
+    }
+}
 
 /// What became of an attempt to read.
 enum Attempt {
@@ -180,10 +206,9 @@ impl ChunkStore {
         Ok(blocks)
     }
 
-    /// Says that the disk does not read a block, ever more seldom: of a disk that fails that may be all of them.
+    /// Says that the disk does not read a block, ever more seldom.
     fn tell_unread(&self, place: u64, error: &io::Error) {
-        let times = self.unread.fetch_add(1, Ordering::Relaxed) + 1;
-        if times.is_power_of_two() {
+        if let Some(times) = self.unread.lock().count(machine_time()) {
             tracing::warn!(target_dir = %self.target, place, times, %error, "a block cannot be read");
         }
     }
@@ -289,4 +314,20 @@ fn fill(data: &Data, part: &mut [u8], at: u64, wait: Wait) -> io::Result<bool> {
 fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound)
         || is_unreadable(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a thousand failures of one block the first one of another was not told before there were two thousand.
+    #[test]
+    fn a_block_that_is_not_read_long_after_others_is_told() {
+        let (mut unread, hour) = (Unread::default(), UNREAD_PAUSE);
+        let told = (1..=1_030).filter_map(|_| unread.count(hour)).collect::<Vec<_>>();
+        assert_eq!(told.len(), 11, "{told:?}");
+        assert_eq!(unread.count(2 * hour - Duration::from_secs(1)), None);
+        assert_eq!(unread.count(2 * hour), Some(1_032));
+        assert_eq!(unread.count(2 * hour), None);
+    }
 }

@@ -5,6 +5,7 @@ use super::buffer::Buffers;
 use super::data::{Data, is_out_of_files};
 use super::log::{Log, Position};
 use super::map::{Chunk, Map};
+use super::read::Unread;
 use super::record::{Edit, Kind, LOG_HEAD_BYTES, MARK_BLOCKS_MAX};
 use super::resident::Resident;
 use super::room;
@@ -54,8 +55,8 @@ pub struct Store {
     pub(super) chunks: AtomicU64,
     /// Checksum mismatches found.
     pub(super) corrupt: AtomicU64,
-    /// How often the disk did not read a block.
-    pub(super) unread: AtomicU64,
+    /// Blocks that the disk did not read.
+    pub(super) unread: Mutex<Unread>,
     /// Wakes the thread that makes checkpoints.
     pub(super) signal: Arc<Signal>,
     /// What [`Store::amounts()`] gave last.

@@ -1,5 +1,6 @@
 //! What can go wrong with a target.
 
+use crate::files::told;
 use crate::reserve::is_full;
 use std::io;
 use strake_types::{ChunkId, Error, ErrorKind};
@@ -125,7 +126,7 @@ impl ChunkError {
         if is_full(error) {
             return Self::Full { target };
         }
-        Self::Io { target, cause: error.to_string() }
+        Self::Io { target, cause: told(error) }
     }
 
     /// The same error in POSIX vocabulary.

@@ -11,6 +11,7 @@ use super::record::{
     encode_log_head, encode_mark, encode_note,
 };
 use super::replay::LogFile;
+use crate::files::told;
 use std::io;
 use std::sync::Arc;
 use strake_base::disk::{Disk, DiskFile};
@@ -238,7 +239,7 @@ fn edits(records: Vec<Record>) -> impl Iterator<Item = Edit> {
 
 /// The same with the file that it is about, which the system does not name.
 fn about(name: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{name}: {error}"))
+    io::Error::new(error.kind(), format!("{name}: {}", told(error)))
 }
 
 fn damaged(cause: String) -> io::Error {

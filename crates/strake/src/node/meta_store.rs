@@ -256,11 +256,11 @@ pub fn finish_move(home: &Path, node: &mut Node) -> Outcome {
     node.write(home)
 }
 
-/// Why an embedded store cannot be used. An error of its disk does not say itself what to do.
+/// Why an embedded store cannot be used. An error of its disk does not say itself what to do, where nothing is added to it.
 fn unread(error: KvError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
-        KvError::Io { .. } => {
+        KvError::Io { cause, .. } if !cause.contains("; ") => {
             failure.next("check its disk (dmesg, smartctl) and who may read it, and try again")
         }
         _ => failure,
@@ -348,6 +348,8 @@ mod tests {
         let failed = unread(KvError::Io { store: store(), cause: "EIO".into() });
         assert!(failed.next.unwrap().starts_with("check its disk"));
         assert_eq!(unread(KvError::InUse { store: store() }).next, None, "it says that itself");
+        let cause = "EMFILE; let its server open more files".into();
+        assert_eq!(unread(KvError::Io { store: store(), cause }).next, None, "its disk is well");
     }
 
     /// A home in which these directories hold a file that says what they were.

@@ -368,6 +368,15 @@ fn a_write_for_which_no_file_may_be_opened_fails_and_the_next_one_does_not() {
     assert_eq!((store.boot(), contents(&store, chunk(1, 0))), (boot, vec![2; 5000]));
 }
 
+/// Its disk was to be checked, or replaced.
+#[test]
+fn a_target_that_may_open_no_more_files_is_told_with_what_mends_that() {
+    let disk = formatted(1, 64 << 20);
+    disk.fault_after(0, strake_base::disk::sim::SimFault::Files);
+    let error = ChunkStore::open(disk.process(), options()).err().unwrap();
+    assert!(error.to_string().contains("; let its server open more files"), "{error}");
+}
+
 #[test]
 fn a_target_is_locked_and_only_its_cluster_opens_it() {
     let disk = formatted(1, 64 << 20);

@@ -12,6 +12,7 @@
 use super::super::error::FREE_DISK;
 use super::super::{KvError, Result};
 use super::journal;
+use crate::files::told;
 use crate::reserve::is_full;
 use std::io;
 use std::path::Path;
@@ -109,7 +110,7 @@ pub fn io_error(store: &str, error: &io::Error) -> KvError {
     if is_full(error) {
         return KvError::Full { store, next: FREE_DISK };
     }
-    KvError::Io { store, cause: error.to_string() }
+    KvError::Io { store, cause: told(error) }
 }
 
 fn read(disk: &dyn Disk) -> io::Result<String> {

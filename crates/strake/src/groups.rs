@@ -292,12 +292,20 @@ fn are_up(map: &ClusterMap, targets: &[u32], is_so: impl Fn(&TargetSpec) -> bool
 
 /// What mends targets that are up, and whose disks alone have failed or hang: their servers have not ended.
 fn mend_disks(map: &ClusterMap, targets: &[u32]) -> Option<String> {
-    if are_up(map, targets, |spec| !spec.poisoned.is_empty()) {
-        let names = servers_of(map, targets);
-        return Some(format!("check the disk (dmesg, smartctl), then restart {names}"));
+    if !are_up(map, targets, |spec| !spec.poisoned.is_empty() || spec.silent_ms.is_some()) {
+        return None;
     }
-    let mend = "check the disk (dmesg, smartctl); it goes on when that answers";
-    are_up(map, targets, |spec| spec.silent_ms.is_some()).then(|| mend.to_owned())
+    let has_failed = |id: u32| found(map, id).0.is_some_and(|t| !t.spec.poisoned.is_empty());
+    let (failed, hanging): (Vec<u32>, Vec<u32>) =
+        targets.iter().copied().partition(|&id| has_failed(id));
+    let names = servers_of(map, &failed);
+    Some(match (failed.is_empty(), hanging.is_empty()) {
+        (false, true) => format!("check the disk (dmesg, smartctl), then restart {names}"),
+        (true, _) => "check the disk (dmesg, smartctl); it goes on when that answers".to_owned(),
+        (false, false) => format!(
+            "check the disks (dmesg, smartctl), then restart {names}; one that hangs goes on when it answers"
+        ),
+    })
 }
 
 /// The servers of these targets, by name.

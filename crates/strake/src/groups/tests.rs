@@ -216,6 +216,22 @@ fn a_target_whose_disk_fails_or_hangs_under_a_server_that_runs_is_told_with_that
     assert!(troubles(&map)[0].mend.contains("which runs without it"), "that was before it ended");
 }
 
+/// Both servers were to be started, which run.
+#[test]
+fn targets_of_which_one_has_failed_and_another_hangs_are_told_with_what_mends_each() {
+    let mut map = map(&[1, 2], &[], [true, true]);
+    map.servers.iter_mut().for_each(|server| server.up = true);
+    map.targets[0].spec.poisoned = "flushing data: EIO".into();
+    (map.targets[1].spec.poisoned, map.targets[1].spec.silent_ms) = ("EIO".into(), Some(30_000));
+    let both = mend_disks(&map, &[1, 2]).unwrap();
+    assert!(both.ends_with("then restart h1 or h2"), "{both}");
+    map.targets[1].spec.poisoned = String::new();
+    let mixed = mend_disks(&map, &[1, 2]).unwrap();
+    assert!(mixed.contains("then restart h1; one that hangs goes on when it answers"), "{mixed}");
+    map.targets[1].spec.silent_ms = None;
+    assert_eq!(mend_disks(&map, &[1, 2]), None, "one works");
+}
+
 #[test]
 fn copies_on_one_server_are_noticed() {
     let mut map = map(&[1, 2], &[], [true, true]);

@@ -199,8 +199,7 @@ impl Adder {
         let parts = target.sharing();
         let others = self.targets.all();
         let others = others.iter().filter(|other| other.id != target.id);
-        let device = stores::device(&target.path);
-        let beside = others.filter(|other| stores::device(&other.path) == device);
+        let beside = others.filter(|other| other.device == target.device);
         Added {
             target: target.id.0,
             path: spec.path,

@@ -37,6 +37,8 @@ pub struct Target {
     pub cluster: String,
     /// Its store; `None` until it is formatted.
     pub store: Option<Arc<ChunkStore>>,
+    /// The disk that it is on, looked for once: it may hang later.
+    pub device: Option<u64>,
     /// Targets of this server on the same disk, itself included: they share its room.
     sharing: AtomicU64,
     /// As in [`TargetRecord`].
@@ -50,6 +52,7 @@ pub struct Target {
 impl Target {
     fn new(path: PathBuf, uuid: String) -> Target {
         Target {
+            device: device(&path),
             path,
             uuid,
             id: TargetId(0),
@@ -233,9 +236,9 @@ fn open_disk(path: &Path, disk_rate: Option<u64>) -> std::io::Result<Arc<dyn Dis
     })
 }
 
-/// Lets targets on the same disk know of each other.
+/// Lets targets on the same disk know of each other. Waits for no disk.
 pub fn count_sharing(targets: &[impl std::borrow::Borrow<Target>]) {
-    let devices: Vec<_> = targets.iter().map(|target| device(&target.borrow().path)).collect();
+    let devices: Vec<_> = targets.iter().map(|target| target.borrow().device).collect();
     for (target, own) in targets.iter().zip(&devices) {
         let sharing = devices.iter().filter(|device| *device == own).count().max(1) as u64;
         target.borrow().sharing.store(sharing, Ordering::Relaxed);
@@ -243,7 +246,7 @@ pub fn count_sharing(targets: &[impl std::borrow::Borrow<Target>]) {
 }
 
 /// The disk that a directory is on, or will be when it is made.
-pub fn device(path: &Path) -> Option<u64> {
+fn device(path: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     let existing = path.ancestors().find(|path| path.exists())?;
     Some(existing.metadata().ok()?.dev())
@@ -280,10 +283,9 @@ fn resolved(path: &Path) -> PathBuf {
 /// Refuses to begin more targets than their disks have room for: it would be known only when most are made, and the
 /// cluster counts on all.
 pub fn check_room(targets: &[Target]) -> Outcome {
-    let new = targets.iter().filter(|target| target.id.0 == 0);
-    let new: Vec<_> = new.map(|target| (target, device(&target.path))).collect();
-    for (target, disk) in &new {
-        let count = new.iter().filter(|(_, other)| other == disk).count() as u64;
+    let new: Vec<_> = targets.iter().filter(|target| target.id.0 == 0).collect();
+    for target in &new {
+        let count = new.iter().filter(|other| other.device == target.device).count() as u64;
         let (room, free) = (count * ROOM_BYTES_MIN, target.spec().free_bytes * target.sharing());
         if free < room {
             return Err(Failure::new(format!(
@@ -491,6 +493,21 @@ mod tests {
         let failure = check(true, &[own + 1, own]).unwrap_err();
         assert!(failure.cause.contains("lies in a Strake mount (/mnt/s)"), "{failure}");
         assert!(failure.next.is_some());
+    }
+
+    /// With each target that came or went all others were looked for, of which one may lie on a disk that hangs.
+    #[test]
+    fn the_disk_of_a_target_is_not_looked_for_again() {
+        let top = tempfile::tempdir().unwrap();
+        let at = |name: &str| top.path().join(name);
+        std::fs::create_dir(at("disk")).unwrap();
+        std::os::unix::fs::symlink(at("disk"), at("link")).unwrap();
+        let look = |name| Target::look(&at(name).join("target"), &Node::default(), false).unwrap();
+        let targets = [look("disk"), look("link")];
+        std::fs::remove_file(at("link")).unwrap();
+        std::os::unix::fs::symlink("/proc", at("link")).unwrap();
+        count_sharing(&targets);
+        assert!(targets.iter().all(|target| target.sharing() == 2));
     }
 
     /// The manager went by the kernel's boot: of a file system that was mounted anew it counted no loss.

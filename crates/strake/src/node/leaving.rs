@@ -2,59 +2,137 @@
 //! closed. Of those that left before the server began, [`super::left`] and [`super::added`] tell.
 
 use super::add::Adder;
+use super::identity::{Node, TargetRecord};
+use super::left::{Holds, holds};
 use super::stores::Target;
+use crate::failure::Outcome;
 use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::TargetId;
 use strake_wire::message::manager::ClusterMap;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 /// Time between two looks whether anybody uses a target still.
 const PAUSE: Duration = Duration::from_millis(200);
+/// After so long it is told that a target is used still.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Withdraws those that leave, as long as there is who adds others.
 pub async fn watch(adder: Weak<Adder>) {
     let Some(mut maps) = adder.upgrade().map(|adder| adder.map.watch()) else { return };
     // That of now counts, too.
     maps.mark_changed();
-    let mut listed = BTreeSet::new();
+    let mut seen = Seen::default();
     while maps.changed().await.is_ok() {
         let Some(adder) = adder.upgrade() else { return };
         let _turn = adder.turn.lock().await;
-        let (targets, map) = (adder.targets.all(), adder.map.current());
-        for target in leaving(targets, &mut listed, &map) {
+        let leaving = seen.leaving(adder.targets.all(), &adder.map.current());
+        let records: Vec<_> = leaving.iter().map(|target| target.record()).collect();
+        for target in leaving {
             adder.withdraw(&target);
             tokio::spawn(close(target));
+        }
+        if records.is_empty() {
+            continue;
+        }
+        let home = adder.home.clone();
+        if let Ok(Err(failure)) = spawn_blocking(move || note_numbers(&home, &records)).await {
+            tracing::warn!(
+                "what has left the cluster may be let in again at the next start: {failure}"
+            );
         }
     }
 }
 
-/// Those of `targets` that have left by this map. An earlier one had `listed` them: one that is about to enter has its number, and
-/// no map has it yet.
-fn leaving(
-    targets: Vec<Arc<Target>>,
-    listed: &mut BTreeSet<TargetId>,
-    map: &ClusterMap,
-) -> Vec<Arc<Target>> {
-    let numbers: HashSet<u32> = map.targets.iter().map(|target| target.id).collect();
-    let is_listed = |target: &Arc<Target>| numbers.contains(&target.id.0);
-    let (here, missing): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_listed);
-    listed.extend(here.iter().map(|target| target.id));
-    let leaves =
-        |target: &Arc<Target>| map.has_left(target.id.0, &target.uuid) && listed.remove(&target.id);
-    missing.into_iter().filter(leaves).collect()
+/// What the maps have said until now.
+#[derive(Default)]
+struct Seen {
+    /// Targets of this server that one has listed.
+    listed: BTreeSet<TargetId>,
+    /// The largest number that one has called the next.
+    next_target: u32,
+    /// A later one knew of fewer: the manager's data are older than they were.
+    went_back: bool,
 }
 
-/// Closes a target when nobody uses it any more. That writes to its disk, for which no task is to wait.
+impl Seen {
+    /// Those of `targets` that have left by this map, and that an earlier one had listed: one that is about to enter has its number,
+    /// and no map has it yet. None once a manager has older data than another one had: it knows nothing of those that came since,
+    /// and gives their numbers to others.
+    fn leaving(&mut self, targets: Vec<Arc<Target>>, map: &ClusterMap) -> Vec<Arc<Target>> {
+        // A release that does not say which comes next has given none out.
+        if (1..self.next_target).contains(&map.next_target) && !self.went_back {
+            self.went_back = true;
+            tracing::warn!(
+                "the manager's data are older than they were: until this server is restarted it closes no target that leaves"
+            );
+        }
+        self.next_target = self.next_target.max(map.next_target);
+        let listed: HashSet<_> = map.targets.iter().map(|t| (t.id, &*t.spec.uuid)).collect();
+        let is_listed = |target: &Arc<Target>| listed.contains(&(target.id.0, &*target.uuid));
+        let (here, missing): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_listed);
+        self.listed.extend(here.iter().map(|target| target.id));
+        if self.went_back {
+            return Vec::new();
+        }
+        let leaves = |target: &Arc<Target>| {
+            map.has_left(target.id.0, &target.uuid) && self.listed.remove(&target.id)
+        };
+        missing.into_iter().filter(leaves).collect()
+    }
+}
+
+/// Notes the numbers of targets that have left of which nobody had heard that they had entered ([`Adder`]): the next start would
+/// let them in again.
+fn note_numbers(home: &Path, left: &[TargetRecord]) -> Outcome {
+    let mut node = Node::read(home)?;
+    for record in node.targets.iter_mut().filter(|record| record.target == 0) {
+        let known = left.iter().find(|target| target.uuid == record.uuid);
+        record.target = known.map_or(0, |target| target.target);
+    }
+    node.write(home)
+}
+
+/// Closes a target when nobody uses it any more, and tells of it.
 async fn close(target: Arc<Target>) {
+    let TargetRecord { path, uuid, target: id, .. } = target.record();
+    let mut closing = std::pin::pin!(close_unused(target));
+    let held = match timeout(PATIENCE, &mut closing).await {
+        Ok(held) => held,
+        Err(_waits) => {
+            tracing::warn!(
+                "target {id} has left the cluster, and calls to its disk are under way still: it is closed when they end, or \
+                 its server is restarted"
+            );
+            closing.await
+        }
+    };
+    match held {
+        Some(Holds::Target(found)) if found == uuid => tracing::info!(
+            "target {id} has left the cluster and is closed; {} can be deleted",
+            path.display()
+        ),
+        // Another one may have taken its place meanwhile.
+        Some(_) => tracing::info!("target {id} has left the cluster and is closed"),
+        None => {}
+    }
+}
+
+/// Closes a target when nobody uses it any more. What is in its directory then.
+async fn close_unused(target: Arc<Target>) -> Option<Holds> {
     while is_used(&target) {
         tokio::time::sleep(PAUSE).await;
     }
-    let (id, shown) = (target.id, target.path.display().to_string());
-    if spawn_blocking(move || drop(target)).await.is_ok() {
-        tracing::info!("target {id} has left the cluster and is closed; {shown} can be deleted");
-    }
+    // That writes to its disk, for which no task is to wait.
+    let closed = spawn_blocking(move || {
+        let path = target.path.clone();
+        drop(target);
+        holds(&path)
+    });
+    closed.await.ok()
 }
 
 /// True if somebody else has it, or its store.
@@ -64,56 +142,4 @@ fn is_used(target: &Arc<Target>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::identity::Node;
-    use std::path::Path;
-    use strake_base::disk::{Disk, RealDisk};
-    use strake_wire::message::manager::Target as Listed;
-
-    fn target(top: &Path, number: u32) -> Target {
-        let path = top.join(number.to_string());
-        let mut target = Target::look(&path, &Node::default(), false).unwrap();
-        target.id = TargetId(number);
-        target
-    }
-
-    fn map(numbers: &[u32], next_target: u32) -> ClusterMap {
-        let listed = |&id: &u32| Listed { id, ..Listed::default() };
-        let targets = numbers.iter().map(listed).collect();
-        ClusterMap { targets, next_target, ..ClusterMap::default() }
-    }
-
-    #[test]
-    fn who_was_in_an_earlier_map_and_is_in_this_one_no_more_leaves() {
-        let top = tempfile::tempdir().unwrap();
-        let targets: Vec<_> = [1, 2, 3].map(|number| Arc::new(target(top.path(), number))).into();
-        let mut listed = BTreeSet::new();
-        let mut leave = |numbers: &[u32], next_target| -> Vec<u32> {
-            let left = leaving(targets.clone(), &mut listed, &map(numbers, next_target));
-            left.iter().map(|target| target.id.0).collect()
-        };
-        let nobody: [u32; 0] = [];
-        assert_eq!(leave(&[1, 2], 4), nobody, "the third is about to enter");
-        assert_eq!(leave(&[1, 2, 3], 4), nobody);
-        assert_eq!(leave(&[1], 2), nobody, "a manager whose data are older than the others");
-        assert_eq!(leave(&[1], 0), nobody, "one that does not say which numbers it has given out");
-        assert_eq!(leave(&[1, 3], 4), [2]);
-        assert_eq!(leave(&[1, 3], 4), nobody, "once");
-    }
-
-    /// Who held it last, perhaps a task, waited for its disk.
-    #[tokio::test]
-    async fn a_target_that_has_left_is_closed_when_nobody_uses_it_any_more() {
-        let top = tempfile::tempdir().unwrap();
-        let mut left = target(top.path(), 1);
-        left.format(&"ab".repeat(16), TargetId(1), None).unwrap();
-        let disk = RealDisk::new(&left.path).unwrap();
-        let used = left.store.clone();
-        let mut closing = tokio::spawn(close(Arc::new(left)));
-        tokio::time::timeout(2 * PAUSE, &mut closing).await.unwrap_err();
-        drop(used);
-        closing.await.unwrap();
-        assert!(disk.lock().is_ok(), "it is closed");
-    }
-}
+mod tests;

@@ -116,7 +116,7 @@ fn forget(node: &mut Node, named: &[PathBuf], here: &[Target], map: &ClusterMap)
 }
 
 /// What is in a directory in which a target was.
-enum Holds {
+pub enum Holds {
     /// A target with this uuid.
     Target(String),
     /// Something else, or nobody knows what.
@@ -124,7 +124,8 @@ enum Holds {
     Nothing,
 }
 
-fn holds(path: &Path) -> Holds {
+/// Looks at such a directory.
+pub fn holds(path: &Path) -> Holds {
     let found = RealDisk::new(path).ok().and_then(|disk| Identity::read(&disk).ok()?);
     let is_empty = || std::fs::read_dir(path).is_ok_and(|mut names| names.next().is_none());
     match found {

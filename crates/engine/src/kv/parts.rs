@@ -59,7 +59,7 @@ pub trait Store: Send + Sync + 'static {
     /// The values of some keys at one time, in their order, whoever writes them.
     async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>>;
 
-    /// As [`Kv::full`], of a store that has that for all its parts.
+    /// What [`Kv::full`] says, of a store of which all parts are one.
     fn full(&self) -> Option<KvError> {
         None
     }

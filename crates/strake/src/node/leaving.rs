@@ -63,7 +63,7 @@ impl Seen {
     /// and no map has it yet. None once a manager has older data than another one had: it knows nothing of those that came since,
     /// and gives their numbers to others.
     fn leaving(&mut self, targets: Vec<Arc<Target>>, map: &ClusterMap) -> Vec<Arc<Target>> {
-        // A release that does not say which comes next has given none out.
+        // 0 is that of a release which does not say.
         if (1..self.next_target).contains(&map.next_target) && !self.went_back {
             self.went_back = true;
             tracing::warn!(

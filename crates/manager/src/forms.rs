@@ -81,6 +81,7 @@ fn servers() -> Vec<Vec<u8>> {
         name: "host".into(),
         store: "5a".into(),
         life: 1 << 63,
+        ahead: true,
     })]
 }
 

@@ -89,6 +89,8 @@ pub(crate) fn join(
         store: request.store.clone(),
         shares: request.shares,
         life: request.life,
+        // It has forgotten the epochs that it knew.
+        ahead: false,
     };
     state.servers.insert(server, record);
     state.cluster.next_server = state.cluster.next_server.max(server + 1);

@@ -164,6 +164,9 @@ pub(crate) struct Server {
     /// The life in which it joined last; 0: its release has none.
     #[prost(fixed64, tag = "7")]
     pub life: u64,
+    /// It has not joined since these records turned out to be older than what servers know, and may know later epochs of groups.
+    #[prost(bool, tag = "8")]
+    pub ahead: bool,
 }
 
 /// `t`: a target.

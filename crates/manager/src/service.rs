@@ -2,6 +2,7 @@
 
 mod lead;
 mod lives;
+mod older;
 mod planning;
 mod reach;
 mod silent;
@@ -24,7 +25,7 @@ use crate::volumes;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +44,6 @@ pub(crate) use lead::Lead;
 
 /// How often a change is tried again when the store says that somebody else changed it too.
 const COMMIT_TRIES_MAX: usize = 10;
-/// No epoch that a server says it knows is believed beyond this one: there are to be others after it.
-const EPOCH_MAX: u64 = 1 << 60;
 
 /// How a manager begins.
 #[derive(Default)]
@@ -109,6 +108,8 @@ pub struct Manager {
     epochs: watch::Sender<u64>,
     /// While there may be others; `None`: there never are.
     lead: Option<Lead>,
+    /// The life in which each server had joined last as this manager began.
+    lives: BTreeMap<u32, u64>,
 }
 
 impl Manager {
@@ -139,6 +140,7 @@ impl Manager {
         let epochs = beginning.epochs;
         epochs.send_replace(state.cluster.epoch);
         let fences = Mutex::new(fences::Known::new(&state.fences, now));
+        let lives = state.servers.iter().map(|(&id, server)| (id, server.life)).collect();
         let state = Arc::new(state);
         let owners = owners::Look::default();
         let misses = Misses::default();
@@ -147,7 +149,18 @@ impl Manager {
         let (changing, coming) = (tokio::sync::Mutex::default(), AtomicU64::new(0));
         let shown = Shown::new(SystemRandom.number().map_err(no_random)?);
         let shown = tokio::sync::Mutex::new(shown);
-        Ok(Arc::new(Self { kv, options, changing, inner, shown, coming, fences, epochs, lead }))
+        Ok(Arc::new(Self {
+            kv,
+            options,
+            changing,
+            inner,
+            shown,
+            coming,
+            fences,
+            epochs,
+            lead,
+            lives,
+        }))
     }
 
     /// The epoch of the map, which changes with every change of the map.
@@ -319,24 +332,7 @@ impl Manager {
                 inner.ticked = None;
             }
         }
-        let used: Vec<u32> = self.newly_used(&beat);
-        let has_grown = !join::grown(&self.inner.lock().state, server, &beat.targets).is_empty();
-        // This manager's data are older: nobody would believe its maps before they are newer than those that are known.
-        let behind = beat.epoch.min(EPOCH_MAX) > self.inner.lock().state.cluster.epoch;
-        if !used.is_empty() || has_grown || behind {
-            let note = |state: &mut State, _: &Liveness| {
-                for id in &used {
-                    state.groups.entry(*id).and_modify(|group| group.never_used = false);
-                }
-                let grown = join::grown(state, server, &beat.targets);
-                state.targets.extend(grown);
-                if behind {
-                    state.cluster.epoch = state.cluster.epoch.max(beat.epoch.min(EPOCH_MAX) + 1);
-                }
-                Ok(())
-            };
-            self.change(note).await?;
-        }
+        self.note_beat(&beat).await?;
         if self.hear(beat)? {
             self.tick().await?;
         }
@@ -356,14 +352,6 @@ impl Manager {
         let epoch = self.inner.lock().state.cluster.epoch.max(coming);
         let answer: ManagerReply = ManagerAnswer::Epoch(epoch).into();
         Ok(ManagerReply { orders, scrubs, recopies, lead, resigns, doubts, ..answer })
-    }
-
-    /// Groups of one copy in which there is something of which nobody has told: this manager's data are older.
-    fn newly_used(&self, beat: &Heartbeat) -> Vec<u32> {
-        let inner = self.inner.lock();
-        let used = beat.held.iter().filter(|held| held.chunks > 0);
-        let fresh = |id: &u32| inner.state.groups.get(id).is_some_and(|group| group.never_used);
-        used.map(|held| held.group).filter(fresh).collect()
     }
 
     /// True if the server says something new.

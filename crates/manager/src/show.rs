@@ -144,6 +144,7 @@ impl Sight {
             unreached: seen.unreached.clone(),
             full: seen.full.clone(),
             rival: seen.rival.clone(),
+            ahead: server.ahead,
         };
         self.state.servers.iter().zip(&self.servers).map(show).collect()
     }

@@ -2,6 +2,7 @@ mod copies;
 mod late;
 mod lives;
 mod missed;
+mod older;
 mod owners;
 mod power;
 mod reach;

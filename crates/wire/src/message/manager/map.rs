@@ -130,6 +130,10 @@ pub struct Server {
     /// From which address another process asks to join under its number while it is heard; empty: none does.
     #[prost(string, tag = "14")]
     pub rival: String,
+    /// The manager's data turned out to be older than what servers know, as from a backup, and this one has not started since: it may
+    /// know later epochs of groups, and refuse what is asked by the map.
+    #[prost(bool, tag = "15")]
+    pub ahead: bool,
 }
 
 /// A target of the map.

@@ -138,6 +138,7 @@ impl Gen {
                 unreached: g.string(),
                 full: g.string(),
                 rival: g.string(),
+                ahead: g.bool(),
             }),
             targets: self.list(|g| mgr::Target {
                 id: g.u32(),

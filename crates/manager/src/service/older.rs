@@ -1,0 +1,71 @@
+//! What heartbeats tell that is to be stored; above all, of a manager whose data are older than what servers know, since they are from
+//! a backup or the database has lost commits.
+
+use super::Manager;
+use crate::join;
+use crate::liveness::Liveness;
+use crate::state::State;
+use std::collections::{BTreeMap, BTreeSet};
+use strake_types::Result;
+use strake_wire::message::manager::Heartbeat;
+
+/// No epoch that a server says it knows is believed beyond this one: there are to be others after it.
+const EPOCH_MAX: u64 = 1 << 60;
+
+impl Manager {
+    /// Notes what a server says of its targets, and that it goes by a later map than there is.
+    pub(super) async fn note_beat(&self, beat: &Heartbeat) -> Result<()> {
+        let (server, known) = (beat.server, beat.epoch.min(EPOCH_MAX));
+        let used = self.newly_used(beat);
+        let (has_grown, is_older) = {
+            let inner = self.inner.lock();
+            let has_grown = !join::grown(&inner.state, server, &beat.targets).is_empty();
+            (has_grown, known > inner.state.cluster.epoch)
+        };
+        if used.is_empty() && !has_grown && !is_older {
+            return Ok(());
+        }
+        let note = |state: &mut State, _: &Liveness| {
+            for id in &used {
+                state.groups.entry(*id).and_modify(|group| group.never_used = false);
+            }
+            let grown = join::grown(state, server, &beat.targets);
+            state.targets.extend(grown);
+            Ok(go_on_behind(state, known, &self.lives))
+        };
+        let (was_older, epoch) = self.change(note).await?;
+        if was_older {
+            tracing::warn!(
+                server,
+                known,
+                epoch,
+                "this manager's data are older than what servers know: were they restored from a backup? (strake status)"
+            );
+        }
+        Ok(())
+    }
+
+    /// Groups of one copy in which there is something of which nobody has told: this manager's data are older.
+    fn newly_used(&self, beat: &Heartbeat) -> Vec<u32> {
+        let inner = self.inner.lock();
+        let used = beat.held.iter().filter(|held| held.chunks > 0);
+        let fresh = |id: &u32| inner.state.groups.get(id).is_some_and(|group| group.never_used);
+        used.map(|held| held.group).filter(fresh).collect()
+    }
+}
+
+/// Goes on behind the map of this epoch, which a server knows, if it is later: nobody would believe maps that are not newer. True then.
+/// It proves that this state is older, since each is on disk before it is shown, and whoever leads next goes on with that. So groups may
+/// have had later epochs, too. Servers with targets may know those, and are marked, unless they have joined since this manager began:
+/// then they had joined last in these `lives`. (One of a release without lives may be marked although it has.)
+fn go_on_behind(state: &mut State, known: u64, lives: &BTreeMap<u32, u64>) -> bool {
+    if known <= state.cluster.epoch {
+        return false;
+    }
+    state.cluster.epoch = known + 1;
+    let with_targets: BTreeSet<u32> = state.targets.values().map(|target| target.server).collect();
+    for (id, server) in &mut state.servers {
+        server.ahead |= with_targets.contains(id) && lives.get(id) == Some(&server.life);
+    }
+    true
+}

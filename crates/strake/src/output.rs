@@ -89,6 +89,12 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// Of which kind some things are, and their names.
+pub fn several<'a>(kind: &str, names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let plural = if names.len() == 1 { "" } else { "s" };
+    format!("{kind}{plural} {}", names.collect::<Vec<_>>().join(", "))
+}
+
 /// Time as people say it.
 pub fn duration(seconds: u64) -> String {
     match seconds {

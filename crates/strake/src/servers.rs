@@ -1,6 +1,7 @@
 //! Servers as people see them: by name or number, and with their roles.
 
 use crate::failure::{Failure, Outcome};
+use crate::output;
 use strake_wire::message::manager::{ClusterMap, Server};
 
 /// The server that is named by number or name.
@@ -62,6 +63,23 @@ pub fn rival(server: &Server) -> Option<(String, String)> {
          --data: stop that one"
     );
     Some((about, mend))
+}
+
+/// What is told where servers may know later epochs of groups than the manager, whose data are older, and what to do.
+pub fn ahead(map: &ClusterMap) -> Option<(String, String)> {
+    let ahead = map.servers.iter().filter(|server| server.up && server.ahead);
+    let names: Vec<&str> = ahead.map(|server| server.name.as_str()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let about = format!(
+        "{} may refuse to read and write files: the cluster's metadata is older than what is known there (was it restored from a \
+         backup, or has its database lost commits?)",
+        output::several("server", names.into_iter())
+    );
+    let mend = "stop `strake server` there and start it again: one that lacked copies is stopped first and started last \
+                (docs/guide/recover.md, \"After metadata was restored\")";
+    Some((about, mend.to_owned()))
 }
 
 /// What brings servers back that are heard and not reached.

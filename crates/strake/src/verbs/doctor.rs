@@ -436,6 +436,9 @@ mod tests {
         let mut damaged = map.clone();
         damaged.targets[0].spec.scrub = Some(ScrubWord { left: 1, ..ScrubWord::default() });
         assert_eq!(worst(&damaged), Health::Degraded);
+        let mut older = map.clone();
+        older.servers[1].ahead = true;
+        assert_eq!(worst(&older), Health::Broken);
         let mut full = map;
         full.targets[0].spec.free_bytes = 1;
         assert_eq!(worst(&full), Health::Degraded);

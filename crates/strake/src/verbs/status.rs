@@ -102,6 +102,8 @@ struct ServerRow {
     release: Option<String>,
     /// What the store of its metadata says while it has no room for changes, or takes none any more; empty: it takes them.
     full: String,
+    /// It may refuse what is asked, since it knows more than the cluster's metadata, which is older.
+    ahead: bool,
 }
 
 #[derive(Serialize)]
@@ -243,7 +245,9 @@ pub fn server_problems(map: &ClusterMap) -> Vec<Problem> {
     let between = map.missed.iter().filter_map(|missed| missed_problem(map, missed));
     let rivals = map.servers.iter().filter_map(servers::rival);
     let rivals = rivals.map(|(about, mend)| Problem { health: Health::Degraded, about, mend });
-    let all = network.into_iter().chain(each).chain(rivals).chain(between);
+    let ahead = servers::ahead(map).into_iter();
+    let ahead = ahead.map(|(about, mend)| Problem { health: Health::Broken, about, mend });
+    let all = ahead.chain(network).chain(each).chain(rivals).chain(between);
     all.chain(full_problems(map)).collect()
 }
 
@@ -285,10 +289,11 @@ fn full_problems(map: &ClusterMap) -> Vec<Problem> {
         if volumes.is_empty() {
             return None;
         }
-        let volumes = several("volume", volumes.into_iter());
+        let volumes = output::several("volume", volumes.into_iter());
         let take = if servers.len() == 1 { "takes" } else { "take" };
         let manages = servers.iter().any(|server| server.manager);
-        let servers = several("server", servers.iter().map(|server| server.name.as_str()));
+        let names = servers.iter().map(|server| server.name.as_str());
+        let servers = output::several("server", names);
         let (what, mend) = refusals::of_store(said).unwrap_or((said, "strake doctor looks closer"));
         let store = what.strip_prefix("metadata store ").unwrap_or_default();
         let also = match refusals::has_stopped(what) && manages {
@@ -306,12 +311,6 @@ fn full_problems(map: &ClusterMap) -> Vec<Problem> {
         Some(Problem { health: Health::Broken, about, mend: mend.to_owned() })
     };
     by_store.into_iter().filter_map(problem).collect()
-}
-
-/// Of which kind some things are, and their names.
-fn several<'a>(kind: &str, names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let plural = if names.len() == 1 { "" } else { "s" };
-    format!("{kind}{plural} {}", names.collect::<Vec<_>>().join(", "))
 }
 
 /// What is wrong with a server. What its targets had is told of by group.
@@ -480,6 +479,7 @@ fn server_row(map: &ClusterMap, server: &Server) -> ServerRow {
         silent_ms: server.silent_ms,
         release: server.release.as_deref().and_then(release::said),
         full: server.full.clone(),
+        ahead: server.ahead,
     }
 }
 

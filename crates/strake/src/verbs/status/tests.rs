@@ -194,6 +194,25 @@ fn a_server_under_whose_number_another_process_asks_to_join_is_told_with_both_ad
     assert!(report.problems[0].starts_with(told), "{:?}", report.problems);
 }
 
+/// It was fine, while every read of what they hold ended in ETIMEDOUT.
+#[test]
+fn servers_that_know_more_than_metadata_from_a_backup_are_told_with_what_to_do() {
+    let mut map = map();
+    for (server, name) in map.servers.iter_mut().zip(["h1", "h2"]) {
+        (server.name, server.ahead) = (name.into(), true);
+    }
+    let report = judge(&map);
+    assert_eq!((report.health, report.problems.len()), (Health::Broken, 1));
+    for word in ["servers h1, h2 may refuse", "; stop `strake server` there and start it again"] {
+        assert!(report.problems[0].contains(word), "{:?}", report.problems);
+    }
+    assert!(report.servers.iter().all(|row| row.ahead), "for programs");
+    // Who is down is to be started anyway.
+    map.servers[1].up = false;
+    let told = judge(&map).problems;
+    assert!(told[0].starts_with("server h1 may refuse"), "{told:?}");
+}
+
 /// The primaries were named, which answered everybody, and nothing said between which servers the way was broken.
 #[test]
 fn a_member_that_does_not_take_what_its_primary_sends_is_told_with_both_and_what_to_look_at() {

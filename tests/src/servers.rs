@@ -191,6 +191,16 @@ impl Cluster {
         self.witness.wait_until_it_serves("the witness");
     }
 
+    /// Stops manager and metadata server in order, does something with the directory of what they have, and starts them again.
+    pub fn restart_witness_with(&mut self, change: impl FnOnce(&Path)) {
+        let mut next = witness(&self.address, self.directory.path());
+        self.witness.stop();
+        change(&self.directory.path().join("witness"));
+        next.go();
+        self.witness = next;
+        self.witness.wait_until_it_serves("the witness");
+    }
+
     /// The log of the witness so far.
     pub fn witness_log(&self) -> String {
         self.witness.log()

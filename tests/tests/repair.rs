@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use strake_tests::cluster::{Servers, Up, eventually, run, signal, strake, succeed};
 use strake_tests::servers::{Cluster, WAIT};
@@ -55,6 +55,50 @@ fn repaired(cluster: &Cluster) -> usize {
         after.split(' ').next()?.parse::<usize>().ok()
     };
     logs.iter().map(|log| log.lines().filter_map(count).sum::<usize>()).sum()
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+/// Storage servers that may know more than the metadata.
+fn ahead(cluster: &Cluster) -> usize {
+    let status = cluster.json(&["status"]);
+    let rows = status["servers"].as_array().into_iter().flatten();
+    rows.filter(|row| row["ahead"] == true).count()
+}
+
+/// Every read ended in ETIMEDOUT, and `strake status` said "fine".
+#[test]
+fn servers_that_live_on_beside_metadata_from_a_backup_are_told_until_they_are_started_again() {
+    let mut cluster = Cluster::with_copies(2, 2);
+    let backups = tempfile::tempdir().unwrap();
+    let backup = backups.path().join("witness");
+    let whole = numbered(300);
+    let mount = cluster.mount("mnt");
+    fs::write(mount.at("file"), &whole).unwrap();
+    File::open(mount.at("file")).unwrap().sync_all().unwrap();
+    drop(mount);
+    cluster.restart_witness_with(|data| copy_all(data, &backup));
+    cluster.until_whole();
+    for nth in [0, 1] {
+        cluster.kill(nth);
+        cluster.until("a copy is missed", |c| c.json(&["status"])["health"] == "degraded");
+        cluster.start_again(nth);
+        cluster.until_whole();
+    }
+    cluster.restart_witness_with(|data| {
+        fs::remove_dir_all(data).unwrap();
+        copy_all(&backup, data);
+    });
+    cluster.until("both are told", |c| ahead(c) == 2);
+    let (code, told) = cluster.run(&["status"]);
+    assert!(code == Some(2) && told.contains("servers storage0, storage1 may refuse"), "{told}");
+    (0..2).for_each(|nth| cluster.kill(nth));
+    (0..2).for_each(|nth| cluster.start_again(nth));
+    cluster.until_whole();
+    assert_eq!(ahead(&cluster), 0);
+    assert_eq!(cat(&cluster, "file").stdout, whole);
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Manager {
 /// Goes on behind the map of this epoch, which a server knows, if it is later: nobody would believe maps that are not newer. True then.
 /// It proves that this state is older, since each is on disk before it is shown, and whoever leads next goes on with that. So groups may
 /// have had later epochs, too. Servers with targets may know those, and are marked, unless they have joined since this manager began:
-/// then they had joined last in these `lives`. (One of a release without lives may be marked although it has.)
+/// in another life than this one of `lives`. (Of a release without lives one may be marked although it has.)
 fn go_on_behind(state: &mut State, known: u64, lives: &BTreeMap<u32, u64>) -> bool {
     if known <= state.cluster.epoch {
         return false;

@@ -2,7 +2,7 @@
 //! memory a mount takes.
 
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, PipeWriter, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -12,9 +12,13 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use strake_tests::cluster::{Process, Servers, Up, contents, counted, eventually, free_port, run};
+use strake_tests::cluster::{
+    Process, Servers, Up, contents, counted, eventually, free_port, run, signal,
+};
 use strake_tests::made::pattern;
 use strake_tests::servers::WAIT;
+use strake_wire::frame::{Draft, FrameKind, ServiceClass};
+use strake_wire::hello::Hello;
 
 /// What a writer was told to be done: a path and what it holds.
 type Ledger = Mutex<Vec<(PathBuf, u8, usize)>>;
@@ -392,7 +396,64 @@ fn a_server_goes_on_when_nobody_reads_its_log_any_more() {
     // Of what is no frame it warns.
     let mut stranger = TcpStream::connect(&address).unwrap();
     let _hung_up = stranger.write_all(&[b'x'; 1000]);
-    let is_lost = |line: &str| line.starts_with("strake_log_lines_lost_total");
-    eventually(WAIT, "a line is lost", || counted(&metrics, is_lost) > 0);
+    eventually(WAIT, "a line is lost", || lines_lost(&metrics) > 0);
     until_served(&address);
+}
+
+/// Lines of its log that a server says that it has lost.
+fn lines_lost(metrics: &str) -> u64 {
+    counted(metrics, |line| line.starts_with("strake_log_lines_lost_total"))
+}
+
+/// Leaves no room in a pipe, and whoever writes there next to wait.
+fn fill(mut pipe: &PipeWriter) {
+    rustix::io::ioctl_fionbio(pipe, true).unwrap();
+    while pipe.write(&[b'\n'; 4096]).is_ok_and(|written| written > 0) {}
+    rustix::io::ioctl_fionbio(pipe, false).unwrap();
+}
+
+/// Calls as a member of another cluster, of which a server warns in a line of 4 KiB.
+fn call_as_a_stranger(address: &str) {
+    let hello = Hello::new(&"x".repeat(4000), "stranger", false);
+    let frame = Draft::message(&hello).unwrap().seal(FrameKind::Hello, ServiceClass::None, 0);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&frame.head).unwrap();
+    // It is refused, and hung up on.
+    let _refused = stream.read_to_end(&mut Vec::new());
+}
+
+/// Has a server say more than there is room for.
+fn until_it_loses_lines(address: &str, metrics: &str) {
+    let before = lines_lost(metrics);
+    eventually(WAIT, "lines are lost", || {
+        (0..50).for_each(|_| call_as_a_stranger(address));
+        lines_lost(metrics) > before
+    });
+}
+
+/// At the next line all of its threads stood still until somebody read, and no signal but SIGKILL ended it.
+#[test]
+fn a_server_serves_and_ends_while_nobody_reads_its_log_and_says_later_what_it_has_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let metrics = format!("127.0.0.1:{}", free_port());
+    let (log, errors) = std::io::pipe().unwrap();
+    fill(&errors);
+    let says = (Stdio::from(errors.try_clone().unwrap()), Stdio::from(errors));
+    let (mut server, address) = start_saying_to(says, directory.path(), &["--metrics", &metrics]);
+    until_it_loses_lines(&address, &metrics);
+    until_served(&address);
+    let reader = std::thread::spawn(move || {
+        let mut lines = BufReader::new(log).lines().map_while(Result::ok);
+        let is_told = lines.any(|line| line.contains(" lines of this log were lost: "));
+        (is_told, lines)
+    });
+    eventually(WAIT, "it tells of lost lines, or ends", || {
+        call_as_a_stranger(&address);
+        reader.is_finished()
+    });
+    let (is_told, _unread) = reader.join().unwrap();
+    assert!(is_told);
+    until_it_loses_lines(&address, &metrics);
+    signal(server.pid(), "TERM");
+    assert_eq!(server.exit_code(), Some(0));
 }

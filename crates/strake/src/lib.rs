@@ -56,6 +56,7 @@ pub mod scrub_report;
 pub mod servers;
 pub mod signals;
 pub mod soundness;
+mod stderr;
 pub mod telemetry;
 mod terminal;
 pub mod tls_flags;
@@ -144,8 +145,7 @@ fn prefetch_for_a_mount(arguments: &[OsString]) -> ExitCode {
 
 fn run(cli: Cli) -> Outcome<u8> {
     let is_long_running = cli.is_long_running();
-    let otherwise = if is_long_running { "info" } else { "warn" };
-    log::start(cli.log_level().as_deref(), cli.log.is_typed(), otherwise)?;
+    log::start(cli.log_level().as_deref(), cli.log.is_typed(), is_long_running)?;
     // Not where other programs are started, which may not be ready for it.
     if is_long_running {
         prepare_to_stay();
@@ -158,6 +158,7 @@ fn run(cli: Cli) -> Outcome<u8> {
     let code = runtime.block_on(cli.run());
     // What is still in flight (a call to a server that does not answer) is not worth waiting for.
     runtime.shutdown_background();
+    stderr::flush();
     code
 }
 

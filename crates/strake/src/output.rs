@@ -1,6 +1,7 @@
 //! Tables and JSON on standard output.
 
 use crate::failure::{FAILED, Failure, Outcome};
+use crate::stderr;
 use crate::terminal::as_line;
 pub use crate::terminal::{aside, harmless};
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Width, presets};
@@ -8,6 +9,8 @@ use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 /// See [`failures_end_with`].
 static FAILURES_END_WITH: AtomicU8 = AtomicU8::new(FAILED);
@@ -53,11 +56,20 @@ pub fn line(text: &str) {
     bytes(as_line(text, std::io::stdout().is_terminal()).as_bytes());
 }
 
-/// As [`line()`], of a program that goes on whether somebody hears it or not, as a server does.
+/// As [`line()`], of a program that goes on whether somebody hears it or not, as a server does: who does not read is waited for no
+/// longer than for the log.
 pub fn notice(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let line = as_line(text, out.is_terminal());
-    let _unheard = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    let line = as_line(text, std::io::stdout().is_terminal());
+    // What was logged before comes before it, where both go to one place.
+    stderr::flush();
+    let (saying, said) = mpsc::channel::<()>();
+    let say = move || {
+        let mut out = std::io::stdout().lock();
+        let _unheard = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        drop(saying);
+    };
+    let _unsaid = thread::Builder::new().name("notice".to_owned()).spawn(say);
+    let _in_time = said.recv_timeout(stderr::READER_WAIT);
 }
 
 /// Prints a line with a name, and with the one that it leads to: byte for byte, or as text where they go to a terminal.

@@ -2,6 +2,7 @@
 
 use crate::failure::{Context, Outcome};
 use crate::output;
+use crate::stderr;
 use std::process::exit;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,6 +22,7 @@ pub fn stop_requested(at_once: impl Fn() + Send + 'static) -> Outcome<watch::Rec
     first_and_further(move || {
         tracing::warn!("second signal: ending at once");
         at_once();
+        stderr::flush();
         exit(INTERRUPTED);
     })
 }

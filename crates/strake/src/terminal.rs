@@ -1,11 +1,12 @@
 //! What is shown on a terminal, which obeys control characters: there may be names in it that anybody has chosen.
 
-use std::io::{IsTerminal, Write};
+use crate::stderr;
+use std::io::IsTerminal;
 
-/// Says something on standard error, which may be as broken as what it tells of.
+/// Says something on standard error, which may be as broken as what it tells of. It is often the last that is said.
 pub fn aside(text: &str) {
-    let mut out = std::io::stderr().lock();
-    let _unheard = out.write_all(as_line(text, out.is_terminal()).as_bytes());
+    stderr::write(as_line(text, std::io::stderr().is_terminal()).as_bytes());
+    stderr::flush();
 }
 
 /// A text as a line, of which a terminal obeys nothing.

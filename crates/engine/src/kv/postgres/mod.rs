@@ -184,18 +184,18 @@ impl Kv for PostgresKv {
     }
 
     async fn commit(&self, snapshot: Arc<dyn Snapshot>, writes: Writes) -> Result<Outcome> {
-        let snapshot = snapshot
+        let seen = snapshot
             .as_any()
             .downcast_ref::<PostgresSnapshot>()
             .expect("a snapshot is committed to the engine that gave it: a caller's bug otherwise");
         if writes.is_empty() {
             return Ok(Outcome::Committed);
         }
-        if snapshot.is_too_old() {
+        if seen.is_too_old() {
             return Ok(Outcome::Conflict);
         }
         let keys: Vec<&[u8]> = writes.keys().map(Vec::as_slice).collect();
-        let versions = match snapshot.versions(&keys).await {
+        let versions = match seen.versions(&keys).await {
             Ok(versions) => versions,
             // The snapshot is gone, maybe with its connection; nothing has been written, so begin again.
             Err(KvError::Unreachable { .. } | KvError::Expired { .. }) => {
@@ -203,6 +203,9 @@ impl Kv for PostgresKv {
             }
             Err(error) => return Err(error),
         };
+        // The versions are all that a commit needs of it. Who locks a table (VACUUM FULL) waits until its transaction has
+        // ended, and our statement waits behind him.
+        drop(snapshot);
         let writes = writes.into_iter().zip(versions);
         let writes = writes.map(|((key, value), replaced)| Write { key, value, replaced });
         let (answer, answered) = oneshot::channel();

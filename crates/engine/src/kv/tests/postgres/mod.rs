@@ -2,6 +2,7 @@
 
 mod encrypted;
 mod full;
+mod locked;
 #[path = "../../../../../../tests/src/postgres.rs"]
 mod server;
 

@@ -51,6 +51,10 @@ pub fn failure(store: &str, error: &Error) -> KvError {
     };
     match *code {
         SqlState::DISK_FULL => full(&store),
+        SqlState::LOCK_NOT_AVAILABLE => {
+            let cause = format!("{cause}; its pg_stat_activity shows who has locked a table");
+            KvError::Unreachable { store, cause }
+        }
         SqlState::SNAPSHOT_TOO_OLD => KvError::Expired { store, cause },
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => KvError::Corrupt { store, cause },
         // It says so itself where nobody but an encrypted connection is let in.
@@ -124,13 +128,10 @@ fn is_passing(code: &SqlState) -> bool {
         || code.code() == TRANSACTION_TIMEOUT
 }
 
-/// True if another try of the same statement may well succeed: it lost against another.
+/// True if another try of the same statement may well succeed: it lost against another. One that has waited for a lock for as
+/// long as it may did not: it would wait as long again.
 pub fn is_lost_race(error: &Error) -> bool {
-    let lost = [
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-    ];
+    let lost = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
     error.code().is_some_and(|code| lost.contains(code))
 }
 

@@ -195,10 +195,13 @@ impl Kv for PostgresKv {
             return Ok(Outcome::Conflict);
         }
         let keys: Vec<&[u8]> = writes.keys().map(Vec::as_slice).collect();
+        let deadline = self.hub.pool.deadline();
         let versions = match seen.versions(&keys).await {
             Ok(versions) => versions,
             // The snapshot is gone, maybe with its connection; nothing has been written, so begin again.
-            Err(KvError::Unreachable { .. } | KvError::Expired { .. }) => {
+            Err(KvError::Unreachable { .. } | KvError::Expired { .. })
+                if Instant::now() < deadline =>
+            {
                 return Ok(Outcome::Conflict);
             }
             Err(error) => return Err(error),

@@ -170,7 +170,10 @@ impl Writer {
                 Ended::LostRace => races += 1,
                 Ended::Unsure => match self.settle(deadline).await {
                     Ok(true) => return Ok(Outcome::Committed),
-                    Ok(false) => races += 1,
+                    Ok(false) if Instant::now() < deadline => races += 1,
+                    Ok(false) => {
+                        return Err(self.hub.pool.unreachable("it gives no answers to commits"));
+                    }
                     Err(error) => {
                         tracing::warn!("the answer to a commit was lost: {error}");
                         return Ok(Outcome::Unknown);

@@ -42,3 +42,44 @@ fn a_commit_is_not_in_the_way_of_who_wants_a_table_for_himself() {
         vacuum.await.unwrap().unwrap();
     });
 }
+
+/// It was told of a conflict, and began again a hundred times and more.
+#[test]
+fn a_commit_that_has_waited_for_a_locked_table_is_told_so() {
+    let mut database = postgres();
+    database.options.wait_ms_max = 5_000;
+    let kv = database.open().unwrap();
+    run(async {
+        let mut transaction = Transaction::begin(&*kv).await.unwrap();
+        transaction.put(b"a".to_vec(), "1");
+        let other = session(&database).await;
+        other.batch_execute("BEGIN; LOCK TABLE strake_kv").await.unwrap();
+        let error = transaction.commit(&*kv).await.unwrap_err().to_string();
+        assert!(error.contains("shows who has locked a table"), "{error}");
+        drop(other);
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// Each try took as long again, and there were eleven.
+#[test]
+fn a_commit_that_takes_longer_than_one_waits_is_not_tried_again() {
+    for (code, said) in
+        [("55P03", "shows who has locked a table"), ("57014", "gives no answers to commits")]
+    {
+        let mut database = postgres();
+        database.options.wait_ms_max = 500;
+        let kv = database.open().unwrap();
+        database.sql(&format!(
+            "CREATE SEQUENCE tried; \
+             CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                 PERFORM nextval('tried'), pg_sleep(1); \
+                 RAISE EXCEPTION 'so' USING ERRCODE = '{code}'; \
+             END $$; \
+             CREATE TRIGGER fail BEFORE INSERT ON strake_kv EXECUTE FUNCTION fail()"
+        ));
+        let error = run(put(&*kv, "a", "1")).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+        assert_eq!(database.sql("SELECT last_value FROM tried"), "1");
+    }
+}

@@ -6,7 +6,7 @@ use super::identity::{Node, TargetRecord};
 use super::left::{Holds, holds};
 use super::stores::Target;
 use crate::failure::Outcome;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -54,7 +54,7 @@ struct Seen {
     listed: BTreeSet<TargetId>,
     /// The largest number that one has called the next.
     next_target: u32,
-    /// A later one knew of fewer: the manager's data are older than they were.
+    /// A later one knew of fewer, or had given a number of these to another target: the manager's data are older than they were.
     went_back: bool,
 }
 
@@ -63,17 +63,21 @@ impl Seen {
     /// and no map has it yet. None once a manager has older data than another one had: it knows nothing of those that came since,
     /// and gives their numbers to others.
     fn leaving(&mut self, targets: Vec<Arc<Target>>, map: &ClusterMap) -> Vec<Arc<Target>> {
+        let listed: HashMap<_, _> = map.targets.iter().map(|t| (t.id, &*t.spec.uuid)).collect();
+        let is_listed = |target: &Arc<Target>| listed.get(&target.id.0) == Some(&&*target.uuid);
+        let (here, missing): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_listed);
         // 0 is that of a release which does not say.
-        if (1..self.next_target).contains(&map.next_target) && !self.went_back {
+        let knows_fewer = (1..self.next_target).contains(&map.next_target);
+        let is_anothers = |target: &Arc<Target>| {
+            self.listed.contains(&target.id) && listed.contains_key(&target.id.0)
+        };
+        if (knows_fewer || missing.iter().any(is_anothers)) && !self.went_back {
             self.went_back = true;
             tracing::warn!(
                 "the manager's data are older than they were: until this server is restarted it closes no target that leaves"
             );
         }
         self.next_target = self.next_target.max(map.next_target);
-        let listed: HashSet<_> = map.targets.iter().map(|t| (t.id, &*t.spec.uuid)).collect();
-        let is_listed = |target: &Arc<Target>| listed.contains(&(target.id.0, &*target.uuid));
-        let (here, missing): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_listed);
         self.listed.extend(here.iter().map(|target| target.id));
         if self.went_back {
             return Vec::new();

@@ -91,6 +91,16 @@ fn by_a_manager_whose_data_are_older_than_they_were_nobody_leaves_any_more() {
     assert_eq!(lines.count("the manager's data are older"), 1);
 }
 
+/// It had given out as many when this server asked again. What had come since then "can be deleted", all but the one whose number
+/// another target had by then.
+#[test]
+fn by_a_manager_that_has_given_a_number_of_ours_to_another_target_nobody_leaves_any_more() {
+    let mut server = Server::new();
+    assert_eq!(server.leave(&[1, 2, 3], &[], 4), NOBODY);
+    assert_eq!(server.leave(&[1], &[(3, "another")], 4), NOBODY);
+    assert_eq!(server.leave(&[1], &[], 4), NOBODY);
+}
+
 /// It passed for the one that a later one has the number of, and left when that did.
 #[test]
 fn a_target_is_not_listed_where_another_one_has_its_number() {

@@ -23,7 +23,7 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
 use strake_engine::kv::dump::{self, DumpError};
@@ -85,6 +85,10 @@ struct Inner {
     last_number: AtomicU64,
     /// Held over a beat: they are stored in the order in which they are given.
     beating: tokio::sync::Mutex<()>,
+    /// Its server has joined in this life.
+    joined: AtomicBool,
+    /// A process elsewhere with the number of this server has led since this one looks on.
+    heard_elsewhere: AtomicBool,
     /// What is to be said once another process has led with the number of this server.
     overtaken: SetOnce<Error>,
 }
@@ -102,6 +106,8 @@ struct Sight {
     beat: Option<Beat>,
     /// The own server is one of the managers.
     may_lead: bool,
+    /// It has joined at another address last, and not here.
+    has_moved: bool,
 }
 
 impl Candidate {
@@ -127,6 +133,8 @@ impl Candidate {
             epochs: watch::Sender::new(0),
             last_number: AtomicU64::new(0),
             beating: tokio::sync::Mutex::default(),
+            joined: AtomicBool::default(),
+            heard_elsewhere: AtomicBool::default(),
             overtaken: SetOnce::new(),
         });
         let mut tries = 0;
@@ -165,6 +173,7 @@ impl Candidate {
     /// Its server has joined under this number: others are to know who leads, before there are any.
     pub async fn has_joined(&self, server: u32) -> Result<()> {
         self.inner.server.store(server, Ordering::Relaxed);
+        self.inner.joined.store(true, Ordering::Relaxed);
         match self.inner.seat() {
             Seat::Leads(manager) => {
                 let Some(beats) = manager.beats() else { return Ok(()) };
@@ -224,8 +233,10 @@ impl Inner {
         }
         let sight = self.look().await?;
         match sight {
-            Some(Sight { cluster, beat: Some(beat), .. }) if !self.is_free(&beat) => {
-                tracing::info!(server = beat.server, address = %beat.address, "another manager leads");
+            Some(Sight { cluster, beat: Some(beat), has_moved, .. })
+                if !self.is_free(&beat) || self.leaves_to_others(&beat, has_moved) =>
+            {
+                tracing::info!(server = beat.server, address = %beat.address, "this manager looks on");
                 *self.cluster.lock() = cluster.uuid;
                 *self.seat.write() = Seat::Follows(leader(&beat));
                 Ok(())
@@ -237,8 +248,7 @@ impl Inner {
     /// True if nobody leads by this beat who might still do so: it was the last one, or of an earlier life of this manager
     /// that did not wait for another. At another address that one may run still, and this be a copy of it.
     fn is_free(&self, beat: &Beat) -> bool {
-        let is_own = beat.server == self.number() && beat.address == self.address;
-        beat.ended || beat.server == 0 || is_own && beat.waits_ms == 0
+        beat.ended || beat.server == 0 || self.is_own(beat) && beat.waits_ms == 0
     }
 
     /// What is stored, as far as it says who leads. `None`: no cluster is. Fails if it was moved to another store.
@@ -251,9 +261,9 @@ impl Inner {
         dump::check_mark(self.store.name(), moved).map_err(|e| stored(&e))?;
         let Some(cluster) = decoded::<Cluster>(&keys[0], found.first())? else { return Ok(None) };
         let beat = decoded::<Beat>(&keys[1], found.get(1))?;
-        let own = decoded::<records::Server>(&keys[2], found.get(2))?;
-        let may_lead = own.is_some_and(|server| server.manager);
-        Ok(Some(Sight { cluster, beat, may_lead }))
+        let own = decoded::<records::Server>(&keys[2], found.get(2))?.unwrap_or_default();
+        let has_moved = !own.address.is_empty() && own.address != self.address;
+        Ok(Some(Sight { cluster, beat, may_lead: own.manager, has_moved }))
     }
 
     /// Takes the lead from the one who gave this beat.
@@ -428,6 +438,9 @@ impl Inner {
         if has_failed && !beat.ended {
             tracing::info!(server, %address, "another manager leads");
         }
+        if self.runs_elsewhere(beat, before) {
+            self.heard_elsewhere.store(true, Ordering::Relaxed);
+        }
         if self.is_of_copy(beat, before) {
             self.note_overtaken(beat);
         }
@@ -455,15 +468,17 @@ impl Inner {
     /// Looks at the leader's beats, until this manager leads.
     async fn keep_looking(&self) {
         let clock = &self.options.clock;
-        let mut last: Option<(Beat, Duration)> = None;
+        // Since when, and how long another one is waited for.
+        let mut last: Option<(Beat, Duration, Duration)> = None;
         let mut seen: Option<Beat> = None;
         let mut failed: Option<Error> = None;
         let mut rests_until = Duration::ZERO;
         let mut is_told = false;
         loop {
             // The last one when the leader's lease is over.
-            let wait = last.as_ref().map_or(LEAD_MAX, |(beat, _)| self.waits_for(beat));
-            let over = last.as_ref().map_or(Duration::MAX, |(_, at)| (*at + wait).max(rests_until));
+            let wait = last.as_ref().map_or(LEAD_MAX, |(_, _, wait)| *wait);
+            let over =
+                last.as_ref().map_or(Duration::MAX, |(_, at, _)| (*at + wait).max(rests_until));
             let look = pause_of(wait.min(LEAD_MAX));
             let left = over.saturating_sub(clock.monotonic());
             tokio::time::sleep(left.clamp(Duration::from_millis(PAUSE_MS), look)).await;
@@ -471,8 +486,10 @@ impl Inner {
             if looked.is_err() {
                 self.note_use(&looked);
             }
-            let (beat, cluster) = match looked {
-                Ok(Some(Sight { beat: Some(beat), may_lead: true, cluster })) => (beat, cluster),
+            let (beat, cluster, has_moved) = match looked {
+                Ok(Some(Sight { beat: Some(beat), may_lead: true, cluster, has_moved })) => {
+                    (beat, cluster, has_moved)
+                }
                 Ok(_) => {
                     last = None;
                     continue;
@@ -490,21 +507,23 @@ impl Inner {
             };
             let now = clock.monotonic();
             let since =
-                last.as_ref().filter(|(known, _)| *known == beat).map_or(now, |(_, at)| *at);
-            let is_silent = now.saturating_sub(since) >= self.waits_for(&beat);
+                last.as_ref().filter(|(known, ..)| *known == beat).map_or(now, |(_, at, _)| *at);
+            let wait = self.waits_for(&beat, has_moved);
+            let is_silent = now.saturating_sub(since) >= wait;
+            let has_ended = beat.ended && !self.leaves_to_others(&beat, has_moved);
             *self.seat.write() = Seat::Follows(leader(&beat));
             let before = seen.replace(beat.clone());
             // Its own is of when it took the lead and then could not keep it.
-            let is_own = beat.server == self.number() && !self.is_of_copy(&beat, before.as_ref());
+            let is_own = self.is_own(&beat) && !self.is_of_copy(&beat, before.as_ref());
             if before.as_ref() != Some(&beat) && !is_own {
                 self.note_new(&beat, before.as_ref(), failed.take().is_some());
             }
-            if !is_silent && !beat.ended || now < rests_until {
-                last = Some((beat, since));
+            if !is_silent && !has_ended || now < rests_until {
+                last = Some((beat, since, wait));
                 continue;
             }
             let turn = turn(self.number(), beat.server, cluster.next_server);
-            if !beat.ended && !self.is_last_after(turn * TURN_MS, &beat).await {
+            if !has_ended && !self.is_last_after(turn * TURN_MS, &beat).await {
                 last = None;
                 continue;
             }

@@ -222,15 +222,16 @@ async fn cluster(servers: u32) -> Vec<Server> {
         assert_eq!(join(&all[0].candidate, number).await.server, number);
         let store = store.elsewhere();
         let candidate = candidate(&store, number, false).await;
+        candidate.has_joined(number).await.unwrap();
         all.push(Server { store, number, candidate });
     }
     all
 }
 
-/// A copy of the directory of the first server, started elsewhere.
-async fn copy_of_first(servers: &[Server]) -> Server {
-    let store = servers[0].store.elsewhere();
-    let who = Candidature { server: 1, address: "copy:1".into(), ..Candidature::default() };
+/// A copy of the directory of a server, started elsewhere.
+async fn copy_of(store: &Shared, number: u32) -> Server {
+    let store = store.elsewhere();
+    let who = Candidature { server: number, address: "copy:1".into(), ..Candidature::default() };
     let candidate = start_as(Arc::new(store.clone()), who).await.unwrap();
     Server { store, number: 7, candidate }
 }
@@ -453,18 +454,92 @@ async fn a_manager_that_is_started_again_at_once_leads_as_before() {
 async fn a_copy_of_the_manager_that_leads_follows_it_while_that_runs() {
     let mut servers = cluster(2).await;
     pass(&servers, 4_000).await;
-    let copy = copy_of_first(&servers).await;
+    let copy = copy_of(&servers[0].store, 1).await;
     let led = map_of(&copy.candidate).await.unwrap_err();
     assert_eq!((led.server, led.address), (1, address(1)));
-    let why = copy.candidate.alive_elsewhere().unwrap();
-    assert!(why.detail.contains("server 1 is alive at h1:1"), "{why}");
-    assert!(servers.iter().all(|server| server.candidate.alive_elsewhere().is_none()));
     servers.push(copy);
     assert_eq!(pass(&servers, 5_000).await, (Some(1), 0));
+    let why = servers[2].candidate.alive_elsewhere().unwrap();
+    assert!(why.detail.contains("server 1 is alive at h1:1"), "{why}");
+    assert!(!servers[2].candidate.inner.overtaken.initialized(), "it has not joined");
+    assert!(servers[..2].iter().all(|server| server.candidate.alive_elsewhere().is_none()));
     // One that has moved waits until what it was is silent.
     servers.drain(..2);
     assert_eq!(pass(&servers, 5_000).await.0, Some(7));
     assert_eq!(servers[0].candidate.alive_elsewhere(), None);
+}
+
+/// "Server 1 is alive" was said where that had been, and that its directory might be a copy; and not a word of the database.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_has_moved_and_cannot_lead_says_why_and_not_that_it_runs_where_it_was() {
+    let first = cluster(1).await.remove(0);
+    drop(first.candidate);
+    first.store.full.store(true, Ordering::Relaxed);
+    let moved = [copy_of(&first.store, 1).await];
+    let [Server { candidate, .. }] = &moved;
+    assert_eq!(candidate.alive_elsewhere(), None, "a beat was found, and no other one came");
+    assert_eq!(pass(&moved, 15_000).await.0, None);
+    assert_eq!(candidate.alive_elsewhere(), None);
+    assert_eq!(map_of(candidate).await.unwrap_err().cut_off, stored(&no_room()).detail);
+}
+
+/// Where it had failed once to read the store, that stayed the reason while the leader was one with its own number.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_does_not_reach_its_store_says_that_until_it_does() {
+    let servers = cluster(1).await;
+    let copy = copy_of(&servers[0].store, 1).await;
+    for is_cut in [false, true, false] {
+        copy.store.cut.store(is_cut, Ordering::Relaxed);
+        pass(&servers, 2_000).await;
+        assert_eq!(copy.candidate.alive_elsewhere().is_none(), is_cut);
+        assert_eq!(map_of(&copy.candidate).await.unwrap_err().cut_off.is_empty(), !is_cut);
+    }
+}
+
+/// It found that the copy led, which had only waited for its last beat.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_is_stopped_and_started_again_leads_and_not_a_copy_of_it() {
+    let mut servers = cluster(1).await;
+    let copy = copy_of(&servers[0].store, 1).await;
+    servers.push(copy);
+    assert_eq!(pass(&servers, 1_000).await.0, Some(1));
+    servers[0].candidate.end().await;
+    assert_eq!(pass(&servers, 2_000).await.0, None);
+    let again = candidate(&servers[0].store, 1, false).await;
+    assert!(again.leads());
+    again.end().await;
+    // One that has moved leads at once, if it has not heard it run.
+    assert!(copy_of(&servers[0].store, 1).await.candidate.leads());
+}
+
+/// Only beats with its number kept a copy from the lead: where a third one led that had fallen silent or resigned, it was as quick as
+/// the server that it is a copy of, which then had to end.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_manager_leaves_it_the_lead_also_after_another_one() {
+    for resigns in [false, true] {
+        let mut servers = cluster(2).await;
+        let cut = |is| servers[0].store.cut.store(is, Ordering::Relaxed);
+        cut(true);
+        assert_eq!(pass(&servers, 3_000).await.0, Some(2));
+        cut(false);
+        assert_eq!(pass(&servers, 1_000).await.0, Some(2));
+        let early = copy_of(&servers[0].store, 1).await;
+        // It is slower than the copies.
+        servers[0].store.opening_ms.store(600, Ordering::Relaxed);
+        let second = servers.remove(1).candidate;
+        if resigns {
+            second.end().await;
+        }
+        drop(second);
+        let late = copy_of(&servers[0].store, 1).await;
+        servers.extend([early, late]);
+        assert_eq!(pass(&servers, 5_000).await.0, Some(1), "{resigns}");
+        assert!(!servers[0].candidate.inner.overtaken.initialized());
+        // One that has moved follows when nobody else does.
+        servers.truncate(2);
+        drop(servers.remove(0));
+        assert_eq!(pass(&servers, 5_000).await.0, Some(7));
+    }
 }
 
 /// The copy led after 0.8 s, and the whole server had to end when its store was back.
@@ -472,7 +547,7 @@ async fn a_copy_of_the_manager_that_leads_follows_it_while_that_runs() {
 async fn a_manager_whose_store_is_away_for_less_than_a_lease_keeps_its_lead_beside_a_copy_of_it() {
     let servers = cluster(1).await;
     pass(&servers, 12_000).await;
-    let copy = copy_of_first(&servers).await;
+    let copy = copy_of(&servers[0].store, 1).await;
     let first = &servers[0];
     first.store.cut.store(true, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -491,7 +566,7 @@ async fn a_manager_whose_place_a_copy_of_it_has_taken_says_that_its_server_has_t
     servers[0].store.cut.store(true, Ordering::Relaxed);
     // All of its beats in that time have numbers.
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let copy = copy_of_first(&servers).await;
+    let copy = copy_of(&servers[0].store, 1).await;
     while !copy.candidate.leads() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -510,6 +585,23 @@ async fn a_manager_whose_place_a_copy_of_it_has_taken_says_that_its_server_has_t
     let again = candidate(&copy.store, 1, false).await;
     assert!(tokio::time::timeout(soon, again.overtaken()).await.is_err());
     assert!(again.leads());
+}
+
+/// It neither served nor ended: who leads was itself, by its number.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_never_led_says_that_its_server_has_to_end_where_a_copy_of_it_leads() {
+    let mut servers = cluster(2).await;
+    servers[1].store.cut.store(true, Ordering::Relaxed);
+    drop(servers.remove(0));
+    let copy = copy_of(&servers[0].store, 2).await;
+    while !copy.candidate.leads() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    servers[0].store.cut.store(false, Ordering::Relaxed);
+    let soon = Duration::from_secs(5);
+    let told = tokio::time::timeout(soon, servers[0].candidate.overtaken()).await;
+    assert!(told.expect("it is told").detail.contains("server 2 at copy:1"));
+    assert!(!copy.candidate.inner.overtaken.initialized());
 }
 
 /// The copy had gone before it heard of that: it led again, and sent everybody to where that had been, for ever.

@@ -103,14 +103,17 @@ pub async fn map(
         (None, Some(manager)) => {
             let source = ManagerSource::Local(manager.clone());
             let map = MapView::connect(callers.clone(), source, JOIN_WAIT_MS).await;
-            // Each address of a server with its number stands for its own manager, which does not lead.
-            map.map_err(|error| match manager.alive_elsewhere() {
-                Some(why) => Failure::telling(&why),
-                None => error.into(),
-            })
+            map.map_err(|error| rather(error.into(), own))
         }
         (None, None) => Err(Failure::usage("no manager: give --join ADDR")),
     }
+}
+
+/// What to say where nobody was found who leads: rather that another process with the number of this server does, if so. Here each
+/// address of that one stands for the own manager, which does not.
+pub fn rather(failure: Failure, own: &Option<Arc<Candidate>>) -> Failure {
+    let why = own.as_ref().and_then(|manager| manager.alive_elsewhere());
+    why.map_or(failure, |why| Failure::telling(&why))
 }
 
 /// True for a manager that asks nobody who else is in the cluster: it begins one, or its store says so.
@@ -127,6 +130,19 @@ pub fn follows(options: &NodeOptions, identity: &Node) -> bool {
 /// Id of the store that it shares with other servers; empty: it has none.
 pub fn shared_store(identity: &Node) -> String {
     if is_database_engine(&identity.engine) { identity.store.clone() } else { String::new() }
+}
+
+/// The server has joined: its own manager knows that from now on, and is called directly.
+pub async fn has_joined(
+    callers: &Callers,
+    identity: &Node,
+    manager: &Option<Arc<Candidate>>,
+) -> Outcome {
+    if let Some(manager) = manager {
+        manager.has_joined(identity.server).await?;
+    }
+    register(callers, identity, manager);
+    Ok(())
 }
 
 /// From now on its own manager is called directly.

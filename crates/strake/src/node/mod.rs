@@ -206,17 +206,16 @@ impl Node {
         // From here on the server may be known to the manager: remember the uuids first.
         identity.targets = merge_records(&identity, &targets);
         identity.write(&home)?;
-        let (joined, life) = join(&*manager, &options, &identity, &targets, stays).await?;
+        let joined = join(&*manager, &options, &identity, &targets, stays).await;
+        let (joined, life) = joined.map_err(|failure| managers::rather(failure, &own_manager))?;
         // Whatever happens next, the cluster knows this server from now on.
         identity.cluster = joined.cluster.clone();
         identity.server = joined.server;
         identity.write(&home)?;
-        if let Some(manager) = &own_manager {
-            manager.has_joined(joined.server).await?;
-        } else {
+        if own_manager.is_none() {
             own_manager = managers::start(&callers, &options, store.as_ref(), &identity).await?;
         }
-        managers::register(&callers, &identity, &own_manager);
+        managers::has_joined(&callers, &identity, &own_manager).await?;
         make_targets(&mut targets, &joined, options.disk_rate)?;
         warn_of_lost(&lost, &targets);
         stores::count_sharing(&targets);

@@ -593,6 +593,17 @@ impl Servers {
         self.server.wait_until_it_serves("strake server");
     }
 
+    /// Stops the server in good order, and starts it at another address.
+    pub fn move_elsewhere(&mut self) {
+        self.server.stop();
+        let address = format!("127.0.0.1:{}", free_port());
+        let said = self.arguments.iter_mut().filter(|argument| **argument == self.address);
+        said.for_each(|argument| argument.clone_from(&address));
+        self.address = address;
+        self.server = Process::start(&self.arguments, &self.directory.path().join("server.log"));
+        self.server.wait_until_it_serves("strake server");
+    }
+
     /// `host:port` of the server.
     pub fn address(&self) -> &str {
         &self.address

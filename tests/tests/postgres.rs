@@ -175,6 +175,18 @@ fn a_copy_of_the_server_that_leads_is_told_where_that_runs() {
     drop(servers.mount("mnt", ""));
 }
 
+/// It waited for a lease, as where the process that it was may run.
+#[test]
+fn a_server_that_was_stopped_in_order_leads_at_once_at_another_address() {
+    let database = PostgresServer::shared();
+    let mut servers = on(&database.url(&database.database()));
+    servers.move_elsewhere();
+    let log = servers.server().log();
+    assert_eq!(log.matches("this manager leads the cluster").count(), 2, "{log}");
+    assert!(!log.contains("this manager looks on"), "{log}");
+    drop(servers.mount("mnt", ""));
+}
+
 #[test]
 fn a_server_with_an_embedded_store_is_not_moved_by_a_flag() {
     let mut servers = Servers::start();

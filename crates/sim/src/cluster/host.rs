@@ -516,6 +516,9 @@ impl Host {
             for (_, store) in open {
                 task::blocking(move || store.sync()).await.map_err(engine)?.map_err(engine)?;
             }
+            if let Some(manager) = &running.own_manager {
+                let _told = tokio::time::timeout(LEAVE_LIMIT, manager.end()).await;
+            }
             running.callers.register_local(ServerId(number), Services::default());
             Result::Ok(())
         });

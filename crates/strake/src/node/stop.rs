@@ -53,6 +53,11 @@ impl Node {
             result = meta.stop().await.context(|| "metadata server".into());
         }
         let synced = sync_all(&self.targets.all()).await;
+        // Last: until here it was asked. Who follows it need not wait for it then, be it this server at another address.
+        if let Some(manager) = &self.own_manager {
+            let limit = Duration::from_millis(LEAVE_MS_MAX);
+            let _told = tokio::time::timeout(limit, manager.end()).await;
+        }
         self.map.callers().close();
         result.and(synced)
     }

@@ -67,7 +67,9 @@ pub fn rival(server: &Server) -> Option<(String, String)> {
 
 /// What is told where servers may know later epochs of groups than the manager, whose data are older, and what to do.
 pub fn ahead(map: &ClusterMap) -> Option<(String, String)> {
-    let ahead = map.servers.iter().filter(|server| server.up && server.ahead);
+    let has_targets =
+        |server: &&Server| map.targets.iter().any(|target| target.server == server.id);
+    let ahead = map.servers.iter().filter(|server| server.up && server.ahead).filter(has_targets);
     let names: Vec<&str> = ahead.map(|server| server.name.as_str()).collect();
     if names.is_empty() {
         return None;

@@ -95,14 +95,16 @@ struct Waiting {
 
 impl Queue {
     fn push(&self, line: &[u8]) {
+        let line = line.to_vec();
         let mut waiting = self.waiting.lock();
-        if waiting.bytes + line.len() > WAITING_BYTES_MAX {
+        if waiting.bytes > 0 && waiting.bytes + line.len() > WAITING_BYTES_MAX {
             waiting.lost += 1;
+            drop(waiting);
             return count_lost();
         }
         waiting.bytes += line.len();
         let lost = std::mem::take(&mut waiting.lost);
-        waiting.lines.push_back((lost, line.to_vec()));
+        waiting.lines.push_back((lost, line));
         self.changed.notify_all();
     }
 
@@ -188,8 +190,7 @@ mod tests {
         queue.push(b"after\n");
         queue.write_next(&lines, &mut written);
         queue.write_next(&lines, &mut written);
-        // All is written, so nothing is waited for.
-        queue.flush(Duration::MAX);
+        assert_eq!(queue.waiting.lock().bytes, 0, "all is written");
         let text = String::from_utf8(written).unwrap();
         let [before, _, note, after] = text.lines().collect::<Vec<_>>()[..] else {
             panic!("{} lines", text.lines().count());

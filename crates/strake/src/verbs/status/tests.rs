@@ -211,6 +211,9 @@ fn servers_that_know_more_than_metadata_from_a_backup_are_told_with_what_to_do()
     map.servers[1].up = false;
     let told = judge(&map).problems;
     assert!(told[0].starts_with("server h1 may refuse"), "{told:?}");
+    map.targets.clear();
+    let told = judge(&map).problems;
+    assert!(told.iter().all(|told| !told.contains("may refuse")), "it holds nothing: {told:?}");
 }
 
 /// The primaries were named, which answered everybody, and nothing said between which servers the way was broken.

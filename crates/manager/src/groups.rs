@@ -74,47 +74,61 @@ pub(crate) struct Return<'a> {
     pub rebooted: HashSet<u32>,
 }
 
-/// Sees to it that every target leads a group of so many copies.
+/// Sees to it that there are groups of so many copies, as many as targets that stay.
 pub(crate) fn prepare(state: &mut State, copies: u32) -> Result<()> {
+    check_copies(state, copies)?;
+    extend_class(state, copies, staying(state));
+    Ok(())
+}
+
+/// Sees to it that every target leads a group of so many copies, however many there are: somebody names targets.
+pub(crate) fn lead_each(state: &mut State, copies: u32) -> Result<()> {
+    check_copies(state, copies)?;
+    extend_class(state, copies, usize::MAX);
+    Ok(())
+}
+
+fn check_copies(state: &State, copies: u32) -> Result<()> {
     let invalid = |detail: String| Err(Error::with(ErrorKind::Invalid, detail));
     if !(1..=COPIES_MAX).contains(&copies) {
         return invalid(format!("{copies} copies; 1 to {COPIES_MAX} are possible"));
     }
-    let targets = state.targets.values().filter(|target| !target.drains).count();
+    let targets = staying(state);
     if targets < copies as usize {
         return invalid(format!(
             "{copies} copies need {copies} targets, and the cluster has {targets}; add a server \
              ({ADD_SERVER}), or a disk to one there is ({ADD_DISK})"
         ));
     }
-    extend_class(state, copies);
     Ok(())
 }
 
-/// Targets that are new lead a group of every class that is in use.
+/// Targets that are new lead a group of one copy, and one of every other class that is in use, while it has fewer than targets stay.
+/// No group is ever deleted, and new files are laid over all of them: who comes when others have left gets theirs, by a job.
 pub(crate) fn extend(state: &mut State) {
-    let tables = tables(state);
-    for copies in (2..=COPIES_MAX).filter(|&copies| tables.size(copies) > 0) {
-        extend_class(state, copies);
+    let (tables, targets) = (tables(state), staying(state));
+    for copies in (1..=COPIES_MAX).filter(|&copies| copies == 1 || tables.size(copies) > 0) {
+        extend_class(state, copies, targets);
     }
 }
 
-/// The number of the next group of one copy.
-pub(crate) fn next_single(state: &State) -> GroupId {
-    GroupId::of_class(1, tables(state).size(1))
-}
-
-fn tables(state: &State) -> GroupTables {
+pub(crate) fn tables(state: &State) -> GroupTables {
     GroupTables::of(state.groups.keys().map(|&id| GroupId(id)))
 }
 
-/// Every target that stays and leads no group of the class gets one to lead. None does while fewer stay than
-/// a group has members.
-fn extend_class(state: &mut State, copies: u32) {
-    if copies < 2 {
+/// How many targets stay.
+fn staying(state: &State) -> usize {
+    state.targets.values().filter(|target| !target.drains).count()
+}
+
+/// Targets that stay and lead no group of the class get one to lead, the newest first, until it has so many. None does while
+/// fewer stay than a group has members.
+fn extend_class(state: &mut State, copies: u32, most: usize) {
+    let size = tables(state).size(copies);
+    let missing = most.saturating_sub(size as usize);
+    if missing == 0 {
         return;
     }
-    let size = tables(state).size(copies);
     let mut loads = Loads::of(state);
     if loads.of.len() < copies as usize {
         return;
@@ -122,12 +136,14 @@ fn extend_class(state: &mut State, copies: u32) {
     let class = state.groups.iter().filter(|(id, _)| GroupId(**id).copies() == copies);
     let led: HashSet<u32> = class.filter_map(|(_, group)| group.members.first().copied()).collect();
     let leaders: Vec<u32> = loads.of.keys().copied().filter(|id| !led.contains(id)).collect();
-    for (ordinal, leader) in (size..).zip(leaders) {
+    let passed_over = leaders.len().saturating_sub(missing);
+    for (ordinal, leader) in (size..).zip(leaders.into_iter().skip(passed_over)) {
         let members = loads.choose(leader, copies);
         members.iter().for_each(|&member| loads.note(member));
         let id = GroupId::of_class(copies, ordinal).0;
         let in_sync = members.clone();
-        let group = Group { epoch: 1, members, in_sync, ..Group::default() };
+        let never_used = copies == 1;
+        let group = Group { epoch: 1, members, in_sync, never_used, ..Group::default() };
         state.groups.insert(id, group);
     }
 }

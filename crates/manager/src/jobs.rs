@@ -5,7 +5,7 @@
 //! not in sync; who comes to be in sync, and who goes, [`groups`](crate::groups) decides.
 
 use crate::ended;
-use crate::groups::Life;
+use crate::groups::{self, Life};
 use crate::loss;
 use crate::owners;
 use crate::plan::{self, Facts, Loads, Place, Wanted, name_of, refuse};
@@ -280,12 +280,13 @@ fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()>
     }
 }
 
-/// Targets that were drained are used again.
+/// Targets that were drained are used again, and others may have come meanwhile.
 fn undo(state: &mut State, targets: &BTreeSet<u32>) -> Result<(u32, Job)> {
     check_free(state, targets)?;
     for id in targets {
         state.targets.entry(*id).and_modify(|target| target.drains = false);
     }
+    groups::extend(state);
     Ok((0, Job { state: JobState::Done as u32, ..Job::default() }))
 }
 

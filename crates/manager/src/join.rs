@@ -3,7 +3,7 @@
 use crate::groups::{self, Return, Since};
 use crate::liveness::Liveness;
 use crate::owners;
-use crate::records::{Group, Server, Target};
+use crate::records::{Server, Target};
 use crate::state::State;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -203,7 +203,6 @@ pub(crate) fn add_target(state: &mut State, request: &AddTarget) -> Result<u32> 
             Ok(next_target(state))
         }
         id if id < state.cluster.next_target && !state.targets.contains_key(&id) => {
-            begin_group(state, id);
             note(state, *server, id, spec, boot);
             groups::extend(state);
             Ok(id)
@@ -412,13 +411,10 @@ fn foreign(spec: &TargetSpec, why: &str) -> Error {
     Error::with(ErrorKind::WrongPeer, detail)
 }
 
-/// Enters a target that has passed the checks, and its group if it is new.
+/// Enters a target that has passed the checks.
 fn enter(state: &mut State, server: u32, spec: &TargetSpec, boot: &str) -> u32 {
-    let id = with_uuid(state, spec).map(|(id, _)| id).unwrap_or_else(|| {
-        let id = next_target(state);
-        begin_group(state, id);
-        id
-    });
+    let known = with_uuid(state, spec).map(|(id, _)| id);
+    let id = known.unwrap_or_else(|| next_target(state));
     note(state, server, id, spec, boot);
     id
 }
@@ -428,15 +424,6 @@ fn next_target(state: &mut State) -> u32 {
     let id = state.cluster.next_target.max(1);
     state.cluster.next_target = id + 1;
     id
-}
-
-/// The group of one copy of a new target.
-fn begin_group(state: &mut State, target: u32) {
-    let group = groups::next_single(state).0;
-    let members = vec![target];
-    let in_sync = members.clone();
-    let group_of_one = Group { epoch: 1, members, in_sync, never_used: true, ..Group::default() };
-    state.groups.insert(group, group_of_one);
 }
 
 /// Writes down what a target is.

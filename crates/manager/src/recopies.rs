@@ -130,7 +130,8 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<J
         return Err(Error::with(ErrorKind::NotFound, detail));
     };
     check_free(state, &wish, &name)?;
-    groups::prepare(state, wish.copies)?;
+    // Files may list targets.
+    groups::lead_each(state, wish.copies)?;
     let word = if wish.copies == 1 { "copy" } else { "copies" };
     let about = format!("{}, {} {word}", wish.path, wish.copies);
     let (reason, since_ms) = (NOT_BEGUN.to_owned(), facts.now_ms);

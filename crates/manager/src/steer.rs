@@ -1,5 +1,6 @@
 //! What people do to a job that is under way.
 
+use crate::groups;
 use crate::jobs::take_back;
 use crate::plan::{Facts, refuse};
 use crate::recopies;
@@ -49,6 +50,8 @@ pub(crate) fn steer(state: &mut State, facts: &Facts, request: &SteerJob) -> Res
     }
     if request.cancel {
         cancel(state, facts, id);
+        // What it drained stays, and targets may have come meanwhile.
+        groups::extend(state);
     }
     Ok(())
 }

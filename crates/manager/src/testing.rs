@@ -3,8 +3,9 @@
 #[path = "../../meta/src/tests/lines.rs"]
 pub(crate) mod lines;
 
-use crate::groups::{Life, Yields, next_single};
+use crate::groups::{Life, Yields, tables};
 use crate::jobs;
+use crate::join;
 use crate::liveness::waiting;
 use crate::plan::Facts;
 use crate::records::{Group, Server, Target};
@@ -13,7 +14,9 @@ use crate::state::State;
 use parking_lot::Mutex;
 use std::time::Duration;
 use strake_base::clock::Clock;
+use strake_types::GroupId;
 use strake_wire::message::jobs::{JobState, SteerJob};
+use strake_wire::message::manager::{AddTarget, TargetSpec};
 
 /// A clock that only moves when told to.
 #[derive(Default)]
@@ -53,17 +56,28 @@ pub(crate) fn cluster(targets: &[u32]) -> State {
     state
 }
 
-/// A new target of a server.
+/// A new target of a server, with a group of one copy.
 pub(crate) fn add_target(state: &mut State, server: u32) -> u32 {
     let id = state.cluster.next_target.max(1);
     state.cluster.next_target = id + 1;
-    let group = next_single(state).0;
+    let group = GroupId::of_class(1, tables(state).size(1)).0;
     let (members, in_sync) = (vec![id], vec![id]);
     let single = Group { epoch: 1, members, in_sync, ..Group::default() };
     state.groups.insert(group, single);
     let path = format!("/t{id}");
     state.targets.insert(id, Target { server, path, ..Target::default() });
     id
+}
+
+/// A new target of a server, as one that runs gets it.
+pub(crate) fn enter_target(state: &mut State, server: u32) -> u32 {
+    let uuid = format!("{:032x}", state.cluster.next_target);
+    let ask = |state: &mut State, target| {
+        let spec = TargetSpec { target, uuid: uuid.clone(), ..TargetSpec::default() };
+        join::add_target(state, &AddTarget { server, spec, boot: String::new() }).unwrap()
+    };
+    let number = ask(state, 0);
+    ask(state, number)
 }
 
 /// Steers a job in this way.

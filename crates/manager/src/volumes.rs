@@ -10,7 +10,7 @@ use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{
     BODY_BYTES_MAX, CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, VOLUMES_MAX,
 };
-use strake_types::same_targets::GroupsByTarget;
+use strake_types::same_targets::{GroupsByTarget, SameTargets};
 use strake_types::shares::SHARES_MAX;
 use strake_types::{Ack, Consistency, Error, ErrorKind, GroupId, Result, Shares, VolumeId};
 use strake_wire::message::manager::{ClusterMap, VolumeSpec};
@@ -247,16 +247,26 @@ fn no_group(state: &State, group: GroupId) -> Error {
 
 /// What is wanted, with what a volume has where nothing was said. Both may be right, and not fit together.
 fn merged(
-    state: &State,
+    state: &mut State,
     wanted: &LayoutTemplate,
     present: &LayoutTemplate,
 ) -> Result<LayoutTemplate> {
     let template = wanted.or(present, |list, copies| {
-        let groups = state.groups.iter().map(|(id, group)| (GroupId(*id), &group.members[..]));
-        let found = GroupsByTarget::of(groups).on_same_targets(list, copies).all();
-        found.map_err(|error| invalid(format!("{}; name other groups (--groups)", error.detail)))
+        let mut found = on_same_targets(state, list, copies);
+        if !found.is_whole() {
+            groups::lead_each(state, copies)?;
+            found = on_same_targets(state, list, copies);
+        }
+        found
+            .all()
+            .map_err(|error| invalid(format!("{}; name other groups (--groups)", error.detail)))
     })?;
     fitting(template)
+}
+
+fn on_same_targets(state: &State, list: &[GroupId], copies: u32) -> SameTargets {
+    let groups = state.groups.iter().map(|(id, group)| (GroupId(*id), &group.members[..]));
+    GroupsByTarget::of(groups).on_same_targets(list, copies)
 }
 
 fn fitting(template: LayoutTemplate) -> Result<LayoutTemplate> {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The tag of group `g` on target `t` is 0 where `g = t - 1`, the group of one copy that was made when
-//! `t` joined, and `g + 1` elsewhere. `docs/FORMATS.md` has the reason.
+//! `t` joined if none had left by then, and `g + 1` elsewhere. `docs/FORMATS.md` has the reason.
 
 use std::ops::RangeInclusive;
 use strake_engine::chunk::ChunkError;

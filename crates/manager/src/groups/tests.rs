@@ -1,6 +1,5 @@
 use super::*;
-use crate::records::Target;
-use crate::testing::{at_once, cluster};
+use crate::testing::{at_once, cluster, enter_target};
 
 fn of_class(state: &State, copies: u32) -> Vec<Vec<u32>> {
     let class = |id: &u32| GroupId(*id).copies() == copies;
@@ -8,6 +7,11 @@ fn of_class(state: &State, copies: u32) -> Vec<Vec<u32>> {
 }
 
 const TWO: u32 = GroupId::of_class(2, 0).0;
+
+/// Groups of one copy, and of two.
+fn sizes(state: &State) -> [u32; 2] {
+    [1, 2].map(|copies| tables(state).size(copies))
+}
 
 /// A cluster of three servers whose first group of two copies is this one.
 fn with_group(members: &[u32], in_sync: &[u32], joining: &[u32]) -> State {
@@ -37,16 +41,13 @@ fn back(targets: &[u32], rebooted: bool) -> Return<'_> {
 fn the_group_of_one_copy_of_target_t_is_t_less_one_whatever_else_was_made() {
     let mut state = cluster(&[1, 1]);
     prepare(&mut state, 2).unwrap();
-    assert_eq!(next_single(&state), GroupId(2), "target 3 gets group 2");
-    let target = Target { server: 3, ..Target::default() };
-    state.targets.insert(3, target);
-    let single = Group { epoch: 1, members: vec![3], in_sync: vec![3], ..Group::default() };
-    state.groups.insert(next_single(&state).0, single);
-    extend(&mut state);
+    assert_eq!(enter_target(&mut state, 2), 3);
     for target in 1..=3 {
         assert_eq!(state.groups[&(target - 1)].members, [target]);
     }
-    assert_eq!(next_single(&state), GroupId(3));
+    assert_eq!(sizes(&state), [3, 3]);
+    let is_unused = |id: u32| state.groups[&id].never_used;
+    assert!(is_unused(2) && !is_unused(TWO + 2), "of several copies that is not known");
 }
 
 #[test]
@@ -124,7 +125,7 @@ fn new_groups_have_the_members_that_a_look_at_all_targets_would_find() {
             let copies = (number(2) % 3) as u32 + 1;
             let mut plainly = state.clone();
             prepared_plainly(&mut plainly, copies);
-            extend_class(&mut state, copies);
+            extend_class(&mut state, copies, usize::MAX);
             assert!(state.groups == plainly.groups, "seed {seed}, step {step}");
         }
     }
@@ -460,18 +461,36 @@ fn new_groups_lie_on_targets_that_stay_whatever_was_removed() {
         group.members.retain(|member| *member != 1);
     }
     state.targets.remove(&1);
-    assert_eq!(crate::testing::add_target(&mut state, 1), 4, "no number is used again");
-    assert_eq!(state.groups[&3].members, [4], "the group of one copy of target t is t less one");
-    extend(&mut state);
-    let fourth = &state.groups[&GroupId::of_class(2, 3).0];
-    assert_eq!(fourth.members[0], 4);
-    assert!(!fourth.members.contains(&1));
+    assert_eq!(enter_target(&mut state, 1), 4, "no number is used again");
+    assert_eq!(sizes(&state), [3, 3], "it gets those of target 1");
+    assert_eq!(enter_target(&mut state, 1), 5);
+    assert_eq!(state.groups[&3].members, [5]);
+    let fifth = &state.groups[&(TWO + 3)];
+    assert_eq!(fifth.members[0], 5);
+    assert!(!fifth.members.contains(&1));
     prepare(&mut state, 3).unwrap();
-    assert_eq!(of_class(&state, 3).len(), 3);
-    for target in state.targets.values_mut().take(1) {
+    assert_eq!(of_class(&state, 3).len(), 4);
+    for target in state.targets.values_mut().take(2) {
         target.drains = true;
     }
     assert_eq!(prepare(&mut state, 3).unwrap_err().kind, ErrorKind::Invalid);
+}
+
+/// Each target that was added led a new group of each class, however many there were.
+#[test]
+fn a_target_leads_a_new_group_only_where_there_are_fewer_than_targets_or_who_names_it_needs_one() {
+    let mut state = cluster(&[1, 1, 1]);
+    prepare(&mut state, 2).unwrap();
+    state.targets.get_mut(&3).unwrap().drains = true;
+    let new = enter_target(&mut state, 1);
+    prepare(&mut state, 1).unwrap();
+    prepare(&mut state, 2).unwrap();
+    assert_eq!(sizes(&state), [3, 3], "three stay");
+    lead_each(&mut state, 1).unwrap();
+    assert_eq!(sizes(&state), [4, 3]);
+    lead_each(&mut state, 2).unwrap();
+    assert_eq!(sizes(&state), [4, 4]);
+    assert!([3, TWO + 3].iter().all(|id| state.groups[id].members[0] == new));
 }
 
 /// A target that came back once led a group of three copies with one other: the third was being emptied.
@@ -481,10 +500,11 @@ fn no_group_is_made_with_fewer_members_than_copies() {
     prepare(&mut state, 3).unwrap();
     state.groups.retain(|_, group| group.members[0] != 1);
     state.targets.get_mut(&3).unwrap().drains = true;
-    extend(&mut state);
+    extend_class(&mut state, 3, usize::MAX);
     assert_eq!(of_class(&state, 3).len(), 2);
     state.targets.get_mut(&3).unwrap().drains = false;
-    extend(&mut state);
+    extend_class(&mut state, 3, usize::MAX);
+    assert_eq!(of_class(&state, 3).len(), 3);
     assert!(of_class(&state, 3).iter().all(|members| members.len() == 3));
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::ended::ENDED_MAX;
 use crate::groups::{prepare, resynced, settle};
 use crate::steer::steer;
-use crate::testing::{add_target, all_serve, at_once, cluster};
+use crate::testing::{add_target, all_serve, at_once, cluster, enter_target};
 use crate::turns::{COLLECTED, TARGET_MOVES_MAX};
 use strake_types::{GroupId, Shares, VolumeId};
 use strake_wire::message::jobs::SteerJob;
@@ -356,6 +356,49 @@ fn replace(state: &mut State, facts: &Facts, from: u32, to: u32, lose_data: bool
 
 fn item_of(state: &State, job: u32, group: u32) -> &Item {
     state.jobs[&job].items.iter().find(|item| item.group == group).unwrap()
+}
+
+/// Each left a group of each class behind, and new files were laid over all of them: eight on two targets.
+#[test]
+fn disks_that_are_replaced_again_and_again_leave_no_groups_behind() {
+    let mut state = pairs(2);
+    for old in 1..=6 {
+        let server = state.targets[&old].server;
+        let to = enter_target(&mut state, server);
+        let facts = all_serve(&state, 1);
+        let wanted = Plan { to, remove: true, ..request(JobKind::Replace, &[old]) };
+        plan(&mut state, &facts, &wanted).unwrap();
+        (0..40).for_each(|_| pass(&mut state, &facts));
+        assert!(!state.targets.contains_key(&old));
+        for copies in [1, 2] {
+            let class = state.groups.iter().filter(|(id, _)| GroupId(**id).copies() == copies);
+            let leaders: Vec<u32> = class.map(|(_, group)| group.members[0]).collect();
+            assert_eq!(leaders.len(), 3, "as many as there were targets at one time");
+            assert!(state.targets.keys().all(|target| leaders.contains(target)), "{leaders:?}");
+        }
+    }
+}
+
+/// One of four targets was in no group, and a rebalance of three groups could bring none there.
+#[test]
+fn where_a_drain_is_taken_back_there_are_groups_for_all_targets_that_stay() {
+    for cancels in [false, true] {
+        let mut state = pairs(3);
+        let facts = all_serve(&state, 1);
+        let (id, _) = plan(&mut state, &facts, &request(JobKind::Drain, &[3])).unwrap();
+        let new = enter_target(&mut state, 1);
+        assert!(is_free_of(&state, new), "three stay");
+        if cancels {
+            let one = SteerJob { id: id.into(), cancel: true, ..SteerJob::default() };
+            steer(&mut state, &facts, &one).unwrap();
+        } else {
+            state.jobs.clear();
+            let undone = Plan { undo: true, ..request(JobKind::Drain, &[3]) };
+            plan(&mut state, &facts, &undone).unwrap();
+        }
+        let led = state.groups.values().filter(|group| group.members[0] == new);
+        assert_eq!(led.count(), 2, "one of each class");
+    }
 }
 
 #[test]

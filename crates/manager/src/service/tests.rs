@@ -407,6 +407,26 @@ async fn a_server_that_runs_gets_a_target_in_two_steps_that_may_be_repeated() {
     assert_eq!(bench.map().await.groups.len(), groups + 2);
 }
 
+/// New files were laid over groups of all targets that there had ever been.
+#[tokio::test]
+async fn who_comes_when_a_target_is_emptied_leads_no_group_until_somebody_names_it() {
+    let bench = Bench::new().await;
+    for (address, uuid) in [("a:1", "x"), ("b:1", "y")] {
+        let joined = bench.join(server(address, &[uuid])).await.unwrap();
+        bench.beat(joined.server).await.unwrap();
+    }
+    let drain = Plan { kind: JobKind::Drain as u32, targets: vec![1], ..Plan::default() };
+    bench.ask(ManagerOp::Plan(drain)).await.unwrap();
+    bench.join(server("c:1", &["z"])).await.unwrap();
+    let map = bench.map().await;
+    assert_eq!((map.targets.len(), map.groups.len()), (3, 2));
+    bench.ask(ManagerOp::PrepareCopies(message::PrepareCopies { copies: 1 })).await.unwrap();
+    let map = bench.map().await;
+    assert_eq!((map.groups.len(), map.groups[2].members.as_slice()), (3, &[3][..]));
+    bench.join(server("d:1", &["w"])).await.unwrap();
+    assert_eq!(bench.map().await.groups.len(), 3, "three stay");
+}
+
 #[tokio::test]
 async fn a_target_that_its_server_comes_without_is_down() {
     let bench = Bench::new().await;

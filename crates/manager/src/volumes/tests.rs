@@ -185,6 +185,23 @@ fn the_map_of_a_large_cluster_fits_into_a_message() {
     assert!(bytes < BODY_BYTES_MAX, "{bytes}");
 }
 
+/// There are as many groups of two copies as targets that stay, and target 4 leads none.
+#[test]
+fn a_listed_target_that_leads_none_of_so_many_copies_gets_one_to_lead() {
+    let mut state = cluster(&[1; 3]);
+    groups::prepare(&mut state, 2).unwrap();
+    let target = crate::testing::add_target(&mut state, 1);
+    state.targets.get_mut(&1).unwrap().drains = true;
+    let with = |template| VolumeSpec { template: Some(template), ..spec("v") };
+    let listed = Template { list: vec![3], ..Template::default() };
+    create(&mut state, &with(listed), |_| true).unwrap();
+    let two = Template { copies: Some(2), ..Template::default() };
+    let id = set(&mut state, &with(two)).unwrap();
+    let fourth = GroupId::of_class(2, 3).0;
+    assert_eq!(state.groups[&fourth].members[0], target);
+    assert_eq!(state.volumes[&id].spec.template.as_ref().unwrap().list, [fourth]);
+}
+
 /// The sentence was cut in the middle where it told of the next command, and it counted groups of all kinds.
 #[test]
 fn a_group_that_does_not_exist_is_told_with_those_of_its_kind() {

@@ -115,6 +115,14 @@ fn a_target_that_leaves_is_closed_and_its_part_of_the_room_is_the_others_again()
     assert_eq!(add(&cluster, "storage0", &disk), 4);
     cluster.until("it is up", |c| row(c, 4)["state"] == "up");
     assert_eq!(cluster.log(0).matches(told).count(), 1, "{}", cluster.log(0));
+    // There are as many groups as targets. Who names it has one made.
+    assert_eq!(row(&cluster, 4)["groups"], 0);
+    let mount = cluster.mount("mnt");
+    let pinned = mount.at("pinned");
+    fs::create_dir(&pinned).unwrap();
+    cluster.succeed(&["layout", "set", "--targets", "4", pinned.to_str().unwrap()]);
+    assert_eq!(row(&cluster, 4)["groups"], 1);
+    write(&mount, "pinned/file", &vec![7_u8; MIB]);
 }
 
 #[test]

@@ -280,12 +280,13 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// True if some are not there that the manager may make: groups move, and a target may lead none any more.
+    /// True if some are not there that the manager may make: groups move, and a target may lead none any more, or none yet. A
+    /// cluster without targets needs none of one copy: it keeps small files.
     fn lacks_some(&self, map: &ClusterMap) -> bool {
         let leaders = leaders_of(map, self.copies);
         let stays = |target: &&Target| !target.drains && self.targets.contains(&target.id);
         let mut named = map.targets.iter().filter(stays);
-        leaders.is_empty()
+        self.copies > 1 && leaders.is_empty()
             || named.any(|target| !leaders.contains(&target.id))
             || !map.on_same_targets(self.listed, self.copies).is_whole()
     }
@@ -293,9 +294,8 @@ impl Wanted<'_> {
     /// Sees to it that they are there; true if some were made that a metadata server may not know of.
     async fn prepare(&self, map: &MapView) -> Outcome<bool> {
         let copies = self.copies;
-        // Those of one copy are made as targets join.
         let before = map.current();
-        if copies == 1 || !self.lacks_some(&before) {
+        if !self.lacks_some(&before) {
             return Ok(false);
         }
         cluster::ask(map, ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
@@ -540,7 +540,7 @@ mod tests {
         let one = |at| Group { id: at, members: vec![at + 1], ..Group::default() };
         let target = |id| Target { id, drains: id == 3, ..Target::default() };
         let map = ClusterMap {
-            targets: (1..=3).map(target).collect(),
+            targets: (1..=4).map(target).collect(),
             groups: vec![one(0), one(1), pair(0, [2, 1])],
             ..ClusterMap::default()
         };
@@ -552,6 +552,9 @@ mod tests {
         assert!(!lacks(2, &[1], &[]) && lacks(2, &[1, 0], &[]));
         assert!(!lacks(2, &[], &[2]) && lacks(2, &[], &[2, 1]));
         assert!(!lacks(2, &[], &[3, 9]), "none are made for what drains, or is not there");
+        assert!(!lacks(1, &[], &[2]) && lacks(1, &[], &[2, 4]), "it came when others had left");
+        let empty = Wanted { copies: 1, listed: &[], targets: &[] };
+        assert!(!empty.lacks_some(&ClusterMap::default()), "there need be none");
     }
 
     #[test]

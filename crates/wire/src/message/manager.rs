@@ -52,7 +52,7 @@ pub enum ManagerOp {
     /// A primary has made a joining member equal to itself, or could not.
     #[prost(message, tag = "17")]
     Resynced(Resynced),
-    /// Sees to it that there are groups that keep so many copies.
+    /// Sees to it that every target that stays leads a group that keeps so many copies.
     #[prost(message, tag = "18")]
     PrepareCopies(PrepareCopies),
     /// Moves members of groups, as a job; or says what that would be.

@@ -32,8 +32,9 @@ enum TargetVerb {
     },
     /// Give a running server one more target, in a directory on a new disk
     ///
-    /// New files use it from then on; strake rebalance moves there what exists. The server opens it again whenever it
-    /// starts, without a flag. (A new server: strake server --listen ADDR --roles storage --join MANAGER --data DIR)
+    /// New files use it from then on, or after strake rebalance where other targets have left before; that moves there what
+    /// exists. The server opens it again whenever it starts, without a flag. (A new server: strake server --listen ADDR
+    /// --roles storage --join MANAGER --data DIR)
     Add {
         /// A server's name or number (strake server list)
         server: String,

@@ -16,7 +16,7 @@ use strake_base::random::mixed;
 use strake_types::layout::GroupTables;
 use strake_types::limits::COPIES_MAX;
 use strake_types::{Error, ErrorKind, GroupId, Result};
-use strake_wire::message::manager::{Resynced, Used, Voucher};
+use strake_wire::message::manager::{PrepareCopies, Resynced, Used, Voucher};
 
 /// What is known of a target at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +81,27 @@ pub(crate) fn prepare(state: &mut State, copies: u32) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that every target leads a group of so many copies, however many there are: somebody names targets.
-pub(crate) fn lead_each(state: &mut State, copies: u32) -> Result<()> {
-    check_copies(state, copies)?;
-    extend_class(state, copies, usize::MAX);
+/// Sees to it that the targets that somebody names lead a group of so many copies, however many there are. Who names none means all:
+/// an earlier release does.
+pub(crate) fn prepare_named(state: &mut State, wanted: &PrepareCopies) -> Result<()> {
+    let named: HashSet<u32> = wanted.targets.iter().copied().collect();
+    prepare(state, wanted.copies)?;
+    lead(state, wanted.copies, |id| named.is_empty() || named.contains(&id));
     Ok(())
+}
+
+/// The same of all targets that lead some group: files may list these, and none of the others.
+pub(crate) fn prepare_listed(state: &mut State, copies: u32) -> Result<()> {
+    prepare(state, copies)?;
+    lead_listed(state, copies);
+    Ok(())
+}
+
+/// While files get so many copies, whoever comes to lead some group leads one of so many, too.
+pub(crate) fn lead_listed(state: &mut State, copies: u32) {
+    let leads = state.groups.values().filter_map(|group| group.members.first().copied());
+    let listed: HashSet<u32> = leads.collect();
+    lead(state, copies, |id| listed.contains(&id));
 }
 
 fn check_copies(state: &State, copies: u32) -> Result<()> {
@@ -121,22 +137,33 @@ fn staying(state: &State) -> usize {
     state.targets.values().filter(|target| !target.drains).count()
 }
 
-/// Targets that stay and lead no group of the class get one to lead, the newest first, until it has so many. None does while
-/// fewer stay than a group has members.
+/// Targets get a group of the class to lead, the newest first, until it has so many.
 fn extend_class(state: &mut State, copies: u32, most: usize) {
-    let size = tables(state).size(copies);
-    let missing = most.saturating_sub(size as usize);
-    if missing == 0 {
-        return;
+    let missing = most.saturating_sub(tables(state).size(copies) as usize);
+    if missing > 0 {
+        begin(state, copies, missing, |_| true);
     }
-    let mut loads = Loads::of(state);
-    if loads.of.len() < copies as usize {
-        return;
-    }
+}
+
+/// All of these targets lead a group of so many copies.
+pub(crate) fn lead(state: &mut State, copies: u32, is_wanted: impl Fn(u32) -> bool) {
+    begin(state, copies, usize::MAX, is_wanted);
+}
+
+/// Targets that are wanted, stay and lead no group of the class get one to lead, at most so many, the newest of them. None does while
+/// fewer stay than a group has members.
+fn begin(state: &mut State, copies: u32, most: usize, is_wanted: impl Fn(u32) -> bool) {
     let class = state.groups.iter().filter(|(id, _)| GroupId(**id).copies() == copies);
     let led: HashSet<u32> = class.filter_map(|(_, group)| group.members.first().copied()).collect();
-    let leaders: Vec<u32> = loads.of.keys().copied().filter(|id| !led.contains(id)).collect();
-    let passed_over = leaders.len().saturating_sub(missing);
+    let lacks = |id: &u32| !led.contains(id) && is_wanted(*id);
+    let stay = state.targets.iter().filter(|(_, target)| !target.drains).map(|(&id, _)| id);
+    let leaders: Vec<u32> = stay.filter(lacks).collect();
+    if leaders.is_empty() || staying(state) < copies as usize {
+        return;
+    }
+    let size = tables(state).size(copies);
+    let mut loads = Loads::of(state);
+    let passed_over = leaders.len().saturating_sub(most);
     for (ordinal, leader) in (size..).zip(leaders.into_iter().skip(passed_over)) {
         let members = loads.choose(leader, copies);
         members.iter().for_each(|&member| loads.note(member));

@@ -130,8 +130,7 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<J
         return Err(Error::with(ErrorKind::NotFound, detail));
     };
     check_free(state, &wish, &name)?;
-    // Files may list targets.
-    groups::lead_each(state, wish.copies)?;
+    groups::prepare_listed(state, wish.copies)?;
     let word = if wish.copies == 1 { "copy" } else { "copies" };
     let about = format!("{}, {} {word}", wish.path, wish.copies);
     let (reason, since_ms) = (NOT_BEGUN.to_owned(), facts.now_ms);
@@ -162,9 +161,10 @@ fn check_free(state: &State, wish: &RecopyWish, name: &str) -> Result<()> {
 }
 
 /// Brings a job up to date.
-pub(crate) fn keep(state: &State, facts: &Facts, id: u32, job: &mut Job) {
+pub(crate) fn keep(state: &mut State, facts: &Facts, id: u32, job: &mut Job) {
     let (now, paused) = (facts.now_ms, job.is(JobState::Paused));
     let Some(one) = &mut job.recopy else { return };
+    groups::lead_listed(state, one.wish.copies);
     let parts = parts(state, &one.wish);
     if parts.is_empty() {
         one.wait("", now);

@@ -503,7 +503,7 @@ impl Manager {
             ManagerOp::Resynced(report) => self.resynced(report).await,
             ManagerOp::Stalled(said) => self.stalled(said).await,
             ManagerOp::PrepareCopies(wanted) => {
-                self.change(|state, _| groups::lead_each(state, wanted.copies)).await?;
+                self.change(|state, _| groups::prepare_named(state, &wanted)).await?;
                 Ok(self.epoch())
             }
             ManagerOp::Plan(request) => self.plan(request).await,

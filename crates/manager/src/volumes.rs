@@ -6,6 +6,7 @@ use crate::records::{Server, Volume};
 use crate::show;
 use crate::state::State;
 use prost::Message;
+use std::collections::HashSet;
 use strake_types::layout::{Distribution, LayoutTemplate};
 use strake_types::limits::{
     BODY_BYTES_MAX, CHUNK_BYTES_DEFAULT, INLINE_BYTES_DEFAULT, INLINE_BYTES_MAX, VOLUMES_MAX,
@@ -254,7 +255,11 @@ fn merged(
     let template = wanted.or(present, |list, copies| {
         let mut found = on_same_targets(state, list, copies);
         if !found.is_whole() {
-            groups::lead_each(state, copies)?;
+            groups::prepare(state, copies)?;
+            let listed = list.iter().filter_map(|group| state.groups.get(&group.0));
+            let leads = listed.filter_map(|group| group.members.first().copied());
+            let leads: HashSet<u32> = leads.collect();
+            groups::lead(state, copies, |id| leads.contains(&id));
             found = on_same_targets(state, list, copies);
         }
         found

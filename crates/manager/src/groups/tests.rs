@@ -8,6 +8,10 @@ fn of_class(state: &State, copies: u32) -> Vec<Vec<u32>> {
 
 const TWO: u32 = GroupId::of_class(2, 0).0;
 
+fn naming(copies: u32, targets: &[u32]) -> PrepareCopies {
+    PrepareCopies { copies, targets: targets.to_vec() }
+}
+
 /// Groups of one copy, and of two.
 fn sizes(state: &State) -> [u32; 2] {
     [1, 2].map(|copies| tables(state).size(copies))
@@ -486,11 +490,29 @@ fn a_target_leads_a_new_group_only_where_there_are_fewer_than_targets_or_who_nam
     prepare(&mut state, 1).unwrap();
     prepare(&mut state, 2).unwrap();
     assert_eq!(sizes(&state), [3, 3], "three stay");
-    lead_each(&mut state, 1).unwrap();
+    prepare_named(&mut state, &naming(1, &[new])).unwrap();
     assert_eq!(sizes(&state), [4, 3]);
-    lead_each(&mut state, 2).unwrap();
+    prepare_named(&mut state, &naming(2, &[new])).unwrap();
     assert_eq!(sizes(&state), [4, 4]);
     assert!([3, TWO + 3].iter().all(|id| state.groups[id].members[0] == new));
+}
+
+/// Each target that led none got one for good, whoever was named.
+#[test]
+fn who_is_named_leads_a_group_and_nobody_else_gets_one() {
+    let mut state = cluster(&[1, 1, 1, 1]);
+    prepare(&mut state, 2).unwrap();
+    for id in [3, 4] {
+        state.targets.get_mut(&id).unwrap().drains = true;
+    }
+    let new = [1, 2].map(|server| enter_target(&mut state, server));
+    let mut named = |copies, targets: &[u32]| {
+        prepare_named(&mut state, &naming(copies, targets)).unwrap();
+        sizes(&state)
+    };
+    assert_eq!(named(1, &[new[0], 1, 3]), [5, 4], "target 3 goes");
+    assert_eq!(named(1, &[new[0]]), [5, 4], "it leads one");
+    assert_eq!(named(2, &[]), [5, 6], "an earlier release means all that stay");
 }
 
 /// A target that came back once led a group of three copies with one other: the third was being emptied.

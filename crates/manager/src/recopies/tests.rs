@@ -1,9 +1,12 @@
 use super::*;
 use crate::jobs;
-use crate::testing::{all_serve, cluster, is_given_up_by_no_clock_that_is_set, pass, steer};
+use crate::records::Group;
+use crate::testing::{
+    all_serve, cluster, enter_target, is_given_up_by_no_clock_that_is_set, pass, steer,
+};
 use std::sync::Arc;
 use strake_types::GroupId;
-use strake_wire::message::manager::VolumeSpec;
+use strake_wire::message::manager::{PrepareCopies, VolumeSpec};
 use strake_wire::message::recopies::{RecopyLeft, RecopyTally};
 
 const VOLUME: u32 = 1;
@@ -62,6 +65,26 @@ fn a_job_makes_the_groups_it_needs_and_its_order_goes_to_the_server_of_the_names
     let [order] = &orders_of(&state, META)[..] else { panic!("one job, one order") };
     assert_eq!((order.job, order.volume, order.ino, order.copies), (id.into(), VOLUME, 77, 2));
     assert_eq!((order.rate, order.paused), (900, false));
+}
+
+/// A file that lists a target which leads none of so many was waited for for an hour, and then the job had failed.
+#[test]
+fn who_comes_to_lead_a_group_while_files_get_copies_leads_one_of_so_many() {
+    let (mut state, facts, _) = begun(&request(2));
+    state.targets.get_mut(&3).unwrap().drains = true;
+    let new = enter_target(&mut state, 1);
+    let leads = |state: &State| {
+        let leads = |(id, group): (&u32, &Group)| {
+            (group.members[0] == new).then_some(GroupId(*id).copies())
+        };
+        state.groups.iter().filter_map(leads).collect::<Vec<u32>>()
+    };
+    jobs::keep(&mut state, &facts);
+    assert!(leads(&state).is_empty(), "no file can list it");
+    let wanted = PrepareCopies { copies: 1, targets: vec![new] };
+    groups::prepare_named(&mut state, &wanted).unwrap();
+    jobs::keep(&mut state, &facts);
+    assert_eq!(leads(&state), [1, 2]);
 }
 
 #[test]

@@ -324,6 +324,12 @@ fn server(address: &str, uuids: &[&str]) -> Join {
     }
 }
 
+/// Groups of so many copies are to be there, led by these targets, too.
+fn prepare(copies: u32, targets: &[u32]) -> ManagerOp {
+    let targets = targets.to_vec();
+    ManagerOp::PrepareCopies(message::PrepareCopies { copies, targets })
+}
+
 fn named(name: &str) -> VolumeSpec {
     VolumeSpec { name: name.into(), ..VolumeSpec::default() }
 }
@@ -376,7 +382,7 @@ async fn a_server_that_runs_gets_a_target_in_two_steps_that_may_be_repeated() {
     let bench = Bench::new().await;
     bench.join(server("a:1", &["x"])).await.unwrap();
     bench.join(server("b:1", &["y"])).await.unwrap();
-    bench.ask(ManagerOp::PrepareCopies(message::PrepareCopies { copies: 2 })).await.unwrap();
+    bench.ask(prepare(2, &[])).await.unwrap();
     let ask = async |server, uuid, number| {
         let spec = TargetSpec { target: number, ..target(uuid) };
         bench.ask(ManagerOp::AddTarget(message::AddTarget { server, spec, boot: "b".into() })).await
@@ -420,7 +426,7 @@ async fn who_comes_when_a_target_is_emptied_leads_no_group_until_somebody_names_
     bench.join(server("c:1", &["z"])).await.unwrap();
     let map = bench.map().await;
     assert_eq!((map.targets.len(), map.groups.len()), (3, 2));
-    bench.ask(ManagerOp::PrepareCopies(message::PrepareCopies { copies: 1 })).await.unwrap();
+    bench.ask(prepare(1, &[3])).await.unwrap();
     let map = bench.map().await;
     assert_eq!((map.groups.len(), map.groups[2].members.as_slice()), (3, &[3][..]));
     bench.join(server("d:1", &["w"])).await.unwrap();

@@ -289,7 +289,8 @@ impl Cluster {
     /// Groups of so many copies, and a volume that uses them.
     async fn set_up(&self) -> Result<()> {
         let copies = self.plan.copies;
-        self.insist(ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
+        let wanted = PrepareCopies { copies, ..PrepareCopies::default() };
+        self.insist(ManagerOp::PrepareCopies(wanted)).await?;
         let template = self.plan.volume.template.clone().unwrap_or_default();
         let min_copies = self.plan.min_copies;
         let template = Some(Template { copies: Some(copies), min_copies, ..template });

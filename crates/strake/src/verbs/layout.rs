@@ -298,7 +298,8 @@ impl Wanted<'_> {
         if !self.lacks_some(&before) {
             return Ok(false);
         }
-        cluster::ask(map, ManagerOp::PrepareCopies(PrepareCopies { copies })).await?;
+        let targets = [self.targets, &leaders(&before, self.listed)[..]].concat();
+        cluster::ask(map, ManagerOp::PrepareCopies(PrepareCopies { copies, targets })).await?;
         map.refresh().await?;
         // For a listed target that drains none is made: what is refused then is refused for good.
         Ok(map.current().epoch != before.epoch)

@@ -52,7 +52,7 @@ pub enum ManagerOp {
     /// A primary has made a joining member equal to itself, or could not.
     #[prost(message, tag = "17")]
     Resynced(Resynced),
-    /// Sees to it that every target that stays leads a group that keeps so many copies.
+    /// Sees to it that there are groups that keep so many copies, and that targets lead one.
     #[prost(message, tag = "18")]
     PrepareCopies(PrepareCopies),
     /// Moves members of groups, as a job; or says what that would be.
@@ -331,11 +331,14 @@ pub struct Resynced {
 }
 
 /// See [`ManagerOp::PrepareCopies`].
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct PrepareCopies {
     /// Copies.
     #[prost(uint32, tag = "1")]
     pub copies: u32,
+    /// The targets that are to lead one; none: all that stay. An earlier release says none, and takes any for all.
+    #[prost(uint32, repeated, tag = "2")]
+    pub targets: Vec<u32>,
 }
 
 /// See [`ManagerOp::AddTarget`].

@@ -19,7 +19,7 @@ impl Bench {
             let join = booted(server(&format!("h{nth}:1"), &[&format!("t{nth}")]), "boot");
             joined.push((join.clone(), bench.join(join).await.unwrap()));
         }
-        bench.ask(ManagerOp::PrepareCopies(message::PrepareCopies { copies: 2 })).await.unwrap();
+        bench.ask(prepare(2, &[])).await.unwrap();
         // The first lease time of the manager goes by.
         for _ in 0..7 {
             bench.clock.pass(500);
@@ -545,9 +545,8 @@ async fn step(
         95..98 => bench.restart().await,
         _ => {
             let copies = 2 + dice.below(2) as u32;
-            let wanted = ManagerOp::PrepareCopies(message::PrepareCopies { copies });
             // Too few targets are there at first.
-            let _ = bench.ask(wanted).await;
+            let _ = bench.ask(prepare(copies, &[])).await;
         }
     }
     Cause::Other

@@ -104,7 +104,7 @@ impl Gen {
                 vouches: self.u64(),
                 silent: self.bool(),
             }),
-            PrepareCopies(mgr::PrepareCopies { copies: self.u32() }),
+            PrepareCopies(mgr::PrepareCopies { copies: self.u32(), targets: self.list(Self::u32) }),
             Plan(self.plan()),
             ListJobs(jobs::ListJobs { id: self.u64() }),
             SteerJob(self.steer_job()),

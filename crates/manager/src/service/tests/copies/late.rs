@@ -29,7 +29,7 @@ async fn pair() -> (Bench, Vec<(Join, Joined)>, Vec<Join>) {
         servers.push(enters(&bench, &join).await);
         firsts.push(join);
     }
-    bench.ask(ManagerOp::PrepareCopies(message::PrepareCopies { copies: 2 })).await.unwrap();
+    bench.ask(prepare(2, &[])).await.unwrap();
     until_in_sync(&bench, &servers).await;
     (bench, servers, firsts)
 }

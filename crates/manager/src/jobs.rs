@@ -116,7 +116,13 @@ pub(crate) fn plan_on(
             }
             plan::empty(state, facts, &wanted, planned.unwrap_or_default())?
         }
-        Some(JobKind::Rebalance) => planned.unwrap_or_else(|| plan::even_out(state, facts)),
+        Some(JobKind::Rebalance) => {
+            let items = planned.unwrap_or_else(|| plan::even_out(state, facts));
+            let alone = plan::left_out(state, facts, &items).into_iter();
+            let alone = alone.filter(|_| !request.dry_run);
+            alone.for_each(|(copies, target)| groups::lead(state, copies, |id| id == target));
+            items
+        }
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
     moves(state, facts, request, &wanted, items)
@@ -159,9 +165,8 @@ fn moves(
         lose_data: request.lose_data,
         ..Job::default()
     };
-    for id in targets.iter().filter(|_| !request.dry_run) {
-        state.targets.entry(*id).and_modify(|target| target.drains = true);
-    }
+    let going = state.targets.iter_mut().filter(|(id, _)| targets.contains(*id));
+    going.filter(|_| !request.dry_run).for_each(|(_, target)| target.drains = true);
     Ok(take_up(state, request, job))
 }
 
@@ -283,9 +288,8 @@ fn check_replacement(state: &State, facts: &Facts, request: &Plan) -> Result<()>
 /// Targets that were drained are used again, and others may have come meanwhile.
 fn undo(state: &mut State, targets: &BTreeSet<u32>) -> Result<(u32, Job)> {
     check_free(state, targets)?;
-    for id in targets {
-        state.targets.entry(*id).and_modify(|target| target.drains = false);
-    }
+    let named = state.targets.iter_mut().filter(|(id, _)| targets.contains(*id));
+    named.for_each(|(_, target)| target.drains = false);
     groups::extend(state);
     Ok((0, Job { state: JobState::Done as u32, ..Job::default() }))
 }

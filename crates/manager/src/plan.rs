@@ -3,11 +3,13 @@
 //! Everything here decides on a [`State`] and on [`Facts`]; nothing moves before a job does it.
 
 mod empties;
+mod even;
 
 use crate::advice::{ADD_DISK, ADD_SERVER};
 use crate::groups::Life;
 use crate::records::{Group, Item};
 use crate::state::State;
+pub(crate) use even::{even_out, left_out};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, GroupId, Result};
@@ -170,8 +172,6 @@ const CARRIED_MS_MAX: u64 = 600_000;
 const FULL: u64 = 1 << 40;
 /// What evens out leaves one part of so many of a target free: it is written to meanwhile.
 const MARGIN_PART: u64 = 20;
-/// Of what a move would bring to a target, the part that it has to even out to be worth it.
-const GAIN_PART: u64 = 16;
 
 /// What targets will hold when everything planned is done.
 #[derive(Default)]
@@ -505,96 +505,6 @@ pub(crate) fn check_places(state: &State, facts: &Facts, wanted: &Wanted) -> Res
          job (strake job list); add a server ({ADD_SERVER}) first",
         GroupId(*id).copies()
     )))
-}
-
-/// Moves by which copies come to lie on different servers, and targets to hold more evenly what there
-/// is and what will come, as far as whole groups allow.
-pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
-    let mut loads = Loads::of(state, facts);
-    let mut taken: HashSet<u32> =
-        state.groups.iter().filter(|(_, g)| !g.leaving.is_empty()).map(|(&id, _)| id).collect();
-    let mut items = Vec::new();
-    for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
-        let item = spread(state, facts, &loads, id, group);
-        item.iter().for_each(|item| loads.moved(item));
-        items.extend(item);
-    }
-    taken.extend(items.iter().map(|item| item.group));
-    while let Some(item) = best_move(state, facts, &loads, &taken) {
-        loads.moved(&item);
-        taken.insert(item.group);
-        items.push(item);
-    }
-    items.extend(empties::spread(state, facts, &loads, &items));
-    items
-}
-
-/// The move that brings copies which lie on one server onto two.
-fn spread(state: &State, facts: &Facts, loads: &Loads, id: u32, group: &Group) -> Option<Item> {
-    let server = |member: &u32| state.server_of(*member);
-    let twice = |(at, member): (usize, &u32)| {
-        group.members[..at].iter().any(|other| server(other) == server(member)).then_some(*member)
-    };
-    let from = group.members.iter().enumerate().find_map(twice)?;
-    let bytes = facts.bytes_of(id, group);
-    let able = |(to, target): &(&u32, &crate::records::Target)| {
-        let near = group.members.iter().any(|member| server(member) == Some(target.server));
-        facts.serves(**to) && !target.drains && !near && loads.fits(facts, **to, bytes)
-    };
-    let able = state.targets.iter().filter(able).map(|(&to, _)| to);
-    let to = able.min_by_key(|to| (loads.rank(id, *to, bytes), *to))?;
-    Some(Item { group: id, from, to, bytes, ..Item::default() })
-}
-
-/// The move from the fullest target that evens out most; each group is moved once at most.
-fn best_move(state: &State, facts: &Facts, loads: &Loads, taken: &HashSet<u32>) -> Option<Item> {
-    let able = |id: &u32| facts.serves(*id) && state.targets.get(id).is_some_and(|t| !t.drains);
-    // The emptiest first: for most groups it is the one.
-    let mut by_fill: Vec<u32> = state.targets.keys().copied().filter(able).collect();
-    by_fill.sort_by_cached_key(|&id| (loads.fill_now(id), id));
-    let mut best: Option<(u64, Item)> = None;
-    for (&id, group) in state.groups.iter().filter(|(id, _)| !taken.contains(id)) {
-        let bytes = facts.bytes_of(id, group);
-        for from in group.in_sync.iter().copied().filter(|from| bytes > 0 && able(from)) {
-            let members = group.without(from);
-            let place = Place { id, members: &members, from };
-            let takes = |to: &u32| {
-                let apart = !group.members.contains(to) && !place.brings_together(state, *to);
-                apart && loads.fits(facts, *to, bytes)
-            };
-            let Some((to, filled)) = least_filled(loads, &by_fill, bytes, takes) else { continue };
-            // What the fuller of the two has less afterwards.
-            let left = loads.bytes(from).saturating_sub(bytes);
-            let after = loads.fill(from, left).max(filled);
-            let gain = loads.fill_now(from).saturating_sub(after);
-            if gain > (filled - loads.fill_now(to)) / GAIN_PART
-                && best.as_ref().is_none_or(|(most, _)| gain > *most)
-            {
-                best = Some((gain, Item { group: id, from, to, bytes, ..Item::default() }));
-            }
-        }
-    }
-    best.map(|(_, item)| item)
-}
-
-/// Who of those that come the emptiest first takes so many bytes and is least full with them, and how full.
-fn least_filled(
-    loads: &Loads,
-    by_fill: &[u32],
-    bytes: u64,
-    takes: impl Fn(&u32) -> bool,
-) -> Option<(u32, u64)> {
-    let mut best: Option<(u32, u64)> = None;
-    for &to in by_fill {
-        if best.is_some_and(|(_, least)| loads.fill_now(to) >= least) {
-            break;
-        }
-        let filled = loads.fill_with(to, bytes);
-        if best.is_none_or(|(_, least)| filled < least) && takes(&to) {
-            best = Some((to, filled));
-        }
-    }
-    best
 }
 
 #[cfg(test)]

@@ -379,6 +379,72 @@ fn disks_that_are_replaced_again_and_again_leave_no_groups_behind() {
     }
 }
 
+/// True if a target is in a group of so many copies.
+fn is_in_one_of(state: &State, copies: u32, target: u32) -> bool {
+    let class = |id: &u32| GroupId(*id).copies() == copies;
+    let mut groups = state.groups.iter().filter(|(id, _)| class(id));
+    groups.any(|(_, group)| group.members.contains(&target))
+}
+
+/// Moves were chosen by the bytes of all classes together: the new target got groups of one of them, and another one lost its last.
+#[test]
+fn after_a_rebalance_each_target_is_in_a_group_of_each_class_also_where_others_have_left() {
+    let mut state = pairs(3);
+    let facts = all_serve(&state, 1);
+    let remove = Plan { remove: true, ..request(JobKind::Drain, &[3]) };
+    plan(&mut state, &facts, &remove).unwrap();
+    (0..40).for_each(|_| pass(&mut state, &facts));
+    assert!(!state.targets.contains_key(&3));
+    let new = enter_target(&mut state, 3);
+    assert!(is_free_of(&state, new));
+    let groups = state.groups.len();
+    let rebalance = |state: &mut State| {
+        let mut facts = all_serve(state, 1);
+        for ((_, group), bytes) in facts.held.iter_mut().filter(|((_, id), _)| *id >= TWO) {
+            *bytes = if *group == TWO { 100 } else { 60 };
+        }
+        let (_, job) = plan(state, &facts, &request(JobKind::Rebalance, &[])).unwrap();
+        (0..40).for_each(|_| pass(state, &facts));
+        job.items.len()
+    };
+    assert!(rebalance(&mut state) > 0);
+    for target in [1, 2, new] {
+        assert!([1, 2].iter().all(|copies| is_in_one_of(&state, *copies, target)), "{target}");
+    }
+    assert_eq!(rebalance(&mut state), 0);
+    assert_eq!(state.groups.len(), groups, "there were enough");
+}
+
+/// It was in no group for good, and its room was counted all the same.
+#[test]
+fn a_new_target_for_which_no_group_fits_gets_one_of_its_own_by_a_rebalance() {
+    let mut state = cluster(&[1; 4]);
+    let remove = Plan { remove: true, ..request(JobKind::Drain, &[4]) };
+    let facts = all_serve(&state, 300);
+    plan(&mut state, &facts, &remove).unwrap();
+    let new = enter_target(&mut state, 4);
+    let small = |state: &State| {
+        let mut facts = all_serve(state, 300);
+        facts.held.retain(|(target, _), _| *target != new);
+        facts.free.insert(new, 250);
+        facts.total.insert(new, 250);
+        facts
+    };
+    let facts = small(&state);
+    let wanted = request(JobKind::Rebalance, &[]);
+    plan(&mut state, &facts, &wanted).unwrap();
+    assert!(is_free_of(&state, new), "not before the others have what is to go");
+    (0..40).for_each(|_| pass(&mut state, &facts));
+    let facts = small(&state);
+    plan(&mut state, &facts, &Plan { dry_run: true, ..wanted.clone() }).unwrap();
+    assert!(is_free_of(&state, new));
+    for _ in 0..2 {
+        let (_, job) = plan(&mut state, &facts, &wanted).unwrap();
+        assert!(job.items.iter().all(|item| item.to != new));
+        assert_eq!((state.groups.len(), state.groups[&4].members.as_slice()), (5, &[new][..]));
+    }
+}
+
 /// One of four targets was in no group, and a rebalance of three groups could bring none there.
 #[test]
 fn where_a_drain_is_taken_back_there_are_groups_for_all_targets_that_stay() {

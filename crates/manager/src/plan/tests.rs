@@ -1,4 +1,5 @@
 use super::empties::LOOKS;
+use super::even::{GAIN_PART, best_move};
 use super::*;
 use crate::groups::prepare;
 use crate::records::Job;
@@ -185,9 +186,18 @@ fn best_plainly(
         for from in group.in_sync.iter().copied().filter(|from| bytes > 0 && able(from)) {
             let members = group.without(from);
             let place = Place { id, members: &members, from };
+            let copies = GroupId(id).copies();
+            let has_empty = |to: u32| {
+                let mut alike =
+                    state.groups.iter().filter(|(h, _)| GroupId(**h).copies() == copies);
+                alike.any(|(h, g)| {
+                    !taken.contains(h) && facts.is_empty(*h, g) && g.in_sync.contains(&to)
+                })
+            };
             let takes = |to: &u32| {
                 let apart = !group.members.contains(to) && !place.brings_together(state, *to);
-                able(to) && apart && loads.fits(facts, *to, bytes)
+                let goes = loads.places(copies, from) > 1 || has_empty(*to);
+                able(to) && apart && goes && loads.fits(facts, *to, bytes)
             };
             let to = state.targets.keys().copied().filter(takes);
             let full = |to: u32| loads.fill_with(to, bytes);
@@ -222,6 +232,7 @@ fn the_move_that_evens_out_most_is_found_without_going_through_all_targets_for_e
                 facts.free.insert(*target, some(*target, 3) % 3_000);
             }
         }
+        facts.held.retain(|(_, group), _| some(*group, 5) % 5 > 0);
         state.targets.values_mut().step_by(5).for_each(|target| target.drains = seed % 2 == 0);
         let (mut loads, mut taken) = (Loads::of(&state, &facts), HashSet::new());
         loop {
@@ -243,16 +254,18 @@ fn the_move_that_evens_out_most_is_found_without_going_through_all_targets_for_e
 fn no_more_is_planned_to_go_to_a_target_than_it_has_room_for_and_the_share_of_its_size_counts() {
     let mut state = cluster(&[6, 6]);
     let small = add_target(&mut state, 3);
-    let mut facts = all_serve(&state, 0);
-    for (&id, group) in &state.groups {
-        let bytes = if group.members == [small] { 0 } else { 3_000 };
-        facts.held.insert((group.members[0], id), bytes);
-    }
+    let empty = state.groups[&12].clone();
+    state.groups.extend((13..15).map(|id| (id, empty.clone())));
+    let mut facts = all_serve(&state, 3_000);
+    facts.held.retain(|(target, _), _| *target != small);
     facts.total.values_mut().for_each(|total| *total = 100_000);
     facts.free.values_mut().for_each(|free| *free = 97_000);
     facts.total.insert(small, 10_000);
     facts.free.insert(small, 9_000);
-    assert!(even_out(&state, &facts).is_empty(), "all are as full as it would be, or less");
+    let moved = |facts: &Facts| {
+        even_out(&state, facts).iter().filter(|item| item.to == small && item.bytes > 0).count()
+    };
+    assert_eq!(moved(&facts), 0, "all are as full as it would be, or less");
     // Fuller ones give it one group: a second one would leave it fuller than they are, or without room.
     for (free, wanted) in [(9_000, 1), (3_000, 0)] {
         facts.free.insert(small, free);
@@ -262,8 +275,24 @@ fn no_more_is_planned_to_go_to_a_target_than_it_has_room_for_and_the_share_of_it
             .iter_mut()
             .filter(|(id, _)| **id != small)
             .for_each(|(_, total)| *total = 8_000);
-        assert_eq!(even_out(&state, &facts).len(), wanted, "{free} free");
+        assert_eq!(moved(&facts), wanted, "{free} free");
     }
+}
+
+/// It was in no group then, and no new file came there any more.
+#[test]
+fn a_target_gives_its_only_group_for_one_in_which_nothing_is() {
+    let mut state = cluster(&[1, 1]);
+    let large = add_target(&mut state, 3);
+    let mut facts = all_serve(&state, 900);
+    facts.held.remove(&(large, 2));
+    facts.total = HashMap::from([(1, 1_000), (2, 1_000), (large, 4_000)]);
+    facts.free = HashMap::from([(1, 100), (2, 100), (large, 4_000)]);
+    assert_eq!(pairs(&even_out(&state, &facts)), [(0, 1, large), (2, large, 1)]);
+    facts.free.extend([(1, 0), (2, 0)]);
+    assert_eq!(even_out(&state, &facts).len(), 2, "it is given once, also to who has no room yet");
+    facts.held.insert((large, 2), 1);
+    assert!(even_out(&state, &facts).is_empty(), "nothing comes back for it");
 }
 
 /// Where copies lie on one server the same was counted for each group alone.

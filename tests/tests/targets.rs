@@ -117,6 +117,8 @@ fn a_target_that_leaves_is_closed_and_its_part_of_the_room_is_the_others_again()
     assert_eq!(cluster.log(0).matches(told).count(), 1, "{}", cluster.log(0));
     // There are as many groups as targets. Who names it has one made.
     assert_eq!(row(&cluster, 4)["groups"], 0);
+    let told = cluster.succeed(&["target", "list"]);
+    assert!(told.contains("come to target 4; strake rebalance"), "{told}");
     let mount = cluster.mount("mnt");
     let pinned = mount.at("pinned");
     fs::create_dir(&pinned).unwrap();

@@ -6,7 +6,7 @@ use crate::cluster::{self, ClusterFlags};
 use crate::failure::{BROKEN, Failure, Outcome};
 use crate::groups::{self, GroupRow};
 use crate::jobs::{self, Files, JobView};
-use crate::verbs::target::{free_of, size_of, state_of};
+use crate::verbs::target::{free_of, size_of, state_of, unused};
 use crate::waits::{self, WaitRow};
 use crate::{output, refusals, release, servers, size};
 use clap::Args;
@@ -60,6 +60,9 @@ struct Report {
     #[serde(skip)]
     releases: Option<String>,
     targets: Vec<TargetRow>,
+    /// To which of them no new files come, for people: the rows have their groups.
+    #[serde(skip)]
+    unused: Vec<String>,
     volumes: Vec<String>,
     /// Groups that lack a copy, or cannot serve.
     groups: Vec<GroupRow>,
@@ -207,6 +210,7 @@ fn judge(map: &ClusterMap, jobs: &[Job]) -> Report {
         servers: map.servers.iter().map(|s| server_row(map, s)).collect(),
         releases: release::several(map),
         targets: map.targets.iter().map(|t| target_row(map, t)).collect(),
+        unused: unused(map),
         groups: groups::troubled(map),
         named: Named::default(),
         jobs: Vec::new(),
@@ -528,6 +532,9 @@ fn show(report: &Report) {
     }
     if let Some(releases) = &report.releases {
         output::line(&format!("  - {releases}"));
+    }
+    for line in &report.unused {
+        output::advice(&format!("  - {line}"));
     }
     for wait in report.waits.iter().chain(&report.waited) {
         let mark = if wait.is_trouble() { '!' } else { '.' };

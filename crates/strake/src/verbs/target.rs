@@ -8,11 +8,15 @@ use crate::{output, servers, size};
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use strake_types::{Error, ErrorKind};
+use strake_types::{Error, ErrorKind, GroupId};
 use strake_wire::message::jobs::{JobKind, Plan};
 use strake_wire::message::manager::{ClusterMap, Server, Target, TargetSpec};
 use strake_wire::message::storage::{AddTarget, StorageAnswer, StorageOp, StorageRequest};
+
+/// Targets to which no new files come that are named; of more it is told how many they are.
+const UNUSED_NAMED_MAX: usize = 8;
 
 /// Flags of `strake target`.
 #[derive(Args, Debug)]
@@ -32,9 +36,9 @@ enum TargetVerb {
     },
     /// Give a running server one more target, in a directory on a new disk
     ///
-    /// New files use it from then on, or after strake rebalance where other targets have left before; that moves there what
-    /// exists. The server opens it again whenever it starts, without a flag. (A new server: strake server --listen ADDR
-    /// --roles storage --join MANAGER --data DIR)
+    /// New files use it from then on, or after strake rebalance where other targets have left before (strake target list says
+    /// so); that moves there what exists. The server opens it again whenever it starts, without a flag. (A new server: strake
+    /// server --listen ADDR --roles storage --join MANAGER --data DIR)
     Add {
         /// A server's name or number (strake server list)
         server: String,
@@ -173,6 +177,32 @@ pub fn state_of(map: &ClusterMap, target: &Target) -> String {
     }
 }
 
+/// To which targets no new files come, although they serve: who has come when others had left is in no group yet. One line for each
+/// number of copies.
+pub fn unused(map: &ClusterMap) -> Vec<String> {
+    let mut members: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for group in &map.groups {
+        members.entry(GroupId(group.id).copies()).or_default().extend(&group.members);
+    }
+    let takes = |target: &&Target| {
+        let is_well = target.up && target.spec.poisoned.is_empty();
+        is_well && !target.drains && !target.spec.is_nearly_full(false)
+    };
+    let without = |(copies, members): (u32, BTreeSet<u32>)| {
+        let targets = map.targets.iter().filter(takes).map(|target| target.id);
+        let targets: Vec<u32> = targets.filter(|id| !members.contains(id)).collect();
+        let named: Vec<String> = targets.iter().map(u32::to_string).collect();
+        let named = match named.len() {
+            0 => return None,
+            ..=UNUSED_NAMED_MAX => format!("target {}", named.join(", ")),
+            many => format!("{many} targets"),
+        };
+        let copies = output::count(copies.into(), "copy", "copies");
+        Some(format!("no new files of {copies} come to {named}; strake rebalance mends that"))
+    };
+    members.into_iter().filter_map(without).collect()
+}
+
 async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
     let map = cluster.map().await?;
     let row = |target: &Target| Row {
@@ -202,6 +232,9 @@ async fn list(cluster: &ClusterFlags, json: bool) -> Outcome {
         ]);
     }
     output::show(&table);
+    for line in unused(&map) {
+        output::advice(&format!("  - {line}"));
+    }
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use strake_engine::kv::KvError;
+use strake_types::GroupId;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobItem, JobKind, JobState};
 use strake_wire::message::manager::{Group, TargetSpec, VolumeSpec};
@@ -54,6 +55,25 @@ fn a_volume_without_a_metadata_server_names_what_gives_it_one() {
     assert!(judge(&map).problems[0].contains("on head: start `strake server` again"));
     map.servers[0].store = "database".into();
     assert!(judge(&map).problems[0].contains("--roles meta --join MANAGER --meta URL"));
+}
+
+/// It was up, and in no group; nothing said that no new file came there.
+#[test]
+fn a_target_that_no_new_files_come_to_is_named_with_what_brings_them() {
+    let mut map = map();
+    let group = |id, members: &[u32]| {
+        let (members, in_sync) = (members.to_vec(), members.to_vec());
+        Group { id, members, in_sync, ..Group::default() }
+    };
+    let two = GroupId::of_class(2, 0).0;
+    map.groups = vec![group(0, &[1]), group(1, &[2]), group(two, &[1, 2])];
+    assert!(judge(&map).unused.is_empty());
+    map.groups = vec![group(0, &[1]), group(two, &[1, 2])];
+    let report = judge(&map);
+    let told = "no new files of 1 copy come to target 2; strake rebalance mends that";
+    assert_eq!((report.health, report.unused), (Health::Fine, vec![told.to_owned()]));
+    map.targets[1].drains = true;
+    assert!(judge(&map).unused.is_empty(), "none are to come");
 }
 
 #[test]

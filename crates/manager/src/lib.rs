@@ -30,7 +30,8 @@
 //! are that it gives ([`beats`]).
 //!
 //! * `service` — the operations, `records` — what is stored of the state; `forms` — the same, for those who test decoders.
-//! * `fences` — which sessions are over; `steer` — what people do to jobs; `advice` — the commands that refusals name.
+//! * `fences` — which sessions are over; `requests` — what jobs are asked to be about, and what of that is refused; `steer` — what
+//!   people do to those under way; `advice` — the commands that refusals name.
 //! * `missed` — members that do not take what their primaries send them. Where two servers do not reach each other one of them is
 //!   asked to leave groups of both.
 //!
@@ -58,6 +59,7 @@ mod owners;
 mod plan;
 mod recopies;
 mod records;
+mod requests;
 mod scrubs;
 mod service;
 mod show;

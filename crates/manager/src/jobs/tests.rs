@@ -445,6 +445,38 @@ fn a_new_target_for_which_no_group_fits_gets_one_of_its_own_by_a_rebalance() {
     }
 }
 
+/// It kept what it had for good, at 96 %: there was no group in which nothing is to be given for it.
+#[test]
+fn a_full_disk_gives_its_only_group_and_is_in_another_one_by_the_next_rebalance() {
+    let mut state = cluster(&[1; 3]);
+    let large = add_target(&mut state, 4);
+    let facts_now = |state: &State| {
+        let mut facts = all_serve(state, 960);
+        facts.held.retain(|(_, group), _| *group < 3);
+        let held = facts.held_by_target();
+        for &id in state.targets.keys() {
+            let total = if id == large { 4_000 } else { 1_000 };
+            facts.total.insert(id, total);
+            facts.free.insert(id, total - held.get(&id).copied().unwrap_or(0));
+        }
+        facts
+    };
+    let rebalance = |state: &mut State| {
+        let facts = facts_now(state);
+        let (_, job) = plan(state, &facts, &request(JobKind::Rebalance, &[])).unwrap();
+        for _ in 0..40 {
+            let facts = facts_now(state);
+            pass(state, &facts);
+        }
+        (job.items.len(), state.groups.len())
+    };
+    assert_eq!(rebalance(&mut state), (4, 4));
+    assert!((0..3).all(|group| state.groups[&group].members == [large]));
+    assert_eq!(rebalance(&mut state), (1, 6), "for two of them no group fits");
+    assert!((1..=3).all(|target| is_in_one_of(&state, 1, target)));
+    assert_eq!(rebalance(&mut state), (0, 6));
+}
+
 /// One of four targets was in no group, and a rebalance of three groups could bring none there.
 #[test]
 fn where_a_drain_is_taken_back_there_are_groups_for_all_targets_that_stay() {

@@ -1,5 +1,6 @@
 //! What a rebalance moves: copies onto different servers, groups to who is in none of so many copies, and what lies on fuller
-//! targets to others. Nobody loses the last group of a number of copies but for another one: no new file would lie there.
+//! targets to others. Nobody loses the last group of a number of copies but for another one, for no new file would lie there; or
+//! where it has no room, so that none does anyway.
 
 use super::{Facts, Loads, Place, empties};
 use crate::records::{Group, Item, Job, Target};
@@ -156,7 +157,10 @@ pub(super) fn best_move(
                 apart && loads.fits(facts, *to, bytes)
             };
             let takers: &[u32] = match loads.places(copies, from) {
-                ..2 => swappers.get(copies as usize).map(Vec::as_slice).unwrap_or_default(),
+                // Who has no room is left out by new files already, and what it gives finds none there afterwards: it never comes back.
+                ..2 if loads.fits(facts, from, 0) => {
+                    swappers.get(copies as usize).map(Vec::as_slice).unwrap_or_default()
+                }
                 _ => &by_fill,
             };
             let Some((to, filled)) = least_filled(loads, takers, bytes, takes) else { continue };

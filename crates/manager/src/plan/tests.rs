@@ -196,7 +196,8 @@ fn best_plainly(
             };
             let takes = |to: &u32| {
                 let apart = !group.members.contains(to) && !place.brings_together(state, *to);
-                let goes = loads.places(copies, from) > 1 || has_empty(*to);
+                let may_go = loads.places(copies, from) > 1 || !loads.fits(facts, from, 0);
+                let goes = may_go || has_empty(*to);
                 able(to) && apart && goes && loads.fits(facts, *to, bytes)
             };
             let to = state.targets.keys().copied().filter(takes);
@@ -289,8 +290,10 @@ fn a_target_gives_its_only_group_for_one_in_which_nothing_is() {
     facts.total = HashMap::from([(1, 1_000), (2, 1_000), (large, 4_000)]);
     facts.free = HashMap::from([(1, 100), (2, 100), (large, 4_000)]);
     assert_eq!(pairs(&even_out(&state, &facts)), [(0, 1, large), (2, large, 1)]);
-    facts.free.extend([(1, 0), (2, 0)]);
-    assert_eq!(even_out(&state, &facts).len(), 2, "it is given once, also to who has no room yet");
+    let mut full = facts.clone();
+    full.free.extend([(1, 0), (2, 0)]);
+    let items = even_out(&state, &full);
+    assert_eq!(pairs(&items), [(0, 1, large), (2, large, 1), (1, 2, large)], "also without room");
     facts.held.insert((large, 2), 1);
     assert!(even_out(&state, &facts).is_empty(), "nothing comes back for it");
 }

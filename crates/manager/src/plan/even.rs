@@ -28,12 +28,20 @@ pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
     }
     taken.extend(items.iter().map(|item| item.group));
     let mut bare = None;
-    while let Some(item) = next_move(state, facts, &loads, &taken, bare) {
-        loads.moved(&item);
-        let (copies, from) = (GroupId(item.group).copies(), item.from);
-        bare = (loads.places(copies, from) == 0).then_some((copies, from));
-        taken.insert(item.group);
-        items.push(item);
+    loop {
+        let before = items.len();
+        let mut stuck = HashSet::new();
+        while let Some(item) = next_move(state, facts, &loads, &taken, bare, &mut stuck) {
+            loads.moved(&item);
+            let (copies, from) = (GroupId(item.group).copies(), item.from);
+            bare = (loads.places(copies, from) == 0).then_some((copies, from));
+            taken.insert(item.group);
+            items.push(item);
+        }
+        // Who found no group may find one with others, which are in more by now.
+        if stuck.is_empty() || items.len() == before {
+            break;
+        }
     }
     items.extend(empties::spread(state, facts, &loads, &items));
     items
@@ -89,18 +97,26 @@ fn spread(state: &State, facts: &Facts, loads: &Loads, id: u32, group: &Group) -
 }
 
 /// A move to a target that is in no group of a class, first of all to the one that has just given its only one (`bare`), else the move
-/// that evens out most.
+/// that evens out most. Who finds none is `stuck`, and not asked again.
 fn next_move(
     state: &State,
     facts: &Facts,
     loads: &Loads,
     taken: &HashSet<u32>,
     bare: Option<(u32, u32)>,
+    stuck: &mut HashSet<(u32, u32)>,
 ) -> Option<Item> {
-    let mut lacking = bare.into_iter().chain(lacking(state, facts, loads));
-    lacking
-        .find_map(|(copies, to)| smallest_for(state, facts, loads, taken, copies, to))
-        .or_else(|| best_move(state, facts, loads, taken))
+    for (copies, to) in bare.into_iter().chain(lacking(state, facts, loads)) {
+        if stuck.contains(&(copies, to)) {
+            continue;
+        }
+        let item = smallest_for(state, facts, loads, taken, copies, to);
+        if item.is_some() {
+            return item;
+        }
+        stuck.insert((copies, to));
+    }
+    best_move(state, facts, loads, taken)
 }
 
 /// The move of the smallest group of a class for which a target has room, from the fullest that is in another one. What nothing is in
@@ -113,6 +129,8 @@ fn smallest_for(
     copies: u32,
     to: u32,
 ) -> Option<Item> {
+    #[cfg(test)]
+    SEARCHES.with(|searches| searches.set(searches.get() + 1));
     let class = GroupId::of_class(copies, 0).0..GroupId::of_class(copies + 1, 0).0;
     let mut moves = Vec::new();
     for (&id, group) in state.groups.range(class).filter(|(id, _)| !taken.contains(id)) {
@@ -210,4 +228,10 @@ fn least_filled(
         }
     }
     best
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often a group was looked for that a target can get.
+    pub(super) static SEARCHES: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }

@@ -1,5 +1,5 @@
 use super::empties::LOOKS;
-use super::even::{GAIN_PART, best_move};
+use super::even::{GAIN_PART, SEARCHES, best_move};
 use super::*;
 use crate::groups::prepare;
 use crate::records::Job;
@@ -296,6 +296,42 @@ fn a_target_gives_its_only_group_for_one_in_which_nothing_is() {
     assert_eq!(pairs(&items), [(0, 1, large), (2, large, 1), (1, 2, large)], "also without room");
     facts.held.insert((large, 2), 1);
     assert!(even_out(&state, &facts).is_empty(), "nothing comes back for it");
+}
+
+/// A target that has come when others had left: it is in no group.
+fn add_bare(state: &mut State, server: u32) -> u32 {
+    let id = add_target(state, server);
+    state.groups.retain(|_, group| !group.members.contains(&id));
+    id
+}
+
+#[test]
+fn who_finds_no_group_gets_one_from_a_target_that_is_in_more_when_all_else_has_moved() {
+    let mut state = cluster(&[1, 1]);
+    let new = add_bare(&mut state, 3);
+    let mut facts = all_serve(&state, 900);
+    facts.held.insert((2, 1), 50);
+    facts.total = HashMap::from([(1, 1_000), (2, 4_000), (new, 200)]);
+    facts.free = HashMap::from([(1, 0), (2, 3_950), (new, 200)]);
+    assert_eq!(pairs(&even_out(&state, &facts)), [(0, 1, 2), (1, 2, new)]);
+}
+
+/// After each move a group was looked for anew, among all, for each target that had found none.
+#[test]
+fn who_finds_no_group_is_not_asked_again_after_each_move() {
+    let mut state = cluster(&[1, 1]);
+    let one = state.groups[&0].clone();
+    state.groups.extend((2..22).map(|id| (id, one.clone())));
+    let small = [3; 10].map(|server| add_bare(&mut state, server));
+    let mut facts = all_serve(&state, 100);
+    facts.total = HashMap::from([(1, 10_000), (2, 10_000)]);
+    for id in small {
+        facts.total.insert(id, 50);
+        facts.free.insert(id, 50);
+    }
+    SEARCHES.set(0);
+    assert_eq!(even_out(&state, &facts).len(), 10);
+    assert_eq!(SEARCHES.get(), 20, "at first, and when all else has moved");
 }
 
 /// Where copies lie on one server the same was counted for each group alone.

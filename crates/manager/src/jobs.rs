@@ -83,7 +83,8 @@ pub(crate) fn plan(state: &mut State, facts: &Facts, request: &Plan) -> Result<(
     plan_on(state, facts, request, None)
 }
 
-/// As [`plan()`], where moves are planned already: of a rebalance these are all.
+/// As [`plan()`], where moves are planned already: of a rebalance these are all, and it begins no group. Who has come since would count
+/// as left out.
 pub(crate) fn plan_on(
     state: &mut State,
     facts: &Facts,
@@ -110,6 +111,7 @@ pub(crate) fn plan_on(
     }
     check_free(state, &targets)?;
     let wanted = wanted(request, &targets);
+    let mut alone = Vec::new();
     let items = match kind {
         Some(JobKind::Drain | JobKind::Replace) => {
             if kind == Some(JobKind::Replace) {
@@ -117,16 +119,31 @@ pub(crate) fn plan_on(
             }
             plan::empty(state, facts, &wanted, planned.unwrap_or_default())?
         }
-        Some(JobKind::Rebalance) => {
-            let items = planned.unwrap_or_else(|| plan::even_out(state, facts));
-            let alone = plan::left_out(state, facts, &items).into_iter();
-            let alone = alone.filter(|_| !request.dry_run);
-            alone.for_each(|(copies, target)| groups::lead(state, copies, |id| id == target));
-            items
-        }
+        Some(JobKind::Rebalance) => match planned {
+            Some(items) => items,
+            None => {
+                let items = plan::even_out(state, facts);
+                alone = plan::left_out(state, facts, &items);
+                items
+            }
+        },
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
-    moves(state, facts, request, &wanted, items)
+    let mut job = moves(state, facts, request, &wanted, items)?;
+    begin_groups(state, request, &mut job, &alone);
+    Ok(take_up(state, request, job))
+}
+
+/// Begins a group of so many copies for each of these targets, unless it is only a plan. The job tells how many.
+fn begin_groups(state: &mut State, request: &Plan, job: &mut Job, alone: &[(u32, u32)]) {
+    match alone.len() {
+        0 => {}
+        1 => job.about += ", with 1 new group",
+        many => job.about += &format!(", with {many} new groups"),
+    }
+    for &(copies, target) in alone.iter().filter(|_| !request.dry_run) {
+        groups::lead(state, copies, |id| id == target);
+    }
 }
 
 /// What a request wants of the groups of these targets.
@@ -147,7 +164,7 @@ fn moves(
     request: &Plan,
     wanted: &Wanted,
     items: Vec<Item>,
-) -> Result<(u32, Job)> {
+) -> Result<Job> {
     plan::check_places(state, facts, wanted)?;
     let targets = &wanted.leaving;
     let drains = |id: &u32| state.targets.get(id).is_some_and(|target| target.drains);
@@ -168,7 +185,7 @@ fn moves(
     };
     let going = state.targets.iter_mut().filter(|(id, _)| targets.contains(*id));
     going.filter(|_| !request.dry_run).for_each(|(_, target)| target.drains = true);
-    Ok(take_up(state, request, job))
+    Ok(job)
 }
 
 /// Begins a job, unless it is only a plan.

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_rebalance_leaves_out_what_has_moved_since() {
+    fn a_late_rebalance_leaves_out_what_has_moved_since_and_begins_no_group() {
         let request = request(JobKind::Rebalance, &[]);
         let mut state = cluster(&[1; 3]);
         prepare(&mut state, 2).unwrap();
@@ -169,11 +169,14 @@ mod tests {
         }
         let (_, job) = jobs::plan(&mut state.clone(), &facts, &request).unwrap();
         let first = job.items.first().expect("three are empty");
+        let (new, groups) = (add_target(&mut state, 7), state.groups.len());
+        facts.lives.insert(new, Life::Serves);
         let group = state.groups.get_mut(&first.group).unwrap();
         for members in [&mut group.members, &mut group.in_sync] {
             members.iter_mut().filter(|m| **m == first.from).for_each(|m| *m = first.to);
         }
         let (_, entered) = enter(&mut state, &facts, |_| true, &request, &job).unwrap();
         assert_eq!(entered.items, job.items[1..]);
+        assert_eq!(state.groups.len(), groups, "who has come since is in none, and gets none yet");
     }
 }

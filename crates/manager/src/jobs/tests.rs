@@ -436,13 +436,70 @@ fn a_new_target_for_which_no_group_fits_gets_one_of_its_own_by_a_rebalance() {
     assert!(is_free_of(&state, new), "not before the others have what is to go");
     (0..40).for_each(|_| pass(&mut state, &facts));
     let facts = small(&state);
-    plan(&mut state, &facts, &Plan { dry_run: true, ..wanted.clone() }).unwrap();
-    assert!(is_free_of(&state, new));
-    for _ in 0..2 {
+    let dry_run = Plan { dry_run: true, ..wanted.clone() };
+    let (_, job) = plan(&mut state, &facts, &dry_run).unwrap();
+    assert!(is_free_of(&state, new) && job.about == "all targets, with 1 new group");
+    for about in [job.about.as_str(), "all targets"] {
         let (_, job) = plan(&mut state, &facts, &wanted).unwrap();
-        assert!(job.items.iter().all(|item| item.to != new));
+        assert!(job.items.iter().all(|item| item.to != new) && job.about == about);
         assert_eq!((state.groups.len(), state.groups[&4].members.as_slice()), (5, &[new][..]));
     }
+}
+
+/// One was begun for good, although who was down for a moment had one to give, or got one to give a moment later.
+#[test]
+fn a_rebalance_begins_no_group_while_who_could_give_one_is_away_or_a_group_moves() {
+    let mut state = cluster(&[1, 1]);
+    let second = state.groups[&1].clone();
+    state.groups.insert(2, second.clone());
+    let new = enter_target(&mut state, 2);
+    assert!(is_free_of(&state, new));
+    let mut facts = all_serve(&state, 1);
+    facts.held.insert((1, 0), 300);
+    facts.free.insert(new, 250);
+    facts.total.insert(new, 250);
+    let rebalance = |state: &mut State, facts: &Facts| {
+        let (_, job) = plan(state, facts, &request(JobKind::Rebalance, &[])).unwrap();
+        state.jobs.clear();
+        assert_eq!(state.groups.len(), 3);
+        job.items.iter().filter(|item| item.to == new).count()
+    };
+    for life in [Life::Quiet, Life::Gone] {
+        facts.lives.insert(2, life);
+        assert_eq!(rebalance(&mut state, &facts), 0, "{life:?}");
+    }
+    facts.lives.insert(2, Life::Serves);
+    let moves = Group { members: vec![2, 1], joining: vec![1], leaving: vec![2], ..second.clone() };
+    let moved = Group { in_sync: vec![2, 1], joining: Vec::new(), ..moves.clone() };
+    for group in [moves, moved] {
+        state.groups.insert(2, group);
+        assert_eq!(rebalance(&mut state, &facts), 0);
+    }
+    state.groups.insert(2, second);
+    assert_eq!(rebalance(&mut state, &facts), 1);
+}
+
+/// One had come back a moment ago, and could give none before it was equal.
+#[test]
+fn a_rebalance_begins_no_group_while_who_could_give_one_is_made_equal() {
+    let mut state = cluster(&[1; 5]);
+    let behind = |first: u32| Group {
+        members: vec![first, 2],
+        in_sync: vec![first],
+        joining: vec![2],
+        ..Group::default()
+    };
+    state.groups.extend((TWO..).zip([1, 3, 4].map(behind)));
+    let facts = all_serve(&state, 1);
+    let rebalance = |state: &mut State| {
+        let (_, job) = plan(state, &facts, &request(JobKind::Rebalance, &[])).unwrap();
+        (job.items.len(), state.groups.len())
+    };
+    assert_eq!(rebalance(&mut state), (0, 8));
+    for group in state.groups.values_mut() {
+        (group.in_sync, group.joining) = (group.members.clone(), Vec::new());
+    }
+    assert_eq!(rebalance(&mut state), (1, 8));
 }
 
 /// It kept what it had for good, at 96 %: there was no group in which nothing is to be given for it.

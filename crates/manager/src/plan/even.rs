@@ -48,12 +48,19 @@ pub(crate) fn even_out(state: &State, facts: &Facts) -> Vec<Item> {
 }
 
 /// Who will be in no group of a class although it could, when these moves are done: the number of copies, and the target. Nobody while
-/// others are being emptied: they give away groups still, and who gets these has some to spare for the next rebalance.
+/// others are being emptied, groups move or are made equal, or somebody is away that stays: there may be one to give in a moment, and
+/// one that is begun stays for good.
 pub(crate) fn left_out(state: &State, facts: &Facts, items: &[Item]) -> Vec<(u32, u32)> {
     let is_emptying = |job: &Job| {
         job.lasts() && matches!(JobKind::of(job.kind), Some(JobKind::Drain | JobKind::Replace))
     };
-    if state.jobs.values().any(is_emptying) {
+    let is_away = |(id, target): (&u32, &Target)| !target.drains && !facts.serves(*id);
+    let changes =
+        |group: &Group| !group.leaving.is_empty() || group.in_sync.len() < group.members.len();
+    if state.jobs.values().any(is_emptying)
+        || state.targets.iter().any(is_away)
+        || state.groups.values().any(changes)
+    {
         return Vec::new();
     }
     let mut loads = Loads::of(state, facts);

@@ -9,7 +9,7 @@
 //! Groups of one copy have one member, but while they move.
 
 use crate::advice::{ADD_DISK, ADD_SERVER};
-use crate::records::Group;
+use crate::records::{Group, Item};
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use strake_base::random::mixed;
@@ -97,10 +97,18 @@ pub(crate) fn prepare_listed(state: &mut State, copies: u32) -> Result<()> {
     Ok(())
 }
 
-/// While files get so many copies, whoever comes to lead some group leads one of so many, too.
+/// While files get so many copies, whoever comes to lead some group leads one of so many, too; but for who is about to get the lead of
+/// one. Groups move one by one: who takes the place of another may lead one of another class a moment before.
 pub(crate) fn lead_listed(state: &mut State, copies: u32) {
-    let leads = state.groups.values().filter_map(|group| group.members.first().copied());
-    let listed: HashSet<u32> = leads.collect();
+    let first = |group: &Group| group.members.first().copied();
+    let mut listed: HashSet<u32> = state.groups.values().filter_map(first).collect();
+    let brings_lead = |item: &&Item| {
+        let leads = state.groups.get(&item.group).and_then(first) == Some(item.from);
+        item.lasts() && GroupId(item.group).copies() == copies && leads
+    };
+    for item in state.jobs.values().flat_map(|job| &job.items).filter(brings_lead) {
+        listed.remove(&item.to);
+    }
     lead(state, copies, |id| listed.contains(&id));
 }
 

@@ -6,6 +6,7 @@ use crate::testing::{add_target, all_serve, at_once, cluster, enter_target};
 use crate::turns::{COLLECTED, TARGET_MOVES_MAX};
 use strake_types::{GroupId, Shares, VolumeId};
 use strake_wire::message::jobs::SteerJob;
+use strake_wire::message::recopies::RecopyWish;
 
 const TWO: u32 = GroupId::of_class(2, 0).0;
 
@@ -361,14 +362,31 @@ fn item_of(state: &State, job: u32, group: u32) -> &Item {
 /// Each left a group of each class behind, and new files were laid over all of them: eight on two targets.
 #[test]
 fn disks_that_are_replaced_again_and_again_leave_no_groups_behind() {
+    replaced_again_and_again(&mut pairs(2));
+}
+
+/// Who had got the lead of a group of one copy, and not yet that of one of two, began one of two for good.
+#[test]
+fn disks_that_are_replaced_while_files_get_other_copies_leave_no_groups_behind() {
     let mut state = pairs(2);
+    let volume = crate::records::Volume { meta_server: 2, ..Default::default() };
+    state.volumes.insert(5, volume);
+    let wish = RecopyWish { volume: 5, copies: 2, ..RecopyWish::default() };
+    let wanted = Plan { recopy: Some(wish), ..request(JobKind::Recopy, &[]) };
+    let facts = all_serve(&state, 1);
+    let (id, _) = plan(&mut state, &facts, &wanted).unwrap();
+    replaced_again_and_again(&mut state);
+    assert!(state.jobs[&id].lasts());
+}
+
+fn replaced_again_and_again(state: &mut State) {
     for old in 1..=6 {
         let server = state.targets[&old].server;
-        let to = enter_target(&mut state, server);
-        let facts = all_serve(&state, 1);
+        let to = enter_target(state, server);
+        let facts = all_serve(state, 1);
         let wanted = Plan { to, remove: true, ..request(JobKind::Replace, &[old]) };
-        plan(&mut state, &facts, &wanted).unwrap();
-        (0..40).for_each(|_| pass(&mut state, &facts));
+        plan(state, &facts, &wanted).unwrap();
+        (0..40).for_each(|_| pass(state, &facts));
         assert!(!state.targets.contains_key(&old));
         for copies in [1, 2] {
             let class = state.groups.iter().filter(|(id, _)| GroupId(**id).copies() == copies);

@@ -1,5 +1,5 @@
 //! What a rebalance moves: copies onto different servers, groups to who is in none of so many copies, and what lies on fuller
-//! targets to others. Nobody loses the last group of a number of copies but for another one, for no new file would lie there; or
+//! targets to others. Nobody loses the last group of a number of copies but for another one, as no new file would lie there; or
 //! where it has no room, so that none does anyway.
 
 use super::{Facts, Loads, Place, empties};

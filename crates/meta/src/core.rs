@@ -389,10 +389,13 @@ impl Core {
         let (inode_key, shard_key) =
             (keys::inode(volume.id, Ino::ROOT), keys::shard(volume.id, Ino::ROOT, 0));
         let now = self.now().into();
+        let (uid, gid) = self.options.root_owner;
         let root = Inode {
             ino: Ino::ROOT.0,
             kind: FileKind::Directory as u32,
             mode: 0o755,
+            uid,
+            gid,
             nlink: 2,
             atime: now,
             mtime: now,

@@ -22,6 +22,8 @@ pub struct MetaOptions {
     /// How long a loan of another share is kept for the next directory that is made there. Longer than its lender waits for
     /// it (6 s) is of no use: he ends it then.
     pub loan_kept_ms: u64,
+    /// Number of the user and of the group to whom the root directory of a new volume belongs.
+    pub root_owner: (u32, u32),
 }
 
 impl Default for MetaOptions {
@@ -34,6 +36,7 @@ impl Default for MetaOptions {
             storage_wait_ms: 30_000,
             tick_ms: 1_000,
             loan_kept_ms: 1_000,
+            root_owner: (0, 0),
         }
     }
 }

@@ -372,6 +372,15 @@ async fn which_targets_are_left_to_cut_is_on_disk_before_others_are_written_to()
     assert!(kv.synced.load(Ordering::SeqCst) >= committed + 2);
 }
 
+/// A user who had started everything himself could write nothing into what he had mounted.
+#[tokio::test]
+async fn the_root_directory_of_a_new_volume_belongs_to_who_runs_the_server() {
+    let options = MetaOptions { root_owner: (65_534, 65_533), ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let attr = world.root().getattr(1).await.unwrap();
+    assert_eq!((attr.uid, attr.gid, attr.mode & 0o777), (65_534, 65_533, 0o755));
+}
+
 /// Of servers that empty a deleted volume for the last time as soon as they have done so once.
 async fn hasty_world() -> World {
     let options = MetaOptions { capability_ms: 0, ..options() };

@@ -35,6 +35,7 @@ use member::Verified;
 pub use meta_store::{MetaPlace, Wanted};
 use newcomer::Newcomer;
 use patrol::Patrol;
+use rustix::process::{getegid, geteuid};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -345,7 +346,9 @@ impl Parts {
         if let (Some(own), Some(tenure)) = (&self.own_manager, &tenure) {
             own.bind_to_lead(tenure);
         }
-        let options = MetaOptions { server, tenure, ..MetaOptions::default() };
+        // Who may start `strake up` alone is to be able to write to what that makes.
+        let root_owner = (geteuid().as_raw(), getegid().as_raw());
+        let options = MetaOptions { server, tenure, root_owner, ..MetaOptions::default() };
         Ok(Some(MetaServer::start(store.clone(), map, key.clone(), clock, options).await?))
     }
 

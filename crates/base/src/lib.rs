@@ -22,6 +22,7 @@ pub mod random;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod task;
+pub mod threads;
 pub mod uring;
 
 /// Whether a simulation has broken this rule on purpose. Outside of simulations no rule is, and

@@ -1,6 +1,7 @@
 //! The threads that carry the connections to a database.
 
 use super::{KvError, Result};
+use strake_base::threads;
 use tokio::runtime::{Handle, Runtime};
 
 /// So many are enough: they only pass on what others ask and are answered.
@@ -12,12 +13,12 @@ pub struct Background(Option<Runtime>, Handle);
 impl Background {
     /// Starts them, for the store with this name.
     pub fn new(name: &str, store: &str) -> Result<std::sync::Arc<Self>> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name(name)
-            .enable_all()
-            .build()
-            .map_err(|e| KvError::Io { store: store.into(), cause: e.to_string() })?;
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let started = threads::start(builder.thread_name(name).enable_all(), THREADS);
+        let runtime = started.map_err(|e| KvError::Io {
+            store: store.into(),
+            cause: format!("starting its threads: {e}; {}", threads::MORE),
+        })?;
         let handle = runtime.handle().clone();
         Ok(std::sync::Arc::new(Self(Some(runtime), handle)))
     }

@@ -1,8 +1,9 @@
-//! Threads that a process has before it needs them. Where the system starts no more of them (see [`MORE`]), Tokio panics in whatever
-//! asks for one that may wait, unless there is one already; and a runtime that cannot start waits for ever for what it has started.
+//! Threads, and those that a process has before it needs them. Where the system starts no more of them, Tokio panics in whatever asks
+//! for one that may wait, unless there is one already; and a runtime that cannot start waits for ever for what it has started.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 use tokio::runtime::{Builder, Runtime};
@@ -15,9 +16,20 @@ const STACK_BYTES: usize = 64 << 10;
 /// Between two looks whether more can be started.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// What to do where the system starts no more threads.
-pub const MORE: &str = "let this process have more threads \
-    (TasksMax= of a systemd unit, pids.max of a container, ulimit -u)";
+/// Starts a thread of its own for some work.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|error| refused(&error))
+}
+
+/// That the system has started no thread, with what to do.
+fn refused(error: &io::Error) -> io::Error {
+    let next = "let this process have more threads \
+        (TasksMax= of a systemd unit, pids.max of a container, ulimit -u)";
+    io::Error::new(error.kind(), format!("{error}; {next}"))
+}
 
 /// Starts a runtime with so many threads for its tasks, where the system starts enough. Those that may wait stay when they have
 /// nothing to do: it might start no others later.
@@ -43,7 +55,7 @@ fn try_to_start(count: usize) -> io::Result<()> {
         let _closed = gate.lock();
         for _ in 0..count {
             let thread = thread::Builder::new().stack_size(STACK_BYTES);
-            thread.spawn_scoped(scope, || drop(gate.lock()))?;
+            thread.spawn_scoped(scope, || drop(gate.lock())).map_err(|error| refused(&error))?;
         }
         Ok(())
     })
@@ -64,7 +76,7 @@ fn look(was_refused: bool) -> bool {
     match &tried {
         Err(error) if !was_refused => {
             tracing::warn!(
-                "no thread can be started, and what has to wait for a disk takes turns: {error}; {MORE}"
+                "no thread can be started, and what has to wait for a disk takes turns: {error}"
             );
         }
         Ok(()) if was_refused => tracing::info!("threads can be started again"),
@@ -105,9 +117,9 @@ mod tests {
         thread::sleep(Duration::from_millis(100));
         let before = getrlimit(Resource::Nproc);
         setrlimit(Resource::Nproc, Rlimit { current: Some(1), ..before }).unwrap();
-        assert!(thread::Builder::new().spawn(|| ()).is_err(), "the limit holds");
-        let error = start(&mut Builder::new_multi_thread(), 1).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(spawn("one more", || ()).is_err(), "the limit holds");
+        let error = start(&mut Builder::new_multi_thread(), 1).unwrap_err().to_string();
+        assert!(error.contains("; let this process have more threads (TasksMax="), "{error}");
 
         // As many at once as there are, and one more.
         let ((begun, begins), gate) = (channel(), Arc::new(Mutex::new(())));

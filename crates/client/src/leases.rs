@@ -44,8 +44,8 @@ pub trait Believer: Send + Sync + 'static {
     fn recall(&self, inodes: &[Ino]) -> Duration;
 
     /// The contents of these inodes may not be what they were any more. As [`Believer::recall`], returns at once;
-    /// what comes back ends when nobody is shown those of before.
-    fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()>;
+    /// what comes back ends when nobody is shown those of before. False if somebody still may be: it is to be said again.
+    fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, bool>;
 
     /// The same of one inode, for whose end nobody waits: it may be said any number of times while a kernel is busy with it.
     fn forget_soon(&self, ino: Ino);

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use strake_base::threads;
 use tokio::runtime::Handle;
 
 /// Bytes from which on a read or write is worth another thread reading the next request meanwhile.
@@ -174,8 +175,7 @@ pub fn start<D: Door>(
     });
     let start_one = |(number, device): (usize, Device)| {
         let shared = shared.clone();
-        let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
-        thread.spawn(move || shared.serve(&Arc::new(device)))
+        threads::spawn(&format!("fuse-{number}"), move || shared.serve(&Arc::new(device)))
     };
     devices.into_iter().enumerate().map(start_one).collect()
 }

@@ -69,15 +69,16 @@ use clap::Parser;
 use cli::Cli;
 use failure::{Context, Failure, Outcome, USAGE};
 use std::ffi::OsString;
+use std::num::NonZero;
 use std::process::ExitCode;
-use strake_base::{descriptor, process};
+use strake_base::{descriptor, process, threads};
 use strake_fuse::prefetch;
 
 /// Names under which the program acts as the helper of `mount -t strake`.
 const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
 
 /// Threads that may wait at once. A target keeps up to 33 of them for as long as its disk answers nothing, and all others are to go on; 512
-/// are for everything else. There are only as many as are needed.
+/// are for everything else. There are only as many as were needed at once.
 const WAITING_THREADS_MAX: usize = 512 + 33 * verbs::up::TARGETS_MAX;
 
 /// Runs the program with the arguments of this process.
@@ -150,11 +151,14 @@ fn run(cli: Cli) -> Outcome<u8> {
     if is_long_running {
         prepare_to_stay();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .max_blocking_threads(WAITING_THREADS_MAX)
-        .enable_all()
-        .build()
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.max_blocking_threads(WAITING_THREADS_MAX).enable_all();
+    let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let runtime = threads::start(&mut builder, workers)
         .context(|| "starting the program's threads".into())?;
+    if is_long_running {
+        runtime.spawn(threads::watch());
+    }
     let code = runtime.block_on(cli.run());
     // What is still in flight (a call to a server that does not answer) is not worth waiting for.
     runtime.shutdown_background();

@@ -10,7 +10,7 @@ use std::io::{BufWriter, ErrorKind, IsTerminal, Write};
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::mpsc;
-use std::thread;
+use strake_base::threads;
 
 /// See [`failures_end_with`].
 static FAILURES_END_WITH: AtomicU8 = AtomicU8::new(FAILED);
@@ -68,7 +68,7 @@ pub fn notice(text: &str) {
         let _unheard = out.write_all(line.as_bytes()).and_then(|()| out.flush());
         drop(saying);
     };
-    let _unsaid = thread::Builder::new().name("notice".to_owned()).spawn(say);
+    let _unsaid = threads::spawn("notice", say);
     let _in_time = said.recv_timeout(stderr::READER_WAIT);
 }
 

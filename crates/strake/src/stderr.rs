@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::Duration;
+use strake_base::threads;
 
 /// Bytes that may wait to be written. A line that finds no room among them is lost.
 const WAITING_BYTES_MAX: usize = 1 << 20;
@@ -25,7 +25,7 @@ pub fn write_behind() -> io::Result<()> {
     let queue = Arc::<Queue>::default();
     let written = queue.clone();
     let write = move || written.write(&mut io::stderr());
-    thread::Builder::new().name("log".to_owned()).spawn(write)?;
+    threads::spawn("log", write)?;
     let _is_first = QUEUE.set(queue);
     Ok(())
 }

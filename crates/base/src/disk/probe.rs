@@ -5,6 +5,7 @@
 
 use crate::aligned::{ALIGNMENT, AlignedBuffer};
 use crate::random::mixed;
+use crate::threads;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -39,7 +40,7 @@ impl Prober {
                 counted.fetch_add(1, Ordering::Release);
             }
         };
-        std::thread::Builder::new().name("probe".to_owned()).spawn(work)?;
+        threads::spawn("probe", work)?;
         Ok(Self { asks, answers })
     }
 

@@ -40,6 +40,8 @@ struct Followed {
     believed_until: Duration,
     /// Files were closed because they were recalled.
     closed: bool,
+    /// A kernel may still show what was before of some open file.
+    shows_old: bool,
 }
 
 impl Followed {
@@ -100,7 +102,8 @@ impl Volume {
         let Share { session: own, leases, .. } = share;
         let nth = || leases.sessions.load(Ordering::Acquire);
         if at.session != nth() {
-            *at = Followed { session: nth(), ..Followed::default() };
+            let shows_old = at.shows_old;
+            *at = Followed { session: nth(), shows_old, ..Followed::default() };
         }
         let Stamp { session, incarnation, .. } = own.stamp();
         let (followed, forgotten) = (at.number, at.forgotten);
@@ -128,15 +131,15 @@ impl Volume {
                 if recalled.everything {
                     at.forget(recalled.number, self.now() + pause);
                 }
+                let changed = if at.shows_old { Changed::All } else { changed };
                 let open = self.open_ones(share, &changed);
                 // The kernel is told to drop that before this counts as followed, and so before a range is granted.
                 let files = open.iter().filter_map(|ino| self.inodes().file(*ino));
                 files.for_each(|file| file.core().paged_reads = false);
-                if let Some(believer) = self.believer().filter(|_| !open.is_empty()) {
-                    let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(&open));
-                    if dropped.await.is_err() {
-                        tracing::debug!("the kernel is still busy with pages of {open:?}");
-                    }
+                at.shows_old = !self.forget_contents(&open).await;
+                if at.shows_old {
+                    // Not followed: it comes again.
+                    return PAUSE;
                 }
                 at.go_on(&recalled, pause, self.now())
             }
@@ -152,6 +155,16 @@ impl Volume {
                 PAUSE
             }
         }
+    }
+
+    /// Has the kernel drop what it has of open files. False if that has failed; what it is still busy with it drops later.
+    async fn forget_contents(&self, open: &[Ino]) -> bool {
+        let Some(believer) = self.believer().filter(|_| !open.is_empty()) else { return true };
+        let dropped = tokio::time::timeout(PAGES_WAIT, believer.forget_contents(open));
+        dropped.await.unwrap_or_else(|_| {
+            tracing::debug!("the kernel is still busy with pages of {open:?}");
+            true
+        })
     }
 
     /// Which of the inodes that others may change somebody here has open.

@@ -193,8 +193,8 @@ impl Believer for Quiet {
         Duration::ZERO
     }
 
-    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
-        Box::pin(async {})
+    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, bool> {
+        Box::pin(async { true })
     }
 
     fn forget_soon(&self, _ino: Ino) {}
@@ -234,8 +234,8 @@ impl Believer for Kernel {
         Duration::ZERO
     }
 
-    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
-        Box::pin(async {})
+    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, bool> {
+        Box::pin(async { true })
     }
 
     fn forget_soon(&self, _ino: Ino) {}
@@ -253,8 +253,8 @@ impl Believer for Busy {
         Duration::ZERO
     }
 
-    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
-        Box::pin(async {})
+    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, bool> {
+        Box::pin(async { true })
     }
 
     fn forget_soon(&self, _ino: Ino) {}
@@ -295,6 +295,50 @@ async fn who_forgets_everything_has_followed_when_its_kernel_has_and_goes_on_at_
     assert!(after >= least && after <= least + ms(400), "after {after:?}");
     assert!(asked >= 10, "asked {asked} times");
     assert!(leases.covers(Ino(5), 3, volume.now()), "and go on");
+}
+
+/// A kernel that is told to drop contents, and fails to the first two times.
+#[derive(Default)]
+struct Failing(Mutex<Vec<Vec<Ino>>>);
+
+impl Believer for Failing {
+    fn recall(&self, _inodes: &[Ino]) -> Duration {
+        Duration::ZERO
+    }
+
+    fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, bool> {
+        let mut inodes = inodes.to_vec();
+        inodes.sort_unstable();
+        let mut told = self.0.lock();
+        told.push(inodes);
+        let is_dropped = told.len() > 2;
+        Box::pin(async move { is_dropped })
+    }
+
+    fn forget_soon(&self, _ino: Ino) {}
+}
+
+/// Where no thread could be started that drops it, maps went on to show what was before another mount had written.
+#[tokio::test(start_paused = true)]
+async fn a_recall_is_followed_when_a_kernel_has_dropped_contents_and_not_when_that_failed() {
+    let fake = Arc::new(crate::testing::Fake::default());
+    let clock = Arc::new(Paused::default());
+    let options = crate::VolumeOptions { leases: true, clock, ..crate::testing::options() };
+    let volume = fake.volume(options).await;
+    tokio::time::sleep(ms(100)).await;
+    let recalled = crate::testing::create(&volume, "recalled").await;
+    let other = crate::testing::create(&volume, "other").await;
+    let kernel = Arc::new(Failing::default());
+    volume.set_believer(&kernel);
+    fake.recall(9, recalled.ino().0);
+    let followed = |line: &String| line.starts_with("Recalls(Recalls { followed: 9");
+    while !fake.take_log().iter().any(followed) {
+        tokio::time::sleep(ms(10)).await;
+    }
+    let mut all = vec![recalled.ino(), other.ino()];
+    all.sort_unstable();
+    // Nobody knows what else it has failed to drop.
+    assert_eq!(*kernel.0.lock(), [vec![recalled.ino()], all.clone(), all]);
 }
 
 #[tokio::test]

@@ -28,8 +28,8 @@ impl Believer for Kernel {
         Duration::ZERO
     }
 
-    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, ()> {
-        Box::pin(async {})
+    fn forget_contents(&self, _inodes: &[Ino]) -> BoxFuture<'static, bool> {
+        Box::pin(async { true })
     }
 
     fn forget_soon(&self, ino: Ino) {

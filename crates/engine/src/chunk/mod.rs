@@ -79,6 +79,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use store::Store;
 use strake_base::disk::{Calls, CountedDisk, Disk, Probe};
+use strake_base::threads;
 
 /// Unit of space and of checksums.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -123,8 +124,7 @@ impl ChunkStore {
         let probe = Mutex::new(probe);
         let spawn = |name: &str, work: fn(&Weak<Store>)| {
             let weak = Arc::downgrade(&store);
-            let thread = std::thread::Builder::new().name(name.to_owned());
-            let spawned = background.then(|| thread.spawn(move || work(&weak))).transpose();
+            let spawned = background.then(|| threads::spawn(name, move || work(&weak))).transpose();
             spawned.map_err(|error| ChunkError::io(&store.target, &error))
         };
         let _never_joined = spawn("place", place::watch)?;

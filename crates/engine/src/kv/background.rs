@@ -15,10 +15,8 @@ impl Background {
     pub fn new(name: &str, store: &str) -> Result<std::sync::Arc<Self>> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let started = threads::start(builder.thread_name(name).enable_all(), THREADS);
-        let runtime = started.map_err(|e| KvError::Io {
-            store: store.into(),
-            cause: format!("starting its threads: {e}; {}", threads::MORE),
-        })?;
+        let runtime =
+            started.map_err(|e| KvError::Io { store: store.into(), cause: e.to_string() })?;
         let handle = runtime.handle().clone();
         Ok(std::sync::Arc::new(Self(Some(runtime), handle)))
     }

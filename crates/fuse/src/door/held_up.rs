@@ -22,15 +22,15 @@ impl Default for MoreThreads {
 }
 
 impl MoreThreads {
-    /// Works through all of this, in any order; ended when all is done. One thread does it; as soon as that is held up there
-    /// are twice as many, and so on.
+    /// Works through all of this, in any order; ended when all is done, but for what has panicked: then false. One thread does it;
+    /// as soon as that is held up there are twice as many, and so on.
     pub async fn work_through<T: Send + 'static>(
         &self,
         all: Vec<T>,
         work: impl Fn(T) + Clone + Send + 'static,
-    ) {
+    ) -> bool {
         let (left, mut threads) = (Arc::new(Mutex::new(all)), JoinSet::new());
-        let mut before = None;
+        let (mut before, mut is_done) = (None, true);
         loop {
             let now = left.lock().len();
             if now == 0 {
@@ -50,9 +50,14 @@ impl MoreThreads {
                     }
                 });
             }
-            let _ended = timeout(HELD_UP, threads.join_next()).await;
+            if let Ok(Some(ended)) = timeout(HELD_UP, threads.join_next()).await {
+                is_done &= ended.is_ok();
+            }
         }
-        while threads.join_next().await.is_some() {}
+        while let Some(ended) = threads.join_next().await {
+            is_done &= ended.is_ok();
+        }
+        is_done
     }
 }
 
@@ -85,9 +90,21 @@ mod tests {
         }
         assert!(ended.iter().all(|nth| *nth < 100 - STUCK));
         drop(go_on);
-        all.await;
+        assert!(all.await);
         assert_eq!(dones.try_iter().count(), STUCK as usize);
         assert_eq!(threads.0.available_permits(), MORE_THREADS_MAX);
+    }
+
+    /// Maps that showed what was before counted as dropped.
+    #[tokio::test]
+    async fn what_panics_is_not_done_and_all_else_is() {
+        let (done, dones) = channel();
+        let work = move |nth: u32| {
+            assert!(nth.is_multiple_of(2), "it panics");
+            done.send(nth).unwrap();
+        };
+        assert!(!MoreThreads::default().work_through((0..10).collect(), work).await);
+        assert_eq!(dones.try_iter().count(), 5);
     }
 
     /// All threads of the mount would wait, and those that could answer what they wait for with them.
@@ -106,7 +123,7 @@ mod tests {
         let first = begins.try_iter().count();
         assert!(first <= 3, "{first} at once");
         drop(go_on);
-        all.await;
+        assert!(all.await);
         assert_eq!(first + begins.try_iter().count(), 100);
     }
 }

@@ -12,7 +12,6 @@ use crate::abi;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::reply::{Reply, Shown};
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use std::collections::{HashSet, VecDeque};
@@ -332,25 +331,32 @@ impl FuseDoor {
                 let goes_on = self.recalls.writing_out.begin(ino);
                 let piece = (at, len.min(range.end - at));
                 let dropped = self.drop_pages(vec![(self.node(ino), vec![piece])]);
-                let _ended = self.runtime.spawn(dropped.map(|_ended| drop(goes_on))).await;
+                let ended = self.runtime.spawn(async move {
+                    let _goes_on = goes_on;
+                    dropped.await
+                });
+                if !matches!(ended.await, Ok(Ok(true))) {
+                    return false;
+                }
                 at = at.saturating_add(len);
                 len = len.saturating_mul(4);
             }
+            true
         };
         // Older kernels do not wait for pages that are on their way to us already.
-        timeout_at(until, in_pieces).await.is_ok() && !self.recalls.writing.has(ino)
+        timeout_at(until, in_pieces).await == Ok(true) && !self.recalls.writing.has(ino)
     }
 
     /// Has the kernel drop these ranges of inodes. It waits for pages that are being read or written, and so may
-    /// whoever waits for the end of this; other inodes do not.
-    fn drop_pages(&self, all: Vec<(u64, Vec<(u64, u64)>)>) -> JoinHandle<()> {
+    /// whoever waits for the end of this; other inodes do not. False if that is not known of all.
+    fn drop_pages(&self, all: Vec<(u64, Vec<(u64, u64)>)>) -> JoinHandle<bool> {
         let recalls = self.recalls.clone();
         self.runtime.spawn(async move {
             let told = recalls.clone();
             let drop_one = move |(node, ranges): (u64, Vec<(u64, u64)>)| {
                 told.drop_ranges(node, &ranges);
             };
-            recalls.more_threads.work_through(all, drop_one).await;
+            recalls.more_threads.work_through(all, drop_one).await
         })
     }
 }
@@ -398,25 +404,27 @@ impl Believer for FuseDoor {
         self.take_back(inodes, true)
     }
 
-    fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, ()> {
+    fn forget_contents(&self, inodes: &[Ino]) -> BoxFuture<'static, bool> {
         inodes.iter().for_each(|ino| self.prefetch.cancel(*ino));
         let recalls = self.recalls.clone();
         let pages =
             |ino: &Ino| recalls.contested.left(*ino, What::Pages).map(|given| (*ino, given));
         let begun: Vec<(Ino, u64)> = inodes.iter().filter_map(pages).collect();
         if begun.is_empty() {
-            return Box::pin(async {});
+            return Box::pin(async { true });
         }
         let ranges = |ino: Ino| (self.node(ino), recalls.writing.leave_out(ino));
         let dropped = self.drop_pages(begun.iter().map(|(ino, _)| ranges(*ino)).collect());
         Box::pin(async move {
+            let is_dropped = matches!(dropped.await, Ok(true));
             // Else nothing is known.
-            if dropped.await.is_ok() {
+            if is_dropped {
                 let contested = &recalls.contested;
                 begun
                     .iter()
                     .for_each(|(ino, given)| contested.note_dropped(*ino, What::Pages, *given));
             }
+            is_dropped
         })
     }
 

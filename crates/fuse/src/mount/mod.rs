@@ -166,9 +166,7 @@ pub async fn mount_door<D: Door>(
     });
     let watch = watch.ok();
     let keeper = move || keep(session, threads, watch, &tell);
-    std::thread::Builder::new()
-        .name("fuse-mount".into())
-        .spawn(keeper)
+    strake_base::threads::spawn("fuse-mount", keeper)
         .map_err(|error| cannot_mount(&full, &error))?;
     let (tuned, writeback) = (full.clone(), options.writeback);
     blocking(move || {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use strake_base::disk::DiskFile;
+use strake_base::threads;
 use tokio::sync::{Notify, oneshot};
 
 /// How long a commit stays unsynced at most, when nobody asks, less the time of the flush.
@@ -216,8 +217,7 @@ impl Keeper {
         body: fn(&Core<S>),
     ) -> io::Result<()> {
         let core = core.clone();
-        let thread = std::thread::Builder::new().name(name.into());
-        self.threads.push(thread.spawn(move || body(&core))?);
+        self.threads.push(threads::spawn(name, move || body(&core))?);
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use strake_base::threads;
 use strake_client::Volume;
 use strake_types::{Credentials, Error, ErrorKind, FileKind, Result};
 use tokio::runtime::Handle;
@@ -166,8 +167,8 @@ pub async fn mount_door<D: Door>(
     });
     let watch = watch.ok();
     let keeper = move || keep(session, threads, watch, &tell);
-    strake_base::threads::spawn("fuse-mount", keeper)
-        .map_err(|error| cannot_mount(&full, &error))?;
+    let kept = threads::spawn("fuse-mount", keeper);
+    kept.map_err(|error| cannot_mount(&full, &error))?;
     let (tuned, writeback) = (full.clone(), options.writeback);
     blocking(move || {
         tune(&tuned, writeback);

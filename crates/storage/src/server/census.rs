@@ -97,6 +97,24 @@ impl Census {
     }
 }
 
+/// A walk over a target that is under way. It has ended when this is gone, also by a panic: no other one begins before.
+struct Walk<'a> {
+    census: &'a Census,
+    target: TargetId,
+    /// It is one for its own sake.
+    due: bool,
+    begun: Instant,
+    /// It has come to the end.
+    complete: bool,
+}
+
+impl Drop for Walk<'_> {
+    fn drop(&mut self) {
+        self.census.walked(self.target, self.complete);
+        self.census.ended(self.target, self.due, self.begun.elapsed());
+    }
+}
+
 impl StorageServer {
     /// What the targets hold, for the manager; with no chunks what may be there and was not counted.
     pub fn held(&self) -> Vec<Held> {
@@ -151,13 +169,13 @@ impl StorageServer {
     }
 
     async fn walk_and_note(&self, target: &Arc<Target>, due: bool) {
-        let begun = Instant::now();
+        let (census, begun) = (&self.census, Instant::now());
+        let mut walk = Walk { census, target: target.id, due, begun, complete: false };
         let walked = self.walk(target).await;
-        self.census.walked(target.id, walked.is_ok());
+        walk.complete = walked.is_ok();
         if let Err(error) = walked {
             tracing::warn!("target {}: cannot look what it holds: {error}", target.id);
         }
-        self.census.ended(target.id, due, begun.elapsed());
     }
 
     /// The targets from which something may be to be cleared away, where that can be tried; none soon after a walk.
@@ -288,6 +306,23 @@ impl StorageServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// It was the last one over its target: nothing was cleared away from that any more.
+    #[test]
+    fn after_a_walk_that_has_panicked_another_one_begins() {
+        let (census, target) = (Census::default(), TargetId(1));
+        assert!(census.walks.lock().insert(target));
+        let (due, begun) = (true, Instant::now());
+        let walk = Walk { census: &census, target, due, begun, complete: false };
+        let panics = || {
+            let _under_way = walk;
+            panic!("no thread could be started");
+        };
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(census.walks.lock().insert(target), "another one may begin,");
+        assert!(census.rests(target) && !census.is_due(target), "a while later");
+    }
 
     /// What was to be cleared away from it had all targets of its server walked over every second.
     #[test]

@@ -31,11 +31,16 @@ fn refused(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{error}; {next}"))
 }
 
-/// Starts a runtime with so many threads for its tasks, where the system starts enough. Those that may wait stay when they have
+/// Starts a runtime with so many threads for its tasks, or as many as the system starts. Those that may wait stay when they have
 /// nothing to do: it might start no others later.
-pub fn start(builder: &mut Builder, workers: usize) -> io::Result<Runtime> {
+pub fn start(builder: &mut Builder, mut workers: usize) -> io::Result<Runtime> {
     // Twice as many: the system may count those that were tried a moment longer, and not all threads are the runtime's.
-    try_to_start(2 * (workers + WAITING))?;
+    while let Err(error) = try_to_start(2 * (workers + WAITING)) {
+        if workers == 1 {
+            return Err(error);
+        }
+        workers /= 2;
+    }
     let runtime = builder.worker_threads(workers).thread_keep_alive(Duration::MAX).build()?;
     // None of them is done with one before all have begun.
     let gate = Arc::new(Mutex::new(()));

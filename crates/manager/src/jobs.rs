@@ -2,7 +2,7 @@
 //!
 //! [`keep`] brings all of them up to date, after every change and a few times a second while there are
 //! any. It only ever adds a member that joins, marks one that is to leave, or takes back one that is
-//! not in sync; who comes to be in sync, and who goes, [`groups`](crate::groups) decides.
+//! not in sync; who comes to be in sync, and who goes, [`groups`] decides.
 
 use crate::ended;
 use crate::groups::{self, Life};

@@ -155,7 +155,12 @@ fn run(cli: Cli) -> Outcome<u8> {
     builder.max_blocking_threads(WAITING_THREADS_MAX).enable_all();
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let runtime = threads::start(&mut builder, workers)
-        .context(|| "starting the program's threads".into())?;
+        .context(|| "starting the program's threads".into())
+        .inspect_err(|failure| {
+            if detach::is_marked() {
+                detach::failed(failure);
+            }
+        })?;
     if is_long_running {
         runtime.spawn(threads::watch());
     }

@@ -23,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait for a kernel to drop the pages of open files that somebody else changes. It may have to wait for a
 /// request of its own that waits for that change.
 const PAGES_WAIT: Duration = Duration::from_millis(200);
+/// So often a kernel is asked again to drop pages where that has failed, after ever longer pauses: 3.1 s in all. By then the server
+/// waits no longer for this mount.
+const DROPS_MAX: u32 = 5;
 /// How soon recalls are asked for again while a kernel may still believe what it was told before everything was recalled.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -40,14 +43,26 @@ struct Followed {
     believed_until: Duration,
     /// Files were closed because they were recalled.
     closed: bool,
-    /// A kernel may still show what was before of some open file.
-    shows_old: bool,
+    /// How often it has failed, one time after the other, to have a kernel drop what was before of open files, which it may still
+    /// show.
+    not_dropped: u32,
 }
 
 impl Followed {
     /// Everything is forgotten that was recalled under this number.
     fn forget(&mut self, number: u64, believed_until: Duration) {
         (self.forgotten, self.believed_until) = (number, believed_until);
+    }
+
+    /// After how long the pages of open files are to be dropped once more, if that has failed: until then nothing is followed, and the
+    /// recall comes again.
+    fn try_again(&mut self, dropped: bool) -> Option<Duration> {
+        let before = self.not_dropped;
+        self.not_dropped = if dropped { 0 } else { before.saturating_add(1) };
+        if self.not_dropped.is_power_of_two() {
+            tracing::warn!(times = self.not_dropped, "pages of open files were not dropped");
+        }
+        (!dropped && before < DROPS_MAX).then(|| PAUSE * 2_u32.pow(before))
     }
 
     /// What was recalled is followed after `pause`. How long to wait before the next request.
@@ -102,8 +117,8 @@ impl Volume {
         let Share { session: own, leases, .. } = share;
         let nth = || leases.sessions.load(Ordering::Acquire);
         if at.session != nth() {
-            let shows_old = at.shows_old;
-            *at = Followed { session: nth(), shows_old, ..Followed::default() };
+            let not_dropped = at.not_dropped;
+            *at = Followed { session: nth(), not_dropped, ..Followed::default() };
         }
         let Stamp { session, incarnation, .. } = own.stamp();
         let (followed, forgotten) = (at.number, at.forgotten);
@@ -131,15 +146,14 @@ impl Volume {
                 if recalled.everything {
                     at.forget(recalled.number, self.now() + pause);
                 }
-                let changed = if at.shows_old { Changed::All } else { changed };
+                let changed = if at.not_dropped > 0 { Changed::All } else { changed };
                 let open = self.open_ones(share, &changed);
                 // The kernel is told to drop that before this counts as followed, and so before a range is granted.
                 let files = open.iter().filter_map(|ino| self.inodes().file(*ino));
                 files.for_each(|file| file.core().paged_reads = false);
-                at.shows_old = !self.forget_contents(&open).await;
-                if at.shows_old {
-                    // Not followed: it comes again.
-                    return PAUSE;
+                let dropped = self.forget_contents(&open).await;
+                if let Some(pause) = at.try_again(dropped) {
+                    return pause;
                 }
                 at.go_on(&recalled, pause, self.now())
             }

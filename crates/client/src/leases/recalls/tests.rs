@@ -23,3 +23,13 @@ fn nothing_is_followed_while_a_kernel_believes_what_everything_was_recalled_of()
     assert_eq!(at.go_on(&answer(11, false), ms(0), ms(1_860)), ms(140));
     assert_eq!(at.number, 12);
 }
+
+#[test]
+fn a_drop_that_always_fails_holds_up_what_is_recalled_no_longer_than_the_server_waits() {
+    let mut at = Followed::default();
+    let pauses: Vec<_> = std::iter::from_fn(|| at.try_again(false)).collect();
+    assert_eq!((pauses.len(), pauses.iter().sum()), (5, Duration::from_millis(3_100)));
+    assert_eq!((at.try_again(false), at.not_dropped), (None, 7), "each later one tries again");
+    assert_eq!((at.try_again(true), at.not_dropped), (None, 0));
+    assert_eq!(at.try_again(false), Some(PAUSE));
+}

@@ -353,7 +353,7 @@ fn a_server_whose_number_a_copy_of_it_has_taken_ends_and_is_looked_at_when_it_co
     let mut copy = Process::start(&flags, &log);
     copy.wait_until_it_serves("the copy");
     cluster.signal(0, "CONT");
-    let ends = format!(" ends: another process runs as server 2 at {address} since");
+    let ends = format!(" ends: another process runs as server 2 at {address} now");
     assert_eq!(cluster.exit_code(0), Some(1), "{}", cluster.log(0));
     let log = cluster.log(0);
     assert!(log.contains("strake: the server at ") && log.contains(&ends), "{log}");

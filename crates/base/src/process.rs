@@ -95,13 +95,7 @@ mod tests {
     /// A server was gone without a word.
     #[test]
     fn a_write_beyond_the_limit_of_file_sizes_is_an_error() {
-        let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--test-threads=1"])
-            .arg("process::tests::a_write_beyond_the_limit_that_it_sets")
-            .output()
-            .unwrap();
-        let told = String::from_utf8_lossy(&child.stdout);
-        assert!(child.status.success() && told.contains("1 passed"), "{told}");
+        crate::tests::passes_alone("process::tests::a_write_beyond_the_limit_that_it_sets");
     }
 
     #[test]

@@ -14,8 +14,8 @@ use strake_wire::message::manager::ClusterMap;
 
 /// What a volume holds in memory at most, where nothing else is said.
 const MEMORY_BYTES_DEFAULT: u64 = 256 << 20;
-/// Where there is little memory, it is that divided by this.
-const MACHINE_SHARE: u64 = 8;
+/// At most one part in so many of the memory that there is.
+const MEMORY_PART: u64 = 8;
 
 /// The least memory that doors give a volume: one large chunk in either direction.
 pub const MEMORY_BYTES_MIN: u64 = 32 << 20;
@@ -27,7 +27,7 @@ pub fn default_memory_bytes() -> u64 {
 }
 
 fn share_of(memory_bytes: u64) -> u64 {
-    (memory_bytes / MACHINE_SHARE).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)
+    (memory_bytes / MEMORY_PART).clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT)
 }
 
 /// How a volume is opened.

@@ -236,7 +236,7 @@ impl Inner {
             Some(Sight { cluster, beat: Some(beat), has_moved, .. })
                 if !self.is_free(&beat) || self.leaves_to_others(&beat, has_moved) =>
             {
-                tracing::info!(server = beat.server, address = %beat.address, "this manager looks on");
+                tracing::info!(server = beat.server, address = %beat.address, "another manager leads, or may still: this one waits");
                 *self.cluster.lock() = cluster.uuid;
                 *self.seat.write() = Seat::Follows(leader(&beat));
                 Ok(())

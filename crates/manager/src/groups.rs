@@ -81,13 +81,21 @@ pub(crate) fn prepare(state: &mut State, copies: u32) -> Result<()> {
     Ok(())
 }
 
-/// Sees to it that the targets that somebody names lead a group of so many copies, however many there are. Who names none means all:
-/// an earlier release does.
+/// The same, and that these targets lead one each, however many there are.
+pub(crate) fn prepare_led(
+    state: &mut State,
+    copies: u32,
+    leads: impl Fn(u32) -> bool,
+) -> Result<()> {
+    prepare(state, copies)?;
+    lead(state, copies, leads);
+    Ok(())
+}
+
+/// The same of the targets that somebody names. Who names none means all: an earlier release does.
 pub(crate) fn prepare_named(state: &mut State, wanted: &PrepareCopies) -> Result<()> {
     let named: HashSet<u32> = wanted.targets.iter().copied().collect();
-    prepare(state, wanted.copies)?;
-    lead(state, wanted.copies, |id| named.is_empty() || named.contains(&id));
-    Ok(())
+    prepare_led(state, wanted.copies, |id| named.is_empty() || named.contains(&id))
 }
 
 /// The same of all targets that lead some group: files may list these, and none of the others.

@@ -111,7 +111,7 @@ pub(crate) fn plan_on(
     }
     check_free(state, &targets)?;
     let wanted = wanted(request, &targets);
-    let mut alone = Vec::new();
+    let mut left_out = Vec::new();
     let items = match kind {
         Some(JobKind::Drain | JobKind::Replace) => {
             if kind == Some(JobKind::Replace) {
@@ -123,25 +123,25 @@ pub(crate) fn plan_on(
             Some(items) => items,
             None => {
                 let items = plan::even_out(state, facts);
-                alone = plan::left_out(state, facts, &items);
+                left_out = plan::left_out(state, facts, &items);
                 items
             }
         },
         _ => return Err(refuse(format!("no job of kind {} can be asked for", request.kind))),
     };
     let mut job = moves(state, facts, request, &wanted, items)?;
-    begin_groups(state, request, &mut job, &alone);
+    begin_groups(state, request, &mut job, &left_out);
     Ok(take_up(state, request, job))
 }
 
 /// Begins a group of so many copies for each of these targets, unless it is only a plan. The job tells how many.
-fn begin_groups(state: &mut State, request: &Plan, job: &mut Job, alone: &[(u32, u32)]) {
-    match alone.len() {
+fn begin_groups(state: &mut State, request: &Plan, job: &mut Job, left_out: &[(u32, u32)]) {
+    match left_out.len() {
         0 => {}
         1 => job.about += ", with 1 new group",
         many => job.about += &format!(", with {many} new groups"),
     }
-    for &(copies, target) in alone.iter().filter(|_| !request.dry_run) {
+    for &(copies, target) in left_out.iter().filter(|_| !request.dry_run) {
         groups::lead(state, copies, |id| id == target);
     }
 }

@@ -301,7 +301,7 @@ pub(crate) fn alive_at(server: u32, address: &str) -> Error {
 /// has, where the manager's data are older than this process.
 pub(crate) fn overtaken(server: u32, address: &str) -> Error {
     let detail = format!(
-        "another process runs as server {server} at {address} since: this one or that one has a copy of the other's --data; \
+        "another process runs as server {server} at {address} now: one of the two has a copy of the other's --data; \
          if that one has, stop it and start this server again, if this one has, give its --data to no server, and if the \
          cluster's metadata was restored, start this server again (strake server list shows where server {server} is)"
     );

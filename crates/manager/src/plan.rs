@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use strake_types::{Error, ErrorKind, GroupId, Result};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
+use strake_wire::message::manager::TargetSpec;
 use strake_wire::message::recopies::RecopyProgress;
 use strake_wire::message::scrubs::ScrubProgress;
 
@@ -260,7 +261,17 @@ impl Loads {
 
     /// True if a target has room for so many bytes beside all that is yet to come, and keeps some for what is written meanwhile.
     pub fn fits(&self, facts: &Facts, target: u32, bytes: u64) -> bool {
-        let margin = self.sizes.get(&target).map_or(0, |size| size / MARGIN_PART);
+        self.leaves(facts, target, bytes, |size| size / MARGIN_PART)
+    }
+
+    /// True if a target is not nearly full when all that is yet to come is there: new files come to it.
+    pub fn has_room(&self, facts: &Facts, target: u32) -> bool {
+        self.leaves(facts, target, 0, |size| size / 100 * TargetSpec::low_percent(size))
+    }
+
+    /// True if so many bytes beside all that is yet to come leave a target a margin, which its size gives.
+    fn leaves(&self, facts: &Facts, target: u32, bytes: u64, margin: fn(u64) -> u64) -> bool {
+        let margin = self.sizes.get(&target).map_or(0, |size| margin(*size));
         let needed = self.coming_with(target, bytes).saturating_add(margin);
         facts.free.get(&target).is_none_or(|free| *free >= needed)
     }

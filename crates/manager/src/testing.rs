@@ -1,6 +1,6 @@
 //! Clusters for the tests of what is decided, a clock, and what is logged.
 
-#[path = "../../meta/src/tests/lines.rs"]
+#[path = "../../../tests/src/lines.rs"]
 pub(crate) mod lines;
 
 use crate::groups::{Life, Yields, tables};

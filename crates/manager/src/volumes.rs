@@ -255,11 +255,10 @@ fn merged(
     let template = wanted.or(present, |list, copies| {
         let mut found = on_same_targets(state, list, copies);
         if !found.is_whole() {
-            groups::prepare(state, copies)?;
             let listed = list.iter().filter_map(|group| state.groups.get(&group.0));
             let leads = listed.filter_map(|group| group.members.first().copied());
             let leads: HashSet<u32> = leads.collect();
-            groups::lead(state, copies, |id| leads.contains(&id));
+            groups::prepare_led(state, copies, |id| leads.contains(&id))?;
             found = on_same_targets(state, list, copies);
         }
         found

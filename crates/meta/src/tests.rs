@@ -6,6 +6,7 @@ pub mod counted;
 mod damage;
 pub mod disturbed;
 mod gone;
+#[path = "../../../tests/src/lines.rs"]
 pub mod lines;
 mod lost;
 mod model;

@@ -286,8 +286,8 @@ fn are_at(map: &ClusterMap, targets: &[u32], place: Place) -> bool {
 
 /// True if these targets are up, and this is so of all of them.
 fn are_up(map: &ClusterMap, targets: &[u32], is_so: impl Fn(&TargetSpec) -> bool) -> bool {
-    let is_so = |id: &u32| found(map, *id).0.is_some_and(|t| t.up && is_so(&t.spec));
-    !targets.is_empty() && targets.iter().all(is_so)
+    let holds = |id: &u32| found(map, *id).0.is_some_and(|t| t.up && is_so(&t.spec));
+    !targets.is_empty() && targets.iter().all(holds)
 }
 
 /// What mends targets that are up, and whose disks alone have failed or hang: their servers have not ended.

@@ -14,7 +14,7 @@
 //! * [`mount_words`], [`mountpoint`] and [`mounted`]: the words after `-o`, where mounts are, and one until it ends;
 //!   [`made`]: what goes again when a command is refused.
 //! * [`capacity`]: what a cluster takes, before there is one; [`release`]: what is in use there, and what this program is.
-//! * [`telemetry`] and [`log`] show what a long-running verb does; [`signals`] end it, with the [`last_flush`].
+//! * [`telemetry`] and [`log`] (by [`stderr`]) show what a long-running verb does; [`signals`] end it, with the [`last_flush`].
 //!
 //! What this crate never does: know how files, names or chunks are kept (the crates below do), leave
 //! a mount behind, or fail without a word on what to do next.
@@ -73,6 +73,7 @@ use std::num::NonZero;
 use std::process::ExitCode;
 use strake_base::{descriptor, process, threads};
 use strake_fuse::prefetch;
+use tokio::runtime::{Builder, Runtime};
 
 /// Names under which the program acts as the helper of `mount -t strake`.
 const MOUNT_HELPERS: &[&str] = &["mount.strake", "mount.fuse.strake"];
@@ -145,30 +146,35 @@ fn prefetch_for_a_mount(arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(cli: Cli) -> Outcome<u8> {
+    let runtime = begin(&cli).inspect_err(|failure| {
+        if detach::is_marked() {
+            detach::failed(failure);
+        }
+    })?;
+    let code = runtime.block_on(cli.run());
+    // What is still in flight (a call to a server that does not answer) is not worth waiting for.
+    runtime.shutdown_background();
+    stderr::flush();
+    code
+}
+
+/// Starts the log and the threads.
+fn begin(cli: &Cli) -> Outcome<Runtime> {
     let is_long_running = cli.is_long_running();
     log::start(cli.log_level().as_deref(), cli.log.is_typed(), is_long_running)?;
     // Not where other programs are started, which may not be ready for it.
     if is_long_running {
         prepare_to_stay();
     }
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let mut builder = Builder::new_multi_thread();
     builder.max_blocking_threads(WAITING_THREADS_MAX).enable_all();
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get);
     let runtime = threads::start(&mut builder, workers)
-        .context(|| "starting the program's threads".into())
-        .inspect_err(|failure| {
-            if detach::is_marked() {
-                detach::failed(failure);
-            }
-        })?;
+        .context(|| "starting the program's threads".into())?;
     if is_long_running {
         runtime.spawn(threads::watch());
     }
-    let code = runtime.block_on(cli.run());
-    // What is still in flight (a call to a server that does not answer) is not worth waiting for.
-    runtime.shutdown_background();
-    stderr::flush();
-    code
+    Ok(runtime)
 }
 
 /// A target has one file or two for each GiB, and each client is a connection; and a file that may not grow any more is no reason to

@@ -111,11 +111,7 @@ fn memory(wanted: &mut Wanted, value: &str) -> Result<(), String> {
     let bytes = size::parse(value)?;
     let used = bytes.clamp(MEMORY_BYTES_MIN, memory_bytes_max());
     if used != bytes {
-        let is = if bytes < used {
-            "too little"
-        } else {
-            "more than this machine, or this process's control group, has"
-        };
+        let is = if bytes < used { "too little" } else { "more than this process may use" };
         tracing::warn!("memory={value} is {is}; {} is used", size::short(used));
     }
     wanted.volume.memory_bytes = used;
@@ -133,7 +129,7 @@ pub fn parse_memory(text: &str) -> Result<u64, String> {
         ..MEMORY_BYTES_MIN => Err(format!("at least {} is needed", size::short(MEMORY_BYTES_MIN))),
         bytes if bytes > memory_bytes_max() => {
             let all = size::short(memory_bytes_max());
-            Err(format!("this machine, or this process's control group, has {all} in all"))
+            Err(format!("this process may use {all} in all"))
         }
         bytes => Ok(bytes),
     }

@@ -1,6 +1,6 @@
 //! Services and servers for the tests of this crate, and what is logged.
 
-#[path = "../../meta/src/tests/lines.rs"]
+#[path = "../../../tests/src/lines.rs"]
 pub mod lines;
 
 use crate::caller::{CallerOptions, Callers};

@@ -91,7 +91,7 @@ pub enum ChunkError {
     },
     /// The store's own records are damaged.
     #[error(
-        "target {target} is corrupt: {cause}; start its server again, and if that finds the same, without this target (disks.md, A lost disk)"
+        "target {target} is corrupt: {cause}; start its server again, and if it finds the same, start it without this target (disks.md, A lost disk)"
     )]
     Damaged {
         /// Where the target lies.

@@ -1,6 +1,6 @@
 //! Each invariant of the store by name.
 
-#[path = "../../../meta/src/tests/lines.rs"]
+#[path = "../../../../tests/src/lines.rs"]
 mod lines;
 
 mod boot;

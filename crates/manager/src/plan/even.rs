@@ -75,7 +75,7 @@ fn is_able(state: &State, facts: &Facts, id: u32) -> bool {
 
 /// Targets with room for new files that are in no group of a class in use, behind the number of copies.
 fn lacking(state: &State, facts: &Facts, loads: &Loads) -> Vec<(u32, u32)> {
-    let takes = |id: &u32| is_able(state, facts, *id) && loads.fits(facts, *id, 0);
+    let takes = |id: &u32| is_able(state, facts, *id) && loads.has_room(facts, *id);
     let takers: Vec<u32> = state.targets.keys().copied().filter(takes).collect();
     let is_used = |copies: &u32| state.groups.contains_key(&GroupId::of_class(*copies, 0).0);
     let mut lacking = Vec::new();

@@ -31,7 +31,10 @@ impl Manager {
         let mut inner = self.inner.lock();
         let life = inner.state.servers.get(&leave.server).map_or(0, |server| server.life);
         if leave.life != life && leave.life != 0 && life != 0 {
-            tracing::info!(server = leave.server, "another life of it has said that it leaves");
+            tracing::info!(
+                server = leave.server,
+                "a good-bye of another process of this server is ignored"
+            );
             return;
         }
         inner.live.leave(leave.server, now);

@@ -194,7 +194,7 @@ pub fn unused(map: &ClusterMap) -> Vec<String> {
         let named: Vec<String> = targets.iter().map(u32::to_string).collect();
         let named = match named.len() {
             0 => return None,
-            1..=UNUSED_NAMED_MAX => format!("target {}", named.join(", ")),
+            1..=UNUSED_NAMED_MAX => output::several("target", named.iter().map(String::as_str)),
             many => format!("{many} targets"),
         };
         let copies = output::count(copies.into(), "copy", "copies");

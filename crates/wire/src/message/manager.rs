@@ -194,11 +194,11 @@ pub struct TargetSpec {
     pub displaced: u32,
 }
 
-/// A target with less than so many percent free is nearly full: new files leave it out where others are left,
+/// A target with less than so many percent free is nearly full: new files leave it out where others are left.
 const LOW_PERCENT: u64 = 5;
-/// as is one of fewer bytes than these
+/// A target of fewer bytes than these is small.
 const SMALL_BYTES: u64 = 2 << 30;
-/// with less than so many: groups of several copies keep a 16th of it back, so that it is never fuller.
+/// The same of a small one: groups of several copies keep a 16th of it back, so it never has less than 6 % free.
 const LOW_PERCENT_SMALL: u64 = 7;
 /// One that was nearly full is not any more with so many percent above that.
 const ROOM_PERCENT_ABOVE: u64 = 2;
@@ -210,9 +210,14 @@ impl TargetSpec {
         all.into_iter().find(|place| *place as u32 == self.displaced).unwrap_or(Place::Elsewhere)
     }
 
+    /// A target of so many bytes is nearly full with less than so many percent free.
+    pub fn low_percent(total_bytes: u64) -> u64 {
+        if total_bytes < SMALL_BYTES { LOW_PERCENT_SMALL } else { LOW_PERCENT }
+    }
+
     /// True if it is nearly full, if it was so before or not. One of which nothing is known is not.
     pub fn is_nearly_full(&self, was: bool) -> bool {
-        let low = if self.total_bytes < SMALL_BYTES { LOW_PERCENT_SMALL } else { LOW_PERCENT };
+        let low = TargetSpec::low_percent(self.total_bytes);
         let percent = if was { low + ROOM_PERCENT_ABOVE } else { low };
         self.free_bytes.saturating_mul(100) < self.total_bytes.saturating_mul(percent)
     }

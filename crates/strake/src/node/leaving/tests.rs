@@ -1,4 +1,4 @@
-#[path = "../../../../meta/src/tests/lines.rs"]
+#[path = "../../../../../tests/src/lines.rs"]
 mod lines;
 
 use super::*;
@@ -184,9 +184,12 @@ async fn what_has_left_is_known_by_its_number_although_nobody_heard_that_it_had_
     }
     *manager.0.lock() = ClusterMap { epoch: 2, ..map(&[], 4) };
     view.refresh().await.unwrap();
-    while Node::read(home.path()).unwrap().targets[0].target != 3 {
-        assert!(!watching.is_finished());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let noted = async {
+        while Node::read(home.path()).unwrap().targets[0].target != 3 {
+            assert!(!watching.is_finished());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), noted).await.unwrap();
     assert!(adder.targets.all().is_empty());
 }

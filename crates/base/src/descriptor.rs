@@ -17,9 +17,19 @@ pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// True of what failed because so many are open in this process (not: in the whole system).
-pub fn is_limit_reached(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::MFILE)
+/// What an error says, and what to do where no file more may be opened: no disk and no network is to blame then.
+pub fn told(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => format!(
+            "{error}; let its server open more files (LimitNOFILE= of a systemd unit, ulimit -n): it may have {} files and \
+             connections open",
+            limit()
+        ),
+        Some(Errno::NFILE) => {
+            format!("{error}; let its machine open more files (sysctl fs.file-max)")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Makes that as many as the system lets it have, where shells give 1,024.
@@ -63,6 +73,15 @@ pub fn close(file: File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// More for its server would be of no use.
+    #[test]
+    fn where_the_system_may_open_no_file_more_it_is_to_have_more() {
+        let told = |errno: Errno| told(&errno.into());
+        assert!(told(Errno::MFILE).contains("; let its server open more files (LimitNOFILE"));
+        assert!(told(Errno::NFILE).contains("; let its machine open more files (sysctl"));
+        assert!(!told(Errno::IO).contains("more files"));
+    }
 
     #[test]
     fn a_closed_file_is_gone() {

@@ -9,7 +9,6 @@
 //! What this crate never does: talk to another machine of ours, or decide what a key or a chunk means.
 
 pub mod chunk;
-mod files;
 pub mod kv;
 mod reserve;
 #[cfg(test)]

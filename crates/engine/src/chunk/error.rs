@@ -1,8 +1,8 @@
 //! What can go wrong with a target.
 
-use crate::files::told;
 use crate::reserve::is_full;
 use std::io;
+use strake_base::descriptor::told;
 use strake_types::{ChunkId, Error, ErrorKind};
 
 /// The result of every call of a chunk store.

@@ -11,9 +11,9 @@ use super::record::{
     encode_log_head, encode_mark, encode_note,
 };
 use super::replay::LogFile;
-use crate::files::told;
 use std::io;
 use std::sync::Arc;
+use strake_base::descriptor::told;
 use strake_base::disk::{Disk, DiskFile};
 use strake_base::random::SystemRandom;
 

@@ -27,15 +27,7 @@ impl Unaccepted {
         if !self.times.is_power_of_two() {
             return;
         }
-        let mend = match descriptor::is_limit_reached(error) {
-            true => format!(
-                "; this process may have {} files and connections open: give it more \
-                 (LimitNOFILE= of a systemd unit, ulimit -n)",
-                descriptor::limit()
-            ),
-            false => String::new(),
-        };
-        tracing::warn!(times = self.times, "accepting at {address}: {error}{mend}");
+        tracing::warn!(times = self.times, "accepting at {address}: {}", descriptor::told(error));
     }
 }
 

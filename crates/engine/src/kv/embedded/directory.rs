@@ -12,11 +12,11 @@
 use super::super::error::FREE_DISK;
 use super::super::{KvError, Result};
 use super::journal;
-use crate::files::told;
 use crate::reserve::is_full;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use strake_base::descriptor::told;
 use strake_base::disk::{Disk, RealDisk};
 
 /// The format of the directory that this release reads and writes.

@@ -219,8 +219,14 @@ pub fn no_manager(addresses: &[String], error: &Error, next: &str) -> Failure {
         ErrorKind::Poisoned if refusals::has_stopped(&error.detail) => Failure::telling(error)
             .about("the manager can store nothing, nor take out a server that has died"),
         ErrorKind::Unavailable if names_database(error) => {
-            let next = "look at the database and its log; the servers go on by themselves";
-            Failure::new(&*error.detail).next(next)
+            let told = Failure::new(&*error.detail);
+            // A database that refuses us does so until somebody does what is said there.
+            match error.detail.contains(" cannot be reached: ") {
+                true => {
+                    told.next("look at the database and its log; the servers go on by themselves")
+                }
+                false => told,
+            }
         }
         _ => {
             let shown = addresses.join(", ");
@@ -384,6 +390,17 @@ mod tests {
             assert_eq!(told.cause, said);
             assert!(told.next.unwrap().starts_with("look at the database"));
         }
+    }
+
+    /// Beside "correct the user in --meta" stood that the servers go on by themselves.
+    #[test]
+    fn managers_whose_database_refuses_them_say_what_to_do_and_nothing_else() {
+        let (store, cause) = ("postgres://h/d".into(), "it may not log in".into());
+        let store = KvError::Refused { store, cause, next: "correct the user in --meta".into() };
+        let said = format!("no manager leads the cluster now: {store} (tried for 12.2 s)");
+        let error = Error::with(ErrorKind::Unavailable, said.clone());
+        let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
+        assert_eq!((told.cause, told.next), (said, None));
     }
 
     /// It answered, and the address, the manager's role and the release were blamed.

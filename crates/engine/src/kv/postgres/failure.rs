@@ -55,6 +55,11 @@ pub fn failure(store: &str, error: &Error) -> KvError {
             let cause = format!("{cause}; its pg_stat_activity shows who has locked a table");
             KvError::Unreachable { store, cause }
         }
+        // So it is while it is restored: a table that is made, and one that has no index yet. Who waits is told which.
+        SqlState::UNDEFINED_TABLE | SqlState::INVALID_COLUMN_REFERENCE => {
+            let cause = format!("{cause}; is it being restored from a backup?");
+            KvError::Unreachable { store, cause }
+        }
         SqlState::SNAPSHOT_TOO_OLD => KvError::Expired { store, cause },
         SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => KvError::Corrupt { store, cause },
         // It says so itself where nobody but an encrypted connection is let in.

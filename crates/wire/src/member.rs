@@ -93,6 +93,10 @@ pub trait MetaRole: Send + Sync + 'static {
     fn is_cut_off(&self) -> bool;
     /// What its store says while it has no room for changes, or takes none any more; empty: it takes them.
     fn full(&self) -> String;
+    /// How often its database was found to have gone back to an earlier state, while the manager has not noted that; else 0.
+    fn gone_back(&self) -> u64;
+    /// The manager has noted so many of them.
+    fn note_told(&self, gone_back: u64);
     /// The time by the clock of its tenure.
     fn now(&self) -> Duration;
     /// A heartbeat that was sent at this time was answered by a manager whose map is known here: for so long
@@ -230,6 +234,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     let (scrubs, missed) = (pulse.member.scrubs(), pulse.member.missed());
     let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
     let cut_off = meta.is_some_and(|meta| meta.is_cut_off());
+    let gone_back = meta.map_or(0, |meta| meta.gone_back());
     let tenure_ms = tenure_ms(pulse.lease_ms).min(lease_ms);
     let beat = Heartbeat {
         server,
@@ -247,6 +252,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         missed,
         full: meta.map(|meta| meta.full()).unwrap_or_default(),
         address: pulse.address.clone(),
+        gone_back: gone_back > 0,
     };
     let op = Some(ManagerOp::Heartbeat(beat));
     let limit = Duration::from_millis(pulse.lease_ms / 2);
@@ -257,6 +263,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         let detail = "it answers a heartbeat with something else";
         return Err(Error::with(ErrorKind::Malformed, detail));
     };
+    meta.inspect(|meta| meta.note_told(gone_back));
     pulse.member.obey(&reply.orders);
     pulse.member.obey_scrubs(&reply.scrubs);
     pulse.member.resign(&reply.resigns);

@@ -24,6 +24,7 @@ mod engine_kind;
 mod error;
 mod etcd;
 mod fjall;
+mod gone_back;
 pub mod group;
 mod horizon;
 pub mod memory;

@@ -59,6 +59,11 @@ pub trait Store: Send + Sync + 'static {
     /// The values of some keys at one time, in their order, whoever writes them.
     async fn look(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>>;
 
+    /// How often a part that was opened here has met that the database had gone back to an earlier state.
+    fn times_gone_back(&self) -> u64 {
+        0
+    }
+
     /// What [`Kv::full`] says, of a store of which all parts are one.
     fn full(&self) -> Option<KvError> {
         None

@@ -2,7 +2,7 @@ use super::*;
 use crate::map::ManagerSource;
 use crate::message::manager::{ClusterMap, MapAnswer, Volume};
 use crate::tests::callers;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 /// Hears heartbeats.
@@ -87,6 +87,8 @@ struct Server {
     hangs: Mutex<Option<mpsc::Receiver<()>>>,
     /// No volume can be dropped any more.
     refuses: AtomicBool,
+    /// How often its database has gone back that the manager has noted.
+    told: AtomicU64,
 }
 
 impl Member for Server {
@@ -152,6 +154,14 @@ impl MetaRole for Server {
         "no space left".into()
     }
 
+    fn gone_back(&self) -> u64 {
+        2 - self.told.load(Ordering::Relaxed)
+    }
+
+    fn note_told(&self, gone_back: u64) {
+        self.told.fetch_add(gone_back, Ordering::Relaxed);
+    }
+
     fn now(&self) -> Duration {
         Duration::ZERO
     }
@@ -196,6 +206,44 @@ async fn a_server_relies_on_what_it_has_asked_for() {
     assert_eq!(asked(|beat| beat.tenure_ms), *server.tenures.lock());
     assert!(heard.iter().all(|beat| beat.release == "0.1.0 (1a)"));
     assert!(heard.iter().all(|beat| beat.full == "no space left"));
+}
+
+/// A manager that takes note of nothing the first time.
+#[derive(Default)]
+struct Forgetful(Hearer);
+
+#[async_trait]
+impl ManagerService for Forgetful {
+    async fn call(&self, request: ManagerRequest) -> Result<ManagerReply> {
+        let is_first = self.0.0.lock().is_empty();
+        let reply = self.0.call(request).await?;
+        match is_first {
+            true => Err(ErrorKind::Unavailable.into()),
+            false => Ok(reply),
+        }
+    }
+}
+
+/// Acknowledged files were gone, and the cluster was fine.
+#[tokio::test]
+async fn that_a_database_has_gone_back_is_said_until_a_manager_has_noted_it() {
+    let (manager, server) = (Arc::new(Forgetful::default()), Arc::new(Server::default()));
+    let pulse = Pulse {
+        server: ServerId(1),
+        manager: manager.clone(),
+        map: MapView::fixed(callers(60_000), ClusterMap::default()),
+        member: server.clone(),
+        meta: Some(server.clone()),
+        lease_ms: 3_000,
+        release: "",
+        address: "h1:1".into(),
+    };
+    let term = Mutex::<Term>::default();
+    for is_answered in [false, true, true] {
+        assert_eq!(beat_once(&pulse, &term).await.is_ok(), is_answered);
+    }
+    let said: Vec<bool> = manager.0.0.lock().iter().map(|beat| beat.gone_back).collect();
+    assert_eq!(said, [true, true, false]);
 }
 
 /// A manager at which another process has joined under the number of a server, after three heartbeats of that.

@@ -286,6 +286,9 @@ pub struct Heartbeat {
     /// The address by which it has joined ([`Join::address`]); empty: a release that does not say.
     #[prost(string, tag = "15")]
     pub address: String,
+    /// It has met that the database with its metadata had gone back to an earlier state, and no manager has answered that yet.
+    #[prost(bool, tag = "16")]
+    pub gone_back: bool,
 }
 
 /// See [`ManagerOp::Resynced`].

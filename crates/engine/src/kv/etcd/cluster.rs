@@ -1,5 +1,6 @@
 //! The members of an etcd cluster, and requests to whichever of them answers.
 
+use super::super::gone_back::GoneBack;
 use super::super::{KvError, Result};
 use super::address::Address;
 use super::failure::Failed;
@@ -75,6 +76,7 @@ pub struct Cluster {
     /// How long to wait for a cluster that is away.
     pub wait: Duration,
     pub runtime: Handle,
+    pub gone_back: GoneBack,
     members: Vec<Member>,
     /// Which member has answered last.
     last: AtomicUsize,
@@ -91,8 +93,8 @@ impl Cluster {
             Ok(Member { name: name.clone(), channel, aside: Mutex::default() })
         };
         let members = address.members.iter().map(member).collect::<Result<_>>()?;
-        let (last, token, renewal) = Default::default();
-        Ok(Self { address, wait, runtime, members, last, token, renewal })
+        let (gone_back, last, token, renewal) = Default::default();
+        Ok(Self { address, wait, runtime, gone_back, members, last, token, renewal })
     }
 
     pub fn shown(&self) -> &str {

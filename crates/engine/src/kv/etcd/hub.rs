@@ -34,7 +34,7 @@ pub struct Hub {
     pub in_doubt: AtomicBool,
     /// The newest revision that was met.
     met: AtomicI64,
-    /// An older one came after it.
+    /// What is there is not what we have left there.
     gone_back: AtomicBool,
     full: AtomicBool,
     taken_over: AtomicBool,
@@ -64,13 +64,22 @@ impl Hub {
         Err(KvError::TakenOver { store, by: record.host })
     }
 
-    /// Something is there that nobody has written who goes by our rules.
+    /// Something is there that nobody has written who goes by our rules. What is known of the map here is of a history that is
+    /// gone, so the part has to be opened anew, as if another had taken it over.
     pub fn changed(&self, cause: &str) -> KvError {
-        KvError::Refused {
+        let error = KvError::Refused {
             store: self.cluster.shown().to_owned(),
             cause: format!("{cause}; was etcd restored from a backup, or changed by hand?"),
-            next: "restart the servers whose metadata is in it".into(),
+            next: "what was written last may be lost; the server goes on with what is there".into(),
+        };
+        if !self.gone_back.swap(true, Ordering::SeqCst) {
+            self.cluster.gone_back.note(&error);
         }
+        error
+    }
+
+    fn gone_back(&self) -> KvError {
+        self.changed("it has gone back to an earlier state")
     }
 
     /// The newest revision so far. Whatever sees all acknowledged changes, and is asked from now on, is not answered by
@@ -80,10 +89,10 @@ impl Hub {
     }
 
     /// Notes the revision of a change, or of one that was refused, where `least` is the oldest that it can be: most members
-    /// have agreed upon it. One that is older stops us for good: what we know of the map is of a history that is gone.
+    /// have agreed upon it. One that is older stops us for good.
     pub fn meet(&self, revision: i64, least: i64) -> Result<(), KvError> {
         if revision < least {
-            self.gone_back.store(true, Ordering::SeqCst);
+            return Err(self.gone_back());
         }
         self.met.fetch_max(revision, Ordering::SeqCst);
         self.check_history()
@@ -102,13 +111,14 @@ impl Hub {
     /// Fails once etcd has gone back to an earlier state.
     pub fn check_history(&self) -> Result<(), KvError> {
         match self.gone_back.load(Ordering::SeqCst) {
-            true => Err(self.changed("it has gone back to an earlier state")),
+            true => Err(self.gone_back()),
             false => Ok(()),
         }
     }
 
+    /// True if the part has to be opened anew before it is read or written again.
     pub fn is_taken_over(&self) -> bool {
-        self.taken_over.load(Ordering::Relaxed)
+        self.taken_over.load(Ordering::Relaxed) || self.gone_back.load(Ordering::SeqCst)
     }
 
     pub fn is_full(&self) -> bool {

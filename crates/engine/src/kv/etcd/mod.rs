@@ -149,6 +149,10 @@ impl Store for EtcdStore {
         let looked = self.cluster.runtime.spawn(look);
         looked.await.map_err(|_| self.cluster.unreachable("the store is being closed"))?
     }
+
+    fn times_gone_back(&self) -> u64 {
+        self.cluster.gone_back.times()
+    }
 }
 
 /// Has etcd forget what was long ago, as long as the store is open; by itself it keeps everything. Each server does so:
@@ -160,7 +164,11 @@ async fn compact(cluster: Weak<Cluster>, keys: Keys) {
         let Some(cluster) = cluster.upgrade() else { return };
         let deadline = Instant::now() + cluster.wait;
         match cluster.range(&RangeRequest::one(keys.store()), deadline).await {
-            Ok(now) => revisions.push_back(now.revision()),
+            Ok(now) => {
+                // Of a history that is gone: the same numbers are of what comes now.
+                revisions.retain(|known| *known <= now.revision());
+                revisions.push_back(now.revision());
+            }
             Err(failed) => tracing::debug!("nothing is compacted for now: {failed:?}"),
         }
         if revisions.len() <= COMPACT_AFTER {

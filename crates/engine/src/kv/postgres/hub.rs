@@ -1,6 +1,7 @@
 //! What is shared: by all parts of a store the address and the connections that are free, and by readers and
 //! writer of one part what is known of its health.
 
+use super::super::gone_back::GoneBack;
 use super::super::pause::Pause;
 use super::super::{KvError, Part, Result, Room};
 use super::address::Address;
@@ -76,14 +77,17 @@ impl Hub {
     /// The database has an earlier state than we have seen. What is known of the map here is of a history that is gone, so the
     /// part has to be opened anew, as if another had taken it over.
     pub fn gone_back(&self) -> KvError {
-        self.gone_back.store(true, Ordering::Relaxed);
-        KvError::Refused {
+        let error = KvError::Refused {
             store: self.pool.address.shown.clone(),
             cause: "it has gone back to an earlier state; was it restored from a backup, or has a standby that \
                  lacked the last commits taken the primary's place?"
                 .into(),
             next: "what was written last is lost; the server goes on with what is there".into(),
+        };
+        if !self.gone_back.swap(true, Ordering::Relaxed) {
+            self.pool.gone_back.note(&error);
         }
+        error
     }
 
     /// Fails once the database has gone back.
@@ -106,6 +110,7 @@ pub struct Pool {
     /// How long to wait for a database that is away.
     pub wait: Duration,
     pub runtime: tokio::runtime::Handle,
+    pub gone_back: GoneBack,
     idle: Mutex<Vec<Connection>>,
     places: Arc<Semaphore>,
 }
@@ -116,6 +121,7 @@ impl Pool {
             address,
             wait,
             runtime,
+            gone_back: GoneBack::default(),
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(READERS_MAX)),
         }

@@ -126,6 +126,10 @@ impl Store for PostgresStore {
         let looked = self.pool.runtime.spawn(async move { readers::look(&pool, &keys).await });
         looked.await.map_err(|_| self.pool.unreachable("the store is being closed"))?
     }
+
+    fn times_gone_back(&self) -> u64 {
+        self.pool.gone_back.times()
+    }
 }
 
 impl PostgresKv {

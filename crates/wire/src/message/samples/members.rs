@@ -58,6 +58,7 @@ impl Gen {
             }),
             full: self.string(),
             address: self.string(),
+            gone_back: self.bool(),
         }
     }
 

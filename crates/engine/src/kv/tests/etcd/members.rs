@@ -185,3 +185,40 @@ fn a_restore_is_noticed_by_who_only_reads() {
         assert!(error.contains("restored from a backup"), "{error}");
     }
 }
+
+/// They refused everything until their server was restarted, and whom others had written past was not even known to.
+#[test]
+fn parts_are_opened_anew_after_a_restore_also_where_others_have_written_since() {
+    let server = EtcdServer::start(1, &[]);
+    let store = etcd_on(&server).store().unwrap();
+    run(async {
+        let one = store.open(Part::Volume(1)).await.unwrap();
+        let two = store.open(Part::Volume(2)).await.unwrap();
+        assert_eq!(put(&*one, "one", "saved").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*two, "two", "saved").await.unwrap(), Outcome::Committed);
+        server.crash(0);
+        server.save(0);
+        server.resume(0);
+        assert_eq!(put(&*one, "one", "lost").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*two, "two", "lost").await.unwrap(), Outcome::Committed);
+        server.crash(0);
+        server.restore(0);
+        server.resume(0);
+        let error = put(&*one, "one", "after").await.unwrap_err().to_string();
+        assert!(error.contains("it has gone back to an earlier state"), "{error}");
+        assert!(one.is_taken_over() && one.snapshot().await.is_err());
+        assert_eq!(store.times_gone_back(), 1);
+        let again = store.open(Part::Volume(1)).await.unwrap();
+        assert_eq!(get(&*again, "one").await.unwrap(), b"saved");
+        for _ in 0..20 {
+            assert_eq!(put(&*again, "one", "after").await.unwrap(), Outcome::Committed);
+        }
+        let error = put(&*two, "two", "after").await.unwrap_err().to_string();
+        assert!(error.contains("receipt of our last change is not there"), "{error}");
+        assert!(two.is_taken_over());
+        assert_eq!(store.times_gone_back(), 2);
+        let again = store.open(Part::Volume(2)).await.unwrap();
+        assert_eq!(get(&*again, "two").await.unwrap(), b"saved");
+        assert_eq!(put(&*again, "two", "after").await.unwrap(), Outcome::Committed);
+    });
+}

@@ -222,16 +222,22 @@ fn a_change_that_is_too_large_is_refused_and_smaller_ones_are_not() {
 #[test]
 fn what_was_changed_by_hand_is_noticed() {
     let database = etcd();
-    let kv = database.open().unwrap();
+    let store = database.store().unwrap();
     run(async {
+        let kv = store.open(Part::Whole).await.unwrap();
         assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
         let receipts = format!("{}/receipt/", database.name());
         EtcdServer::shared().ctl(&["del", "--prefix", &receipts]);
         let error = put(&*kv, "a", "2").await.unwrap_err().to_string();
-        assert!(error.contains("restored from a backup") && error.contains("restart"), "{error}");
+        assert!(error.contains("restored from a backup") && error.contains("goes on"), "{error}");
+        assert!(kv.is_taken_over());
+        let kv = store.open(Part::Whole).await.unwrap();
         assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
         EtcdServer::shared().ctl(&["del", "--prefix", &format!("{}/claim/", database.name())]);
         let error = kv.snapshot().await.err().unwrap().to_string();
         assert!(error.contains("restored from a backup"), "{error}");
+        assert!(kv.is_taken_over());
+        let kv = store.open(Part::Whole).await.unwrap();
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
     });
 }

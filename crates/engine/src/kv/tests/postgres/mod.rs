@@ -59,8 +59,33 @@ fn a_commit_meets_that_the_database_has_gone_back() {
         assert!(kv.is_taken_over());
         let error = kv.snapshot().await.err().unwrap().to_string();
         assert!(error.contains("has gone back to an earlier state"), "{error}");
+        assert_eq!(store.times_gone_back(), 1);
         let kv = store.open(Part::Volume(1)).await.unwrap();
         assert_eq!((get(&*kv, "a").await.unwrap(), get(&*kv, "b").await), (b"1".to_vec(), None));
+        assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
+    });
+}
+
+/// Programs were told of an I/O error while a restore made the tables anew.
+#[test]
+fn tables_that_are_made_anew_are_waited_for() {
+    let mut database = postgres();
+    database.options.wait_ms_max = 1_000;
+    let kv = database.open().unwrap();
+    run(async {
+        assert_eq!(put(&*kv, "a", "1").await.unwrap(), Outcome::Committed);
+        database.sql("ALTER TABLE strake_kv RENAME TO away");
+        let read = async || kv.snapshot().await?.get(b"a").await;
+        let error = read().await.unwrap_err();
+        assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
+        assert!(error.to_string().contains("\"strake_kv\" does not exist"), "{error}");
+        database.sql("ALTER TABLE away RENAME TO strake_kv");
+        assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
+        // It gets its index after its rows.
+        database.sql("ALTER TABLE strake_kv DROP CONSTRAINT strake_kv_pkey");
+        let error = put(&*kv, "a", "2").await.unwrap_err();
+        assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
+        database.sql("ALTER TABLE strake_kv ADD PRIMARY KEY (k)");
         assert_eq!(put(&*kv, "a", "2").await.unwrap(), Outcome::Committed);
     });
 }

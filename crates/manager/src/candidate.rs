@@ -13,6 +13,7 @@
 //! A new leader is a manager that was started again, on another machine: it goes on with what is stored.
 
 mod copies;
+mod noted;
 
 use crate::beats::{Beats, Bequest, LEAD_MAX, answers_for, pause_of};
 use crate::options::ManagerOptions;
@@ -20,6 +21,7 @@ use crate::records::{self, Beat, Cluster, Kind};
 use crate::service::{Beginning, Lead, Manager};
 use crate::state::stored;
 use async_trait::async_trait;
+use noted::{Newest, note};
 use parking_lot::{Mutex, RwLock};
 use prost::Message;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{Owned, spawn_owned};
 use strake_engine::kv::dump::{self, DumpError};
-use strake_engine::kv::{Kv, KvError, Outcome, Part, Store, Transaction};
+use strake_engine::kv::{Kv, KvError, Part, Store};
 use strake_types::{Error, ErrorKind, Result};
 use strake_wire::lease::Lease;
 use strake_wire::message::manager::{Leader, ManagerAnswer, ManagerReply, ManagerRequest};
@@ -37,8 +39,6 @@ use tokio::time::Instant;
 
 /// How often a manager that starts tries to lead or to follow where others try to lead at the same time.
 const TRIES_MAX: u32 = 5;
-/// How often a beat is tried to be stored.
-const NOTE_TRIES_MAX: u32 = 5;
 /// Managers try at so many different times,
 const TURNS: u32 = 5;
 /// with so much between them at first, in milliseconds: longer than it takes to open the store and give a beat.
@@ -83,6 +83,7 @@ struct Inner {
     epochs: watch::Sender<u64>,
     /// Number of the last beat.
     last_number: AtomicU64,
+    newest: Newest,
     /// Held over a beat: they are stored in the order in which they are given.
     beating: tokio::sync::Mutex<()>,
     /// Its server has joined in this life.
@@ -132,6 +133,7 @@ impl Candidate {
             lease,
             epochs: watch::Sender::new(0),
             last_number: AtomicU64::new(0),
+            newest: Newest::default(),
             beating: tokio::sync::Mutex::default(),
             joined: AtomicBool::default(),
             heard_elsewhere: AtomicBool::default(),
@@ -261,6 +263,7 @@ impl Inner {
         dump::check_mark(self.store.name(), moved).map_err(|e| stored(&e))?;
         let Some(cluster) = decoded::<Cluster>(&keys[0], found.first())? else { return Ok(None) };
         let beat = decoded::<Beat>(&keys[1], found.get(1))?;
+        beat.iter().for_each(|beat| self.newest.note(beat));
         let own = decoded::<records::Server>(&keys[2], found.get(2))?.unwrap_or_default();
         let has_moved = !own.address.is_empty() && own.address != self.address;
         Ok(Some(Sight { cluster, beat, may_lead: own.manager, has_moved }))
@@ -298,7 +301,10 @@ impl Inner {
             Some(beats) => {
                 let begun = async {
                     let manager = begin.await?;
-                    let led = manager.lead_as(self.number(), &self.store_id);
+                    let led = async {
+                        manager.note_lost().await?;
+                        manager.lead_as(self.number(), &self.store_id).await
+                    };
                     beats.begin_to_answer();
                     // Each is given up when the store's engine gives up, and so is a beat before it that is under way.
                     tokio::try_join!(led, self.give_beat(&**kv, beats))?;
@@ -319,6 +325,7 @@ impl Inner {
         };
         if beats.is_some() {
             manager.begin_to_hear();
+            self.newest.note_told();
             tracing::info!("this manager leads the cluster");
         }
         *self.cluster.lock() = manager.cluster();
@@ -333,6 +340,8 @@ impl Inner {
         let snapshot = kv.snapshot().await.map_err(|e| stored(&e))?;
         let value = snapshot.get(&key).await.map_err(|e| stored(&e))?;
         let found = decoded::<Beat>(&key, Some(&value))?;
+        let has_lost = self.newest.is_lost(found.as_ref());
+        self.last_number.fetch_max(self.newest.number(), Ordering::Relaxed);
         let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
         self.last_number.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
         let grace = found.as_ref().filter(|_| !is_over).map_or(Duration::ZERO, answers_for);
@@ -344,7 +353,7 @@ impl Inner {
         left.led.retain(|(server, _)| *server != self.number());
         let beats = Arc::new(Beats::new(clock.clone(), whole_ms, from, &left));
         let number = self.give_beat(kv, &beats).await?;
-        Ok(Lead { lease: self.lease.clone(), from, number, left, beats })
+        Ok(Lead { lease: self.lease.clone(), from, number, left, beats, has_lost })
     }
 
     fn beat(&self, beats: &Beats) -> Beat {
@@ -358,6 +367,7 @@ impl Inner {
         let _one = self.beating.lock().await;
         let (sent, beat) = (self.lease.now(), self.beat(beats));
         note(kv, &beat).await?;
+        self.newest.note(&beat);
         self.lease.renew(sent, beat.lead_ms);
         beats.note_said(&beat);
         Ok(beat.number)
@@ -535,19 +545,6 @@ impl Inner {
             rests_until = clock.monotonic() + LEAD_MAX + Duration::from_millis(2 * turn * TURN_MS);
         }
     }
-}
-
-/// Stores a beat, unless another manager has opened the store. Only beats of the same manager that were given up are in its way.
-async fn note(kv: &dyn Kv, beat: &Beat) -> Result<()> {
-    for _ in 0..NOTE_TRIES_MAX {
-        let mut transaction = Transaction::begin(kv).await.map_err(|e| stored(&e))?;
-        transaction.put(records::key(Kind::Beat, 0), records::encode(beat));
-        match transaction.commit(kv).await.map_err(|e| stored(&e))? {
-            Outcome::Committed => return Ok(()),
-            Outcome::Conflict | Outcome::Unknown => {}
-        }
-    }
-    Err(Error::with(ErrorKind::Conflict, "a beat was not stored"))
 }
 
 /// When a manager tries, of [`TURNS`]: the next one after the leader first, where `next_server` is the number that the next

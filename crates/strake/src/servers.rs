@@ -75,12 +75,12 @@ pub fn ahead(map: &ClusterMap) -> Option<(String, String)> {
         return None;
     }
     let about = format!(
-        "{} may refuse to read and write files: the cluster's metadata is older than what is known there (was it restored from a \
-         backup, or has its database lost commits?)",
+        "{} may refuse to read and write files, and files made or changed last may be gone: the cluster's metadata is older than what \
+         is known there (was it restored from a backup, or has its database lost commits?)",
         output::several("server", names.into_iter())
     );
-    let mend = "stop `strake server` there and start it again: one that lacked copies is stopped first and started last \
-                (docs/guide/recover.md, \"After metadata was restored\")";
+    let mend = "stop `strake server` there and start it again: one that lacked copies is stopped first and started last; \
+                then strake fsck --repair (docs/guide/recover.md, \"After metadata was restored\")";
     Some((about, mend.to_owned()))
 }
 

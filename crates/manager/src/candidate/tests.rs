@@ -2,12 +2,13 @@ use super::*;
 use crate::testing::lines::Lines;
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use strake_base::clock::Clock;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Alone, Kv, KvError, Moved, Outcome, Snapshot, Writes};
+use strake_engine::kv::{Alone, Kv, KvError, Moved, Outcome, Snapshot, Transaction, Writes};
 use strake_wire::message::manager::{
-    ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerOp, VolumeSpec,
+    ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerOp, TargetSpec, VolumeSpec,
 };
 
 /// Tokio's time, which tests let pass.
@@ -623,6 +624,44 @@ async fn a_manager_that_leads_again_refuses_its_own_server_if_a_copy_of_it_has_j
     let told = servers[0].candidate.call(ManagerRequest { op }).await.unwrap_err();
     assert_eq!(told.kind, ErrorKind::Overtaken);
     assert!(told.detail.contains("server 1 at copy:1"), "{told}");
+}
+
+/// What had been acknowledged since a backup was gone, and the cluster was fine.
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_store_has_gone_back_names_the_servers_that_may_know_more() {
+    let servers = cluster(2).await;
+    let target = TargetSpec { uuid: "x".into(), path: "/x".into(), ..TargetSpec::default() };
+    let (address, name, targets) = ("s:1".to_owned(), "s".to_owned(), vec![target]);
+    let storage = Join { address, name, targets, ..Join::default() };
+    ask(&servers[0].candidate, ManagerOp::Join(storage)).await;
+    let shown = async |leader: usize| {
+        let map = map_of(&servers[leader].candidate).await.unwrap();
+        let ahead = map.servers.iter().filter(|server| server.ahead).map(|server| server.id);
+        (ahead.collect::<Vec<_>>(), map.epoch)
+    };
+    // Another one leads, and has lost nothing.
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    assert_eq!(pass(&servers, 8_000).await.0, Some(2));
+    servers[0].store.cut.store(false, Ordering::Relaxed);
+    let kv = &servers[0].store.kv;
+    let saved = kv.snapshot().await.unwrap();
+    let saved = saved.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await.unwrap();
+    assert_eq!(pass(&servers, 2_000).await.0, Some(2));
+    let (ahead, epoch) = shown(1).await;
+    assert!(ahead.is_empty(), "{ahead:?}");
+    let mut restore = Transaction::begin(kv).await.unwrap();
+    saved.into_iter().for_each(|(key, value)| restore.put(key.to_vec(), value));
+    assert_eq!(restore.commit(kv).await.unwrap(), Outcome::Committed);
+    *servers[0].store.writers.lock().entry(Part::Control).or_default() += 1;
+    let leader = pass(&servers, 10_000).await.0.unwrap();
+    let (ahead, now) = shown(leader as usize - 1).await;
+    assert_eq!(ahead, [3]);
+    assert!(now > epoch + 1, "no map that was lost is taken for it");
+    // It is not told again when another one leads.
+    let other = if leader == 1 { 2 } else { 1 };
+    servers[leader as usize - 1].store.cut.store(true, Ordering::Relaxed);
+    assert_eq!(pass(&servers, 8_000).await.0, Some(other));
+    assert!(shown(other as usize - 1).await.1 < now + 1_000);
 }
 
 /// A server that was started while another manager took its place once ended with an error.

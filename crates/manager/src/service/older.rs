@@ -4,6 +4,7 @@
 use super::Manager;
 use crate::join;
 use crate::liveness::Liveness;
+use crate::records::Server;
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use strake_types::Result;
@@ -11,18 +12,21 @@ use strake_wire::message::manager::Heartbeat;
 
 /// No epoch that a server says it knows is believed beyond this one: there are to be others after it.
 const EPOCH_MAX: u64 = 1 << 60;
+/// So many epochs are skipped where a store has lost some, more than it can have lost: servers take a map of an epoch that they know
+/// for the one that they have.
+const EPOCHS_LOST: u64 = 1 << 20;
 
 impl Manager {
     /// Notes what a server says of its targets, and that it goes by a later map than there is.
     pub(super) async fn note_beat(&self, beat: &Heartbeat) -> Result<()> {
         let (server, known) = (beat.server, beat.epoch.min(EPOCH_MAX));
-        let used = self.newly_used(beat);
+        let (used, gone_back) = (self.newly_used(beat), beat.gone_back);
         let (has_grown, is_older) = {
             let inner = self.inner.lock();
             let has_grown = !join::grown(&inner.state, server, &beat.targets).is_empty();
             (has_grown, known > inner.state.cluster.epoch)
         };
-        if used.is_empty() && !has_grown && !is_older {
+        if used.is_empty() && !has_grown && !is_older && !gone_back {
             return Ok(());
         }
         let note = |state: &mut State, _: &Liveness| {
@@ -31,6 +35,9 @@ impl Manager {
             }
             let grown = join::grown(state, server, &beat.targets);
             state.targets.extend(grown);
+            if gone_back {
+                mark_ahead(state, |_, _| true);
+            }
             Ok(go_on_behind(state, known, &self.lives))
         };
         let (was_older, epoch) = self.change(note).await?;
@@ -42,6 +49,30 @@ impl Manager {
                 "this manager's data are older than what servers know: were they restored from a backup? (strake status)"
             );
         }
+        if gone_back {
+            tracing::warn!(
+                server,
+                "the database with its metadata has gone back to an earlier state (strake status)"
+            );
+        }
+        Ok(())
+    }
+
+    /// Goes on behind all maps that servers may know, and marks those that may know more, where the store has lost what was stored.
+    pub(crate) async fn note_lost(&self) -> Result<()> {
+        if !self.lead.as_ref().is_some_and(|lead| lead.has_lost) {
+            return Ok(());
+        }
+        let note = |state: &mut State, _: &Liveness| {
+            state.cluster.epoch += EPOCHS_LOST;
+            mark_ahead(state, |_, _| true);
+            Ok(())
+        };
+        self.change(note).await?;
+        tracing::warn!(
+            "the store has gone back to an earlier state, and what was acknowledged since is lost: was it restored from a backup? \
+             (strake status)"
+        );
         Ok(())
     }
 
@@ -63,9 +94,14 @@ fn go_on_behind(state: &mut State, known: u64, lives: &BTreeMap<u32, u64>) -> bo
         return false;
     }
     state.cluster.epoch = known + 1;
-    let with_targets: BTreeSet<u32> = state.targets.values().map(|target| target.server).collect();
-    for (id, server) in &mut state.servers {
-        server.ahead |= with_targets.contains(id) && lives.get(id) == Some(&server.life);
-    }
+    mark_ahead(state, |id, server| lives.get(&id) == Some(&server.life));
     true
+}
+
+/// Marks those servers with targets that may know later epochs than this state: they have what came after it.
+fn mark_ahead(state: &mut State, may_be: impl Fn(u32, &Server) -> bool) {
+    let with_targets: BTreeSet<u32> = state.targets.values().map(|target| target.server).collect();
+    for (&id, server) in &mut state.servers {
+        server.ahead |= with_targets.contains(&id) && may_be(id, server);
+    }
 }

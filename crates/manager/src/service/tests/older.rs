@@ -63,3 +63,14 @@ async fn no_server_is_ahead_of_a_manager_that_goes_on_with_what_the_one_before_h
         assert!(bench.ahead().await.is_empty());
     }
 }
+
+/// Acknowledged files were gone, and the cluster was fine.
+#[tokio::test]
+async fn storage_servers_are_shown_where_the_database_of_a_metadata_server_has_gone_back() {
+    let (bench, joins) = three().await;
+    let beat = Heartbeat { server: 3, gone_back: true, ..Heartbeat::default() };
+    bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    assert_eq!(bench.ahead().await, [1, 2], "the third holds nothing");
+    bench.join(Join { life: 11, ..joins[0].clone() }).await.unwrap();
+    assert_eq!(bench.ahead().await, [2]);
+}

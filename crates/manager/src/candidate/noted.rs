@@ -1,0 +1,57 @@
+//! The beats in the store, and whether it has lost some.
+//!
+//! Their numbers grow. So where a manager finds a lower one than it knows to have been stored, the store has gone back to an earlier
+//! state: it was restored from a backup, or a standby that lacked the last commits has taken its place.
+
+use crate::records::{self, Beat, Kind};
+use crate::state::stored;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use strake_engine::kv::{Kv, Outcome, Transaction};
+use strake_types::{Error, ErrorKind, Result};
+
+/// How often a beat is tried to be stored.
+const NOTE_TRIES_MAX: u32 = 5;
+
+/// The newest beat that is known to have been stored.
+#[derive(Default)]
+pub(super) struct Newest {
+    number: AtomicU64,
+    /// It was not there any more, and nobody who leads has noted that.
+    is_lost: AtomicBool,
+}
+
+impl Newest {
+    /// A beat is there.
+    pub fn note(&self, beat: &Beat) {
+        self.number.fetch_max(beat.number, Ordering::Relaxed);
+    }
+
+    /// Later ones have greater numbers, so that what is lost is missed once.
+    pub fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// True if the last beat that is there is an older one.
+    pub fn is_lost(&self, found: Option<&Beat>) -> bool {
+        let is_older = found.map_or(0, |beat| beat.number) < self.number();
+        self.is_lost.fetch_or(is_older, Ordering::Relaxed) || is_older
+    }
+
+    /// Whoever leads now has noted that some were lost.
+    pub fn note_told(&self) {
+        self.is_lost.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Stores a beat, unless another manager has opened the store. Only beats of the same manager that were given up are in its way.
+pub(super) async fn note(kv: &dyn Kv, beat: &Beat) -> Result<()> {
+    for _ in 0..NOTE_TRIES_MAX {
+        let mut transaction = Transaction::begin(kv).await.map_err(|e| stored(&e))?;
+        transaction.put(records::key(Kind::Beat, 0), records::encode(beat));
+        match transaction.commit(kv).await.map_err(|e| stored(&e))? {
+            Outcome::Committed => return Ok(()),
+            Outcome::Conflict | Outcome::Unknown => {}
+        }
+    }
+    Err(Error::with(ErrorKind::Conflict, "a beat was not stored"))
+}

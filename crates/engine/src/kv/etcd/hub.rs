@@ -34,18 +34,27 @@ pub struct Hub {
     pub in_doubt: AtomicBool,
     /// The newest revision that was met.
     met: AtomicI64,
-    /// What is there is not what we have left there.
-    gone_back: AtomicBool,
+    /// How often etcd had gone back to an earlier state before the part was opened.
+    gone_back_before: u64,
     full: AtomicBool,
     taken_over: AtomicBool,
 }
 
 impl Hub {
-    pub fn new(cluster: Arc<Cluster>, keys: Keys, claim: Claim) -> Self {
-        let (horizon, in_doubt, gone_back, full, taken_over) = Default::default();
+    pub fn new(cluster: Arc<Cluster>, keys: Keys, claim: Claim, gone_back_before: u64) -> Self {
+        let (horizon, in_doubt, full, taken_over) = Default::default();
         let met = AtomicI64::new(claim.revision);
-        let hub =
-            Self { cluster, keys, claim, horizon, in_doubt, met, gone_back, full, taken_over };
+        let hub = Self {
+            cluster,
+            keys,
+            claim,
+            horizon,
+            in_doubt,
+            met,
+            gone_back_before,
+            full,
+            taken_over,
+        };
         hub.horizon.advance(version(hub.claim.revision));
         hub
     }
@@ -72,14 +81,17 @@ impl Hub {
             cause: format!("{cause}; was etcd restored from a backup, or changed by hand?"),
             next: "what was written last may be lost; the server goes on with what is there".into(),
         };
-        if !self.gone_back.swap(true, Ordering::SeqCst) {
-            self.cluster.gone_back.note(&error);
-        }
+        self.cluster.gone_back.note(self.gone_back_before, &error);
         error
     }
 
     fn gone_back(&self) -> KvError {
         self.changed("it has gone back to an earlier state")
+    }
+
+    /// True once any part has met that, or something that nobody has written who goes by our rules.
+    fn has_gone_back(&self) -> bool {
+        self.cluster.gone_back.times() != self.gone_back_before
     }
 
     /// The newest revision so far. Whatever sees all acknowledged changes, and is asked from now on, is not answered by
@@ -110,7 +122,7 @@ impl Hub {
 
     /// Fails once etcd has gone back to an earlier state.
     pub fn check_history(&self) -> Result<(), KvError> {
-        match self.gone_back.load(Ordering::SeqCst) {
+        match self.has_gone_back() {
             true => Err(self.gone_back()),
             false => Ok(()),
         }
@@ -118,7 +130,7 @@ impl Hub {
 
     /// True if the part has to be opened anew before it is read or written again.
     pub fn is_taken_over(&self) -> bool {
-        self.taken_over.load(Ordering::Relaxed) || self.gone_back.load(Ordering::SeqCst)
+        self.taken_over.load(Ordering::Relaxed) || self.has_gone_back()
     }
 
     pub fn is_full(&self) -> bool {

@@ -124,6 +124,8 @@ impl Store for EtcdStore {
 
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
         let (cluster, opener) = (self.cluster.clone(), self.opener.clone());
+        // Before the claim: what another part meets meanwhile may have come after that.
+        let gone_back_before = cluster.gone_back.times();
         // The connections live on threads of their own.
         let claimed = self
             .cluster
@@ -132,7 +134,8 @@ impl Store for EtcdStore {
         let closed = |_| self.cluster.unreachable("the store is being closed");
         let claim = claimed.await.map_err(closed)??;
         let (cluster, runtime) = (self.cluster.clone(), &self.cluster.runtime);
-        let hub = Arc::new(Hub::new(cluster, self.opener.keys.clone(), claim));
+        let hub = Hub::new(cluster, self.opener.keys.clone(), claim, gone_back_before);
+        let hub = Arc::new(hub);
         let (snapshots, waiting) = mpsc::unbounded_channel();
         let (writer, asked) = mpsc::channel(commits::WAITING_MAX);
         runtime.spawn(snapshots::take_for_all(hub.clone(), waiting, writer.clone()));

@@ -30,8 +30,8 @@ pub struct Hub {
     pub room: Room,
     /// Another writes what we wrote.
     taken_over: AtomicBool,
-    /// An earlier state came after one that we have seen.
-    gone_back: AtomicBool,
+    /// How often the database had gone back to an earlier state before the part was opened.
+    gone_back_before: u64,
     /// Its snapshots need no place among those of others: nobody is to wait for the control plane.
     is_control: bool,
     /// Those of this part.
@@ -45,11 +45,11 @@ pub struct Place {
 }
 
 impl Hub {
-    pub fn new(pool: Arc<Pool>, writer: i64, part: Part) -> Self {
-        let (in_doubt, room, taken_over, gone_back) = Default::default();
+    pub fn new(pool: Arc<Pool>, writer: i64, part: Part, gone_back_before: u64) -> Self {
+        let (in_doubt, room, taken_over) = Default::default();
         let is_control = part == Part::Control;
         let places = Arc::new(Semaphore::new(PART_READERS_MAX));
-        Self { pool, writer, in_doubt, room, taken_over, gone_back, is_control, places }
+        Self { pool, writer, in_doubt, room, taken_over, gone_back_before, is_control, places }
     }
 
     /// A place for a snapshot; `None`: none is needed.
@@ -84,15 +84,18 @@ impl Hub {
                 .into(),
             next: "what was written last is lost; the server goes on with what is there".into(),
         };
-        if !self.gone_back.swap(true, Ordering::Relaxed) {
-            self.pool.gone_back.note(&error);
-        }
+        self.pool.gone_back.note(self.gone_back_before, &error);
         error
+    }
+
+    /// True once any part has met that.
+    fn has_gone_back(&self) -> bool {
+        self.pool.gone_back.times() != self.gone_back_before
     }
 
     /// Fails once the database has gone back.
     pub fn check_history(&self) -> Result<()> {
-        match self.gone_back.load(Ordering::Relaxed) {
+        match self.has_gone_back() {
             true => Err(self.gone_back()),
             false => Ok(()),
         }
@@ -100,7 +103,7 @@ impl Hub {
 
     /// True if the part has to be opened anew before it is read or written again.
     pub fn is_taken_over(&self) -> bool {
-        self.taken_over.load(Ordering::Relaxed) || self.gone_back.load(Ordering::Relaxed)
+        self.taken_over.load(Ordering::Relaxed) || self.has_gone_back()
     }
 }
 

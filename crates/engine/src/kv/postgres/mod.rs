@@ -105,6 +105,8 @@ impl Store for PostgresStore {
 
     async fn open(&self, part: Part) -> Result<Arc<dyn Kv>> {
         let (pool, id, host) = (self.pool.clone(), self.id.clone(), self.host.clone());
+        // Before the claim: what another part meets meanwhile may have come after that.
+        let gone_back_before = pool.gone_back.times();
         // The connections live on threads of their own.
         let claimed = self
             .pool
@@ -113,7 +115,7 @@ impl Store for PostgresStore {
         let closed = |_| self.pool.unreachable("the store is being closed");
         let opening = claimed.await.map_err(closed)??;
         let (pool, runtime) = (self.pool.clone(), &self.pool.runtime);
-        let hub = Arc::new(Hub::new(pool, opening.writer, part));
+        let hub = Arc::new(Hub::new(pool, opening.writer, part, gone_back_before));
         let (snapshots, waiting) = mpsc::unbounded_channel();
         let (writer, asked) = mpsc::channel(writer::WAITING_MAX);
         runtime.spawn(readers::begin_for_all(hub.clone(), waiting, writer.clone()));

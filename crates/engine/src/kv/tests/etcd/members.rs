@@ -190,10 +190,13 @@ fn a_restore_is_noticed_by_who_only_reads() {
 #[test]
 fn parts_are_opened_anew_after_a_restore_also_where_others_have_written_since() {
     let server = EtcdServer::start(1, &[]);
-    let store = etcd_on(&server).store().unwrap();
+    let database = etcd_on(&server);
+    let (store, elsewhere) = (database.store().unwrap(), database.store().unwrap());
     run(async {
         let one = store.open(Part::Volume(1)).await.unwrap();
-        let two = store.open(Part::Volume(2)).await.unwrap();
+        let two = elsewhere.open(Part::Volume(2)).await.unwrap();
+        let idle = store.open(Part::Volume(3)).await.unwrap();
+        assert!(!one.is_taken_over() && !idle.is_taken_over());
         assert_eq!(put(&*one, "one", "saved").await.unwrap(), Outcome::Committed);
         assert_eq!(put(&*two, "two", "saved").await.unwrap(), Outcome::Committed);
         server.crash(0);
@@ -207,6 +210,7 @@ fn parts_are_opened_anew_after_a_restore_also_where_others_have_written_since() 
         let error = put(&*one, "one", "after").await.unwrap_err().to_string();
         assert!(error.contains("it has gone back to an earlier state"), "{error}");
         assert!(one.is_taken_over() && one.snapshot().await.is_err());
+        assert!(idle.is_taken_over() && idle.snapshot().await.is_err());
         assert_eq!(store.times_gone_back(), 1);
         let again = store.open(Part::Volume(1)).await.unwrap();
         assert_eq!(get(&*again, "one").await.unwrap(), b"saved");
@@ -216,8 +220,8 @@ fn parts_are_opened_anew_after_a_restore_also_where_others_have_written_since() 
         let error = put(&*two, "two", "after").await.unwrap_err().to_string();
         assert!(error.contains("receipt of our last change is not there"), "{error}");
         assert!(two.is_taken_over());
-        assert_eq!(store.times_gone_back(), 2);
-        let again = store.open(Part::Volume(2)).await.unwrap();
+        assert_eq!((store.times_gone_back(), elsewhere.times_gone_back()), (1, 1));
+        let again = elsewhere.open(Part::Volume(2)).await.unwrap();
         assert_eq!(get(&*again, "two").await.unwrap(), b"saved");
         assert_eq!(put(&*again, "two", "after").await.unwrap(), Outcome::Committed);
     });

@@ -66,6 +66,29 @@ fn a_commit_meets_that_the_database_has_gone_back() {
     });
 }
 
+/// It was met by each part at its next commit, and told again: of one that nothing had been written in, hours later.
+#[test]
+fn parts_in_which_nothing_is_written_are_opened_anew_with_the_one_that_meets_it() {
+    let database = postgres();
+    let store = database.store().unwrap();
+    run(async {
+        let busy = store.open(Part::Volume(1)).await.unwrap();
+        let idle = store.open(Part::Volume(2)).await.unwrap();
+        assert_eq!(put(&*busy, "a", "1").await.unwrap(), Outcome::Committed);
+        assert_eq!(put(&*idle, "b", "1").await.unwrap(), Outcome::Committed);
+        assert!(!busy.is_taken_over() && !idle.is_taken_over());
+        database.sql("UPDATE strake_writer SET seq = seq - 1");
+        put(&*busy, "a", "2").await.unwrap_err();
+        assert!(idle.is_taken_over());
+        let error = idle.snapshot().await.err().unwrap().to_string();
+        assert!(error.contains("has gone back to an earlier state"), "{error}");
+        let idle = store.open(Part::Volume(2)).await.unwrap();
+        assert_eq!(put(&*idle, "b", "2").await.unwrap(), Outcome::Committed);
+        assert!(!idle.is_taken_over());
+        assert_eq!(store.times_gone_back(), 1);
+    });
+}
+
 /// Programs were told of an I/O error while a restore made the tables anew.
 #[test]
 fn tables_that_are_made_anew_are_waited_for() {

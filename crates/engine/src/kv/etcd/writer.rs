@@ -352,8 +352,9 @@ impl Writer {
 
     /// Why a transaction was not carried out although nothing was in doubt.
     fn refused(&mut self, refused: &TxnResponse, least: i64, may_conflict: bool) -> Ended {
-        let ours = self.hub.check_claim(refused.found(0));
-        if let Err(error) = ours.and_then(|()| self.hub.meet(refused.revision(), least)) {
+        // In this order: where etcd has gone back to before the opening, the claim is not ours either.
+        let met = self.hub.meet(refused.revision(), least);
+        if let Err(error) = met.and_then(|()| self.hub.check_claim(refused.found(0))) {
             return Ended::Failed(error);
         }
         match (refused.found(1), self.last) {

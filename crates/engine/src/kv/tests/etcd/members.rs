@@ -226,3 +226,26 @@ fn parts_are_opened_anew_after_a_restore_also_where_others_have_written_since() 
         assert_eq!(put(&*again, "two", "after").await.unwrap(), Outcome::Committed);
     });
 }
+
+/// It was told that another server had taken the part over, and nobody that something was lost.
+#[test]
+fn a_restore_to_before_a_part_was_opened_is_told_like_any_other() {
+    let server = EtcdServer::start(1, &[]);
+    let database = etcd_on(&server);
+    let earlier = database.open().unwrap();
+    assert_eq!(run(put(&*earlier, "a", "saved")).unwrap(), Outcome::Committed);
+    server.crash(0);
+    server.save(0);
+    server.resume(0);
+    let store = database.store().unwrap();
+    run(async {
+        let kv = store.open(Part::Whole).await.unwrap();
+        assert_eq!(put(&*kv, "a", "lost").await.unwrap(), Outcome::Committed);
+        server.crash(0);
+        server.restore(0);
+        server.resume(0);
+        let error = put(&*kv, "a", "after").await.unwrap_err().to_string();
+        assert!(error.contains("it has gone back to an earlier state"), "{error}");
+        assert_eq!(store.times_gone_back(), 1);
+    });
+}

@@ -94,7 +94,7 @@ pub enum KvError {
     },
     /// The database server does not answer, or has no connection to spare. Nothing was written.
     #[error(
-        "metadata store {store} cannot be reached: {cause}; see that the database server runs and that --meta is right"
+        "metadata store {store} cannot be reached: {cause}; see that the database is up and whole, and that --meta is right"
     )]
     Unreachable {
         /// Where it is.

@@ -57,7 +57,7 @@ pub fn failure(store: &str, error: &Error) -> KvError {
         }
         // So it is while it is restored: a table that is made, and one that has no index yet. Who waits is told which.
         SqlState::UNDEFINED_TABLE | SqlState::INVALID_COLUMN_REFERENCE => {
-            let cause = format!("{cause}; is it being restored from a backup?");
+            let cause = format!("{cause}; if it is not being restored, restore it from a backup");
             KvError::Unreachable { store, cause }
         }
         SqlState::SNAPSHOT_TOO_OLD => KvError::Expired { store, cause },

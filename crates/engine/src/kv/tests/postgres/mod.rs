@@ -101,7 +101,9 @@ fn tables_that_are_made_anew_are_waited_for() {
         let read = async || kv.snapshot().await?.get(b"a").await;
         let error = read().await.unwrap_err();
         assert!(matches!(error, KvError::Unreachable { .. }), "{error}");
-        assert!(error.to_string().contains("\"strake_kv\" does not exist"), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("\"strake_kv\" does not exist"), "{said}");
+        assert!(said.contains("if it is not being restored, restore it from a backup"), "{said}");
         database.sql("ALTER TABLE away RENAME TO strake_kv");
         assert_eq!(get(&*kv, "a").await.unwrap(), b"1");
         // It gets its index after its rows.

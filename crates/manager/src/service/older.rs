@@ -4,7 +4,6 @@
 use super::Manager;
 use crate::join;
 use crate::liveness::Liveness;
-use crate::records::Server;
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use strake_types::Result;
@@ -20,11 +19,13 @@ impl Manager {
     /// Notes what a server says of its targets, and that it goes by a later map than there is.
     pub(super) async fn note_beat(&self, beat: &Heartbeat) -> Result<()> {
         let (server, known) = (beat.server, beat.epoch.min(EPOCH_MAX));
-        let (used, gone_back) = (self.newly_used(beat), beat.gone_back);
-        let (has_grown, is_older) = {
+        let used = self.newly_used(beat);
+        let (has_grown, is_older, gone_back) = {
             let inner = self.inner.lock();
             let has_grown = !join::grown(&inner.state, server, &beat.targets).is_empty();
-            (has_grown, known > inner.state.cluster.epoch)
+            // Who is not in this state gets no answer, and says it for ever.
+            let gone_back = beat.gone_back && inner.state.servers.contains_key(&server);
+            (has_grown, known > inner.state.cluster.epoch, gone_back)
         };
         if used.is_empty() && !has_grown && !is_older && !gone_back {
             return Ok(());
@@ -35,12 +36,10 @@ impl Manager {
             }
             let grown = join::grown(state, server, &beat.targets);
             state.targets.extend(grown);
-            if gone_back {
-                mark_ahead(state, |_, _| true);
-            }
-            Ok(go_on_behind(state, known, &self.lives))
+            let marks = gone_back && mark_ahead(state, &self.lives);
+            Ok((go_on_behind(state, known, &self.lives), marks))
         };
-        let (was_older, epoch) = self.change(note).await?;
+        let ((was_older, has_marked), epoch) = self.change(note).await?;
         if was_older {
             tracing::warn!(
                 server,
@@ -49,7 +48,7 @@ impl Manager {
                 "this manager's data are older than what servers know: were they restored from a backup? (strake status)"
             );
         }
-        if gone_back {
+        if has_marked {
             tracing::warn!(
                 server,
                 "the database with its metadata has gone back to an earlier state (strake status)"
@@ -65,7 +64,7 @@ impl Manager {
         }
         let note = |state: &mut State, _: &Liveness| {
             state.cluster.epoch += EPOCHS_LOST;
-            mark_ahead(state, |_, _| true);
+            mark_ahead(state, &self.lives);
             Ok(())
         };
         self.change(note).await?;
@@ -87,21 +86,25 @@ impl Manager {
 
 /// Goes on behind the map of this epoch, which a server knows, if it is later: nobody would believe maps that are not newer. True then.
 /// It proves that this state is older, since each is on disk before it is shown, and whoever leads next goes on with that. So groups may
-/// have had later epochs, too. Servers with targets may know those, and are marked, unless they have joined since this manager began:
-/// in another life than this one of `lives`. (Of a release without lives one may be marked although it has.)
+/// have had later epochs, too, and servers with targets may know those.
 fn go_on_behind(state: &mut State, known: u64, lives: &BTreeMap<u32, u64>) -> bool {
     if known <= state.cluster.epoch {
         return false;
     }
     state.cluster.epoch = known + 1;
-    mark_ahead(state, |id, server| lives.get(&id) == Some(&server.life));
+    mark_ahead(state, lives);
     true
 }
 
-/// Marks those servers with targets that may know later epochs than this state: they have what came after it.
-fn mark_ahead(state: &mut State, may_be: impl Fn(u32, &Server) -> bool) {
+/// Marks those servers with targets that may have what came after this state, unless they have joined since this manager began: in
+/// another life than this one of `lives`. (Of a release without lives one may be marked although it has.) True if one was not marked yet.
+fn mark_ahead(state: &mut State, lives: &BTreeMap<u32, u64>) -> bool {
     let with_targets: BTreeSet<u32> = state.targets.values().map(|target| target.server).collect();
-    for (&id, server) in &mut state.servers {
-        server.ahead |= with_targets.contains(&id) && may_be(id, server);
+    let mut is_new = false;
+    for (id, server) in &mut state.servers {
+        let may_be = with_targets.contains(id) && lives.get(id) == Some(&server.life);
+        is_new |= may_be && !server.ahead;
+        server.ahead |= may_be;
     }
+    is_new
 }

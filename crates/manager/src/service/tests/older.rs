@@ -67,10 +67,25 @@ async fn no_server_is_ahead_of_a_manager_that_goes_on_with_what_the_one_before_h
 /// Acknowledged files were gone, and the cluster was fine.
 #[tokio::test]
 async fn storage_servers_are_shown_where_the_database_of_a_metadata_server_has_gone_back() {
-    let (bench, joins) = three().await;
+    let (mut bench, joins) = three().await;
+    bench.restart().await;
     let beat = Heartbeat { server: 3, gone_back: true, ..Heartbeat::default() };
-    bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    bench.ask(ManagerOp::Heartbeat(beat.clone())).await.unwrap();
     assert_eq!(bench.ahead().await, [1, 2], "the third holds nothing");
     bench.join(Join { life: 11, ..joins[0].clone() }).await.unwrap();
     assert_eq!(bench.ahead().await, [2]);
+    // Another one has met it later.
+    bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap();
+    assert_eq!(bench.ahead().await, [2], "the first has begun anew since");
+}
+
+/// All were marked by each of its heartbeats, also those that had been started anew.
+#[tokio::test]
+async fn a_server_that_older_data_do_not_know_marks_nobody() {
+    let (mut bench, _) = three().await;
+    bench.restart().await;
+    let beat = Heartbeat { server: 4, gone_back: true, ..Heartbeat::default() };
+    let error = bench.ask(ManagerOp::Heartbeat(beat)).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NoSession);
+    assert!(bench.ahead().await.is_empty());
 }

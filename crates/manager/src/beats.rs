@@ -130,6 +130,8 @@ struct State {
     names_until: Duration,
     /// It answers nothing yet.
     loads: bool,
+    /// The store has lost what earlier leads have stored, and nobody has noted that.
+    lost: bool,
 }
 
 /// A server whose manager has led.
@@ -175,6 +177,7 @@ impl Beats {
                 past: left.led.iter().map(past).collect(),
                 names_until: Duration::MAX,
                 loads: true,
+                lost: false,
             }),
             allowed: watch::Sender::new(0),
             short: Notify::new(),
@@ -214,12 +217,12 @@ impl Beats {
         let past = past
             .map(|past| PastLead { server: past.server, lasts_ms: until(past.until) })
             .collect();
-        let loads = state.loads;
+        let (loads, lost) = (state.loads, state.lost);
         // Never over before what an earlier one said: who comes late has seen this one only.
         let lead_ms = state.lead_ms().max(until(state.leads_until)).min(LEAD_MAX_MS);
         state.last_ms = lead_ms;
         state.leads_until = state.leads_until.max(now + Duration::from_millis(lead_ms));
-        Beat { lent_ms, own_ms, waits_ms, lead_ms, past, loads, ..Beat::default() }
+        Beat { lent_ms, own_ms, waits_ms, lead_ms, past, loads, lost, ..Beat::default() }
     }
 
     /// A beat was stored so long after it was due; `None`: it was not. The pause from when that was until the next is due.
@@ -251,6 +254,15 @@ impl Beats {
     /// Returns when a beat is to be given before its time.
     pub async fn until_short(&self) {
         self.short.notified().await;
+    }
+
+    /// Whether the store has lost what earlier leads have stored, and that is not noted yet: whoever opens the store then has to.
+    pub fn set_lost(&self, is: bool) {
+        self.state.lock().lost = is;
+    }
+
+    pub fn has_lost(&self) -> bool {
+        self.state.lock().lost
     }
 
     /// The manager answers as soon as the next beat is stored: whoever opens the store then waits for this lead.

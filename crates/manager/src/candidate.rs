@@ -325,7 +325,6 @@ impl Inner {
         };
         if beats.is_some() {
             manager.begin_to_hear();
-            self.newest.note_told();
             tracing::info!("this manager leads the cluster");
         }
         *self.cluster.lock() = manager.cluster();
@@ -340,7 +339,6 @@ impl Inner {
         let snapshot = kv.snapshot().await.map_err(|e| stored(&e))?;
         let value = snapshot.get(&key).await.map_err(|e| stored(&e))?;
         let found = decoded::<Beat>(&key, Some(&value))?;
-        let has_lost = self.newest.is_lost(found.as_ref());
         self.last_number.fetch_max(self.newest.number(), Ordering::Relaxed);
         let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
         self.last_number.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
@@ -352,8 +350,9 @@ impl Inner {
         // An earlier lead of this very server, which is about to be heard.
         left.led.retain(|(server, _)| *server != self.number());
         let beats = Arc::new(Beats::new(clock.clone(), whole_ms, from, &left));
+        beats.set_lost(self.newest.is_lost(found.as_ref()));
         let number = self.give_beat(kv, &beats).await?;
-        Ok(Lead { lease: self.lease.clone(), from, number, left, beats, has_lost })
+        Ok(Lead { lease: self.lease.clone(), from, number, left, beats })
     }
 
     fn beat(&self, beats: &Beats) -> Beat {

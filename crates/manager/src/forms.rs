@@ -68,6 +68,7 @@ fn beats() -> Vec<Vec<u8>> {
         lead_ms,
         past,
         loads: true,
+        lost: true,
     })]
 }
 

@@ -110,6 +110,9 @@ pub(crate) struct Beat {
     /// It answers nothing yet, by this beat or an earlier one of the same lead.
     #[prost(bool, tag = "10")]
     pub loads: bool,
+    /// The store had gone back to an earlier state when this lead or one before it began, and nobody who leads has noted that yet.
+    #[prost(bool, tag = "11")]
+    pub lost: bool,
 }
 
 /// A server whose manager has led, and whose own leases have ended with that.

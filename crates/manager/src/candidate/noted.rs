@@ -5,7 +5,7 @@
 
 use crate::records::{self, Beat, Kind};
 use crate::state::stored;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use strake_engine::kv::{Kv, Outcome, Transaction};
 use strake_types::{Error, ErrorKind, Result};
 
@@ -16,8 +16,6 @@ const NOTE_TRIES_MAX: u32 = 5;
 #[derive(Default)]
 pub(super) struct Newest {
     number: AtomicU64,
-    /// It was not there any more, and nobody who leads has noted that.
-    is_lost: AtomicBool,
 }
 
 impl Newest {
@@ -31,15 +29,13 @@ impl Newest {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// True if the last beat that is there is an older one.
-    pub fn is_lost(&self, found: Option<&Beat>) -> bool {
-        let is_older = found.map_or(0, |beat| beat.number) < self.number();
-        self.is_lost.fetch_or(is_older, Ordering::Relaxed) || is_older
+    fn is_before(&self, beat: &Beat) -> bool {
+        beat.number < self.number()
     }
 
-    /// Whoever leads now has noted that some were lost.
-    pub fn note_told(&self) {
-        self.is_lost.store(false, Ordering::Relaxed);
+    /// True if some are lost, and nobody who leads has noted that: the last one that is there is an older one, or says so.
+    pub fn is_lost(&self, found: Option<&Beat>) -> bool {
+        found.map_or(self.number() > 0, |beat| beat.lost || self.is_before(beat))
     }
 }
 

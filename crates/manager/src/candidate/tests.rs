@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use strake_base::clock::Clock;
 use strake_engine::kv::memory::MemoryKv;
-use strake_engine::kv::{Alone, Kv, KvError, Moved, Outcome, Snapshot, Transaction, Writes};
+use strake_engine::kv::{Alone, Kv, KvError, Moved, Outcome, Pair, Snapshot, Transaction, Writes};
 use strake_wire::message::manager::{
     ClusterMap, GetMap, Heartbeat, Join, Joined, ManagerOp, TargetSpec, VolumeSpec,
 };
@@ -626,42 +626,106 @@ async fn a_manager_that_leads_again_refuses_its_own_server_if_a_copy_of_it_has_j
     assert!(told.detail.contains("server 1 at copy:1"), "{told}");
 }
 
-/// What had been acknowledged since a backup was gone, and the cluster was fine.
-#[tokio::test(start_paused = true)]
-async fn a_manager_whose_store_has_gone_back_names_the_servers_that_may_know_more() {
+/// Two servers with managers, of which the first leads, and a storage server: that is the third.
+async fn with_storage() -> Vec<Server> {
     let servers = cluster(2).await;
     let target = TargetSpec { uuid: "x".into(), path: "/x".into(), ..TargetSpec::default() };
     let (address, name, targets) = ("s:1".to_owned(), "s".to_owned(), vec![target]);
     let storage = Join { address, name, targets, ..Join::default() };
     ask(&servers[0].candidate, ManagerOp::Join(storage)).await;
-    let shown = async |leader: usize| {
-        let map = map_of(&servers[leader].candidate).await.unwrap();
-        let ahead = map.servers.iter().filter(|server| server.ahead).map(|server| server.id);
-        (ahead.collect::<Vec<_>>(), map.epoch)
-    };
+    servers
+}
+
+/// The servers that a manager that leads says may know more than it, and the epoch of its map.
+async fn ahead(server: &Server) -> (Vec<u32>, u64) {
+    let map = map_of(&server.candidate).await.unwrap();
+    let ahead = map.servers.iter().filter(|server| server.ahead).map(|server| server.id);
+    (ahead.collect(), map.epoch)
+}
+
+async fn saved(store: &Shared) -> Vec<Pair> {
+    let snapshot = store.kv.snapshot().await.unwrap();
+    snapshot.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await.unwrap()
+}
+
+/// From now on the store holds what was saved, and whoever led by it has to open it anew.
+async fn restore(store: &Shared, saved: Vec<Pair>) {
+    let mut restore = Transaction::begin(&store.kv).await.unwrap();
+    saved.into_iter().for_each(|(key, value)| restore.put(key.to_vec(), value));
+    assert_eq!(restore.commit(&store.kv).await.unwrap(), Outcome::Committed);
+    *store.writers.lock().entry(Part::Control).or_default() += 1;
+}
+
+/// What had been acknowledged since a backup was gone, and the cluster was fine.
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_store_has_gone_back_names_the_servers_that_may_know_more() {
+    let servers = with_storage().await;
     // Another one leads, and has lost nothing.
     servers[0].store.cut.store(true, Ordering::Relaxed);
     assert_eq!(pass(&servers, 8_000).await.0, Some(2));
     servers[0].store.cut.store(false, Ordering::Relaxed);
-    let kv = &servers[0].store.kv;
-    let saved = kv.snapshot().await.unwrap();
-    let saved = saved.scan(Bound::Unbounded, Bound::Unbounded, usize::MAX).await.unwrap();
+    let saved = saved(&servers[0].store).await;
     assert_eq!(pass(&servers, 2_000).await.0, Some(2));
-    let (ahead, epoch) = shown(1).await;
-    assert!(ahead.is_empty(), "{ahead:?}");
-    let mut restore = Transaction::begin(kv).await.unwrap();
-    saved.into_iter().for_each(|(key, value)| restore.put(key.to_vec(), value));
-    assert_eq!(restore.commit(kv).await.unwrap(), Outcome::Committed);
-    *servers[0].store.writers.lock().entry(Part::Control).or_default() += 1;
+    let (before, epoch) = ahead(&servers[1]).await;
+    assert!(before.is_empty(), "{before:?}");
+    restore(&servers[0].store, saved).await;
     let leader = pass(&servers, 10_000).await.0.unwrap();
-    let (ahead, now) = shown(leader as usize - 1).await;
-    assert_eq!(ahead, [3]);
+    let (after, now) = ahead(&servers[leader as usize - 1]).await;
+    assert_eq!(after, [3]);
     assert!(now > epoch + 1, "no map that was lost is taken for it");
     // It is not told again when another one leads.
     let other = if leader == 1 { 2 } else { 1 };
     servers[leader as usize - 1].store.cut.store(true, Ordering::Relaxed);
     assert_eq!(pass(&servers, 8_000).await.0, Some(other));
-    assert!(shown(other as usize - 1).await.1 < now + 1_000);
+    assert!(ahead(&servers[other as usize - 1]).await.1 < now + 1_000);
+}
+
+/// It had found out that the store had gone back and could not tell, as another was faster; and told when it led a month later.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_did_not_get_to_lead_does_not_tell_later_what_another_has_told() {
+    let servers = with_storage().await;
+    let [first, second] = [&servers[0].store, &servers[1].store];
+    let set = |what: &AtomicBool, is| what.store(is, Ordering::Relaxed);
+    let saved = saved(first).await;
+    assert_eq!(pass(&servers, 2_000).await.0, Some(1));
+    // The second opens it, and then somebody else.
+    set(&first.held, true);
+    set(&second.raced, true);
+    restore(first, saved).await;
+    while second.raced.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    pass(&servers, 50).await;
+    set(&second.cut, true);
+    set(&first.held, false);
+    assert_eq!(pass(&servers, 5_000).await.0, Some(1));
+    let (told, epoch) = ahead(&servers[0]).await;
+    assert_eq!(told, [3]);
+    set(&second.cut, false);
+    set(&first.cut, true);
+    assert_eq!(pass(&servers, 8_000).await.0, Some(2));
+    assert!(ahead(&servers[1]).await.1 < epoch + 1_000);
+}
+
+/// Its first beat was newer than what the next one had known, to whom nothing was lost then.
+#[tokio::test(start_paused = true)]
+async fn what_a_manager_found_lost_and_did_not_get_to_tell_the_next_one_tells() {
+    let mut servers = with_storage().await;
+    let saved = saved(&servers[0].store).await;
+    assert_eq!(pass(&servers, 2_000).await.0, Some(1));
+    servers[0].store.held.store(true, Ordering::Relaxed);
+    servers[1].store.commit_ms.store(300, Ordering::Relaxed);
+    assert_eq!(last_beat(&servers[1]).await.server, 1, "the second knows it, too");
+    restore(&servers[0].store, saved).await;
+    while last_beat(&servers[0]).await.server != 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(servers.remove(1));
+    servers[0].store.held.store(false, Ordering::Relaxed);
+    assert_eq!(pass(&servers, 5_000).await.0, Some(1));
+    assert_eq!(ahead(&servers[0]).await.0, [3]);
+    pass(&servers, 1_000).await;
+    assert!(!last_beat(&servers[0]).await.lost, "it is told");
 }
 
 /// A server that was started while another manager took its place once ended with an error.

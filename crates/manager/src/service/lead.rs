@@ -24,8 +24,6 @@ pub(crate) struct Lead {
     pub left: Bequest,
     /// What it gives itself.
     pub beats: Arc<Beats>,
-    /// The store has gone back to before what earlier leads have stored.
-    pub has_lost: bool,
 }
 
 /// Longest that the answer to a heartbeat waits for a beat: servers wait little longer for it.

@@ -59,15 +59,14 @@ impl Manager {
 
     /// Goes on behind all maps that servers may know, and marks those that may know more, where the store has lost what was stored.
     pub(crate) async fn note_lost(&self) -> Result<()> {
-        if !self.lead.as_ref().is_some_and(|lead| lead.has_lost) {
-            return Ok(());
-        }
+        let Some(beats) = self.beats().filter(|beats| beats.has_lost()) else { return Ok(()) };
         let note = |state: &mut State, _: &Liveness| {
             state.cluster.epoch += EPOCHS_LOST;
             mark_ahead(state, &self.lives);
             Ok(())
         };
         self.change(note).await?;
+        beats.set_lost(false);
         tracing::warn!(
             "the store has gone back to an earlier state, and what was acknowledged since is lost: was it restored from a backup? \
              (strake status)"

@@ -12,7 +12,7 @@ pub(in crate::service::tests) async fn follow(bench: &mut Bench, left: Bequest) 
     let beats = Arc::new(Beats::new(bench.clock.clone(), options.lease_ms, from, &left));
     beats.note_said(&Beat { lent_ms: options.lease_ms, ..Beat::default() });
     let lease = Arc::new(Lease::new(bench.clock.clone()));
-    let lead = Lead { lease: lease.clone(), from, number: 7, left, beats, has_lost: false };
+    let lead = Lead { lease: lease.clone(), from, number: 7, left, beats };
     let begun = Manager::begin(bench.kv.clone(), options, Some(lead), Beginning::default()).await;
     bench.manager = begun.unwrap();
     lease

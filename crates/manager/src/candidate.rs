@@ -443,6 +443,7 @@ impl Inner {
     /// A beat that is not the one `before`: somebody can use the store, also if this manager tried to lead in vain (`has_failed`).
     fn note_new(&self, beat: &Beat, before: Option<&Beat>, has_failed: bool) {
         self.cut_off.lock().clear();
+        self.newest.note_next(before, beat);
         let (server, address) = (beat.server, &beat.address);
         if has_failed && !beat.ended {
             tracing::info!(server, %address, "another manager leads");

@@ -27,7 +27,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_base::task;
@@ -58,8 +58,6 @@ pub struct MetaServer {
     background: Mutex<Option<JoinHandle<()>>>,
     /// Where another server could serve what this one cannot.
     reach: Option<Reach>,
-    /// How often the database had gone back when the manager last noted that.
-    gone_back_told: AtomicU64,
     /// Jobs that give files another number of copies.
     jobs: Jobs,
 }
@@ -125,7 +123,6 @@ impl MetaServer {
             stop,
             background: Mutex::new(Some(background)),
             reach,
-            gone_back_told: AtomicU64::new(0),
             jobs: Jobs::default(),
         }))
     }
@@ -348,15 +345,6 @@ impl MetaRole for MetaServer {
         // Also where no volume could be taken into use.
         let full = full.or_else(|| self.core.store.full());
         full.map_or_else(|| self.core.full_at_open.lock().clone(), |full| full.to_string())
-    }
-
-    fn gone_back(&self) -> u64 {
-        let times = self.core.store.times_gone_back();
-        if times > self.gone_back_told.load(Ordering::Relaxed) { times } else { 0 }
-    }
-
-    fn note_told(&self, gone_back: u64) {
-        self.gone_back_told.fetch_max(gone_back, Ordering::Relaxed);
     }
 
     fn now(&self) -> Duration {

@@ -141,7 +141,6 @@ mod tests {
     use async_trait::async_trait;
     use bytes::Bytes;
     use parking_lot::Mutex;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use strake_engine::kv::memory::MemoryKv;
     use strake_engine::kv::{Kv, KvError, Part, Result as KvResult, Store};
     use strake_wire::capability::CapabilityKey;
@@ -171,7 +170,6 @@ mod tests {
     struct Refusing {
         kv: MemoryKv,
         refusal: Mutex<Option<KvError>>,
-        gone_back: AtomicU64,
     }
 
     #[async_trait]
@@ -195,10 +193,6 @@ mod tests {
             Ok(Vec::new())
         }
 
-        fn times_gone_back(&self) -> u64 {
-            self.gone_back.load(Ordering::Relaxed)
-        }
-
         fn full(&self) -> Option<KvError> {
             let refusal = self.refusal.lock().clone();
             refusal.filter(|refusal| matches!(refusal, KvError::Poisoned { .. }))
@@ -207,8 +201,8 @@ mod tests {
 
     /// A server of the only volume, with a store that refuses to open it.
     async fn serve(world: &World, refusal: KvError) -> (Arc<Refusing>, Arc<MetaServer>) {
-        let (kv, refusal) = (MemoryKv::new(), Mutex::new(Some(refusal)));
-        let store = Arc::new(Refusing { kv, refusal, gone_back: AtomicU64::new(0) });
+        let store = Refusing { kv: MemoryKv::new(), refusal: Mutex::new(Some(refusal)) };
+        let store = Arc::new(store);
         let tenure = Arc::new(Lease::new(Arc::new(TestClock::default())));
         let options = MetaOptions { tenure: Some(tenure.clone()), ..options() };
         let (map, key) = (world.map.clone(), CapabilityKey::new([7; 32]));
@@ -241,22 +235,6 @@ mod tests {
         let (_store, server) = serve(&world, unread).await;
         world.until(async || lines.count("EIO; trying again") > 0).await;
         assert_eq!(server.full(), "");
-    }
-
-    /// Acknowledged files were gone, and the cluster was fine.
-    #[tokio::test]
-    async fn that_the_database_has_gone_back_is_said_each_time_until_the_manager_has_noted_it() {
-        let unread = KvError::Io { store: "bad".into(), cause: "EIO".into() };
-        let world = World::new().await;
-        let (store, server) = serve(&world, unread).await;
-        for times in 1..=2 {
-            assert_eq!(server.gone_back(), 0);
-            store.gone_back.store(times, Ordering::Relaxed);
-            server.note_told(0);
-            assert_eq!(server.gone_back(), times);
-            server.note_told(times);
-        }
-        assert_eq!(server.gone_back(), 0);
     }
 
     async fn said_until_all_are_open(refusal: KvError, words: &str) {

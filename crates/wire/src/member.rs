@@ -17,6 +17,7 @@ use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strake_base::task::{self, Owned};
 use strake_types::{Error, ErrorKind, Result, ServerId, TargetId, VolumeId};
@@ -93,10 +94,6 @@ pub trait MetaRole: Send + Sync + 'static {
     fn is_cut_off(&self) -> bool;
     /// What its store says while it has no room for changes, or takes none any more; empty: it takes them.
     fn full(&self) -> String;
-    /// How often its database was found to have gone back to an earlier state, while the manager has not noted that; else 0.
-    fn gone_back(&self) -> u64;
-    /// The manager has noted so many of them.
-    fn note_told(&self, gone_back: u64);
     /// The time by the clock of its tenure.
     fn now(&self) -> Duration;
     /// A heartbeat that was sent at this time was answered by a manager whose map is known here: for so long
@@ -163,12 +160,38 @@ pub struct Pulse {
     pub member: Arc<dyn Member>,
     /// The metadata server, if it is one.
     pub meta: Option<Arc<dyn MetaRole>>,
+    /// What there is to be told of the database that its manager and its metadata server use.
+    pub gone_back: GoneBack,
     /// How long an answer counts at most.
     pub lease_ms: u64,
     /// Of which release this server is, for people.
     pub release: &'static str,
     /// The address by which it has joined ([`Join::address`]).
     pub address: String,
+}
+
+/// How often the database of a server has gone back to an earlier state, and how much of that the manager has noted.
+pub struct GoneBack {
+    times: Box<dyn Fn() -> u64 + Send + Sync>,
+    told: AtomicU64,
+}
+
+impl GoneBack {
+    /// `times` says how often it has until now.
+    pub fn new(times: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self { times: Box::new(times), told: AtomicU64::new(0) }
+    }
+
+    /// How often, while the manager has not noted all of them; else 0.
+    fn untold(&self) -> u64 {
+        let times = (self.times)();
+        if times > self.told.load(Ordering::Relaxed) { times } else { 0 }
+    }
+
+    /// The manager has noted so many of them.
+    fn note_told(&self, times: u64) {
+        self.told.fetch_max(times, Ordering::Relaxed);
+    }
 }
 
 /// What beats.
@@ -234,7 +257,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
     let (scrubs, missed) = (pulse.member.scrubs(), pulse.member.missed());
     let recopies = meta.map(|meta| meta.recopies()).unwrap_or_default();
     let cut_off = meta.is_some_and(|meta| meta.is_cut_off());
-    let gone_back = meta.map_or(0, |meta| meta.gone_back());
+    let gone_back = pulse.gone_back.untold();
     let tenure_ms = tenure_ms(pulse.lease_ms).min(lease_ms);
     let beat = Heartbeat {
         server,
@@ -263,7 +286,7 @@ async fn ask_for_lease(pulse: &Pulse, sent: Duration, lease_ms: u64) -> Result<(
         let detail = "it answers a heartbeat with something else";
         return Err(Error::with(ErrorKind::Malformed, detail));
     };
-    meta.inspect(|meta| meta.note_told(gone_back));
+    pulse.gone_back.note_told(gone_back);
     pulse.member.obey(&reply.orders);
     pulse.member.obey_scrubs(&reply.scrubs);
     pulse.member.resign(&reply.resigns);

@@ -3,6 +3,7 @@
 //! Their numbers grow. So where a manager finds a lower one than it knows to have been stored, the store has gone back to an earlier
 //! state: it was restored from a backup, or a standby that lacked the last commits has taken its place.
 
+use super::Candidate;
 use crate::records::{self, Beat, Kind};
 use crate::state::stored;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,8 @@ const NOTE_TRIES_MAX: u32 = 5;
 #[derive(Default)]
 pub(super) struct Newest {
     number: AtomicU64,
+    /// How often another manager was seen to lead that did not know of it.
+    times_gone_back: AtomicU64,
 }
 
 impl Newest {
@@ -36,6 +39,27 @@ impl Newest {
     /// True if some are lost, and nobody who leads has noted that: the last one that is there is an older one, or says so.
     pub fn is_lost(&self, found: Option<&Beat>) -> bool {
         found.map_or(self.number() > 0, |beat| beat.lost || self.is_before(beat))
+    }
+
+    /// There is a beat after another one. If both are older, somebody leads who does not know what was lost, and goes on as if nothing
+    /// were. (One alone is no proof: a member of etcd that has stood still may answer so. Or it is the last one that is left, and whoever
+    /// leads next knows.)
+    pub fn note_next(&self, before: Option<&Beat>, beat: &Beat) {
+        if self.is_before(beat) && before.is_some_and(|before| self.is_before(before)) {
+            self.number.store(beat.number, Ordering::Relaxed);
+            self.times_gone_back.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                "the store has gone back to an earlier state: was it restored from a backup? (strake status)"
+            );
+        }
+    }
+}
+
+impl Candidate {
+    /// How often this manager has seen that the store had gone back to an earlier state and that whoever led did not know it: the
+    /// server is to tell that one.
+    pub fn times_gone_back(&self) -> u64 {
+        self.inner.newest.times_gone_back.load(Ordering::Relaxed)
     }
 }
 

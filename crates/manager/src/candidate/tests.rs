@@ -728,6 +728,31 @@ async fn what_a_manager_found_lost_and_did_not_get_to_tell_the_next_one_tells() 
     assert!(!last_beat(&servers[0]).await.lost, "it is told");
 }
 
+/// Nobody was told until it led itself: hours after the restore, when all servers had long been started anew.
+#[tokio::test(start_paused = true)]
+async fn a_manager_that_lives_through_a_restore_tells_one_that_leads_and_does_not_know_of_it() {
+    let mut servers = with_storage().await;
+    let saved = saved(&servers[0].store).await;
+    assert_eq!(pass(&servers, 5_000).await.0, Some(1));
+    servers[1].store.cut.store(true, Ordering::Relaxed);
+    let Server { store, candidate: gone, .. } = servers.remove(0);
+    drop(gone);
+    restore(&store, saved).await;
+    let again = candidate(&store, 1, false).await;
+    servers.insert(0, Server { store, number: 1, candidate: again });
+    let (told, epoch) = ahead(&servers[0]).await;
+    assert!(told.is_empty(), "{told:?}");
+    let times = || servers[1].candidate.times_gone_back();
+    assert_eq!(times(), 0);
+    servers[1].store.cut.store(false, Ordering::Relaxed);
+    assert_eq!(pass(&servers, 1_000).await.0, Some(1));
+    assert_eq!(times(), 1);
+    servers[0].store.cut.store(true, Ordering::Relaxed);
+    assert_eq!(pass(&servers, 8_000).await.0, Some(2));
+    assert!(ahead(&servers[1]).await.1 < epoch + 1_000);
+    assert_eq!(times(), 1);
+}
+
 /// A server that was started while another manager took its place once ended with an error.
 #[tokio::test(start_paused = true)]
 async fn a_manager_whose_store_another_opens_as_it_starts_looks_again() {

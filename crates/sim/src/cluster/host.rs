@@ -33,7 +33,7 @@ use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::{ManagerSource, MapView};
-use strake_wire::member::{Heart, ManagerOfMap, Pulse, join};
+use strake_wire::member::{GoneBack, Heart, ManagerOfMap, Pulse, join};
 use strake_wire::message::manager::{Join, Joined, Leave, ManagerAnswer, ManagerOp, TargetSpec};
 use strake_wire::service::{ManagerService, Services};
 
@@ -216,11 +216,8 @@ impl Host {
     }
 
     async fn start_in(self: &Arc<Self>, process: &Arc<Process>) -> Result<Running> {
-        let callers = Callers::new(CallerOptions {
-            name: format!("server {}", self.number),
-            kind: CallerKind::Server,
-            ..CallerOptions::default()
-        });
+        let (name, kind) = (format!("server {}", self.number), CallerKind::Server);
+        let callers = Callers::new(CallerOptions { name, kind, ..CallerOptions::default() });
         for other in (1..=SERVERS_MAX).filter(|&other| other != self.number) {
             let link = Link::services(&self.world, self.number, other);
             callers.register_local(ServerId(other), link);
@@ -277,6 +274,7 @@ impl Host {
             map: map.clone(),
             member: Arc::new(member),
             meta: meta.clone().map(|m| m as _),
+            gone_back: GoneBack::new(|| 0),
             lease_ms: joined.lease_ms,
             release: "",
             address: self.address(),

@@ -53,7 +53,7 @@ use strake_types::{Error, ErrorKind, ServerId, TargetId};
 use strake_wire::capability::CapabilityKey;
 use strake_wire::lease::Lease;
 use strake_wire::map::MapView;
-use strake_wire::member::{Heart, ManagerOfMap, Pulse};
+use strake_wire::member::{GoneBack, Heart, ManagerOfMap, Pulse};
 use strake_wire::message::manager::{ClusterMap, Join, Joined};
 use strake_wire::server::{Identity, Listener};
 use strake_wire::service::{ManagerService, Services};
@@ -285,7 +285,6 @@ impl Parts {
             storage: storage.clone().map(|s| s as _),
         };
         self.map.callers().register_local(server, services.clone());
-        let own_manager = self.own_manager.clone();
         let front = match self.front {
             Some(front) => {
                 front.complete(&services);
@@ -308,6 +307,7 @@ impl Parts {
                 lease: lease.clone(),
             }),
             meta: meta.clone().map(|m| m as _),
+            gone_back: gone_back(self.store, self.own_manager.clone()),
             lease_ms: self.joined.lease_ms,
             release: RELEASE,
             address: self.options.advertise,
@@ -318,7 +318,7 @@ impl Parts {
             map: self.map,
             server,
             life: self.life,
-            own_manager,
+            own_manager: self.own_manager,
             meta,
             targets,
             heart,
@@ -379,6 +379,14 @@ impl Parts {
         storage.set_opener(adder);
         storage
     }
+}
+
+/// How often the metadata store of a server was found to have gone back to an earlier state, by those who use it.
+fn gone_back(store: Option<Arc<dyn Store>>, manager: Option<Arc<Candidate>>) -> GoneBack {
+    GoneBack::new(move || {
+        let of_parts = store.as_ref().map_or(0, |store| store.times_gone_back());
+        of_parts + manager.as_ref().map_or(0, |manager| manager.times_gone_back())
+    })
 }
 
 fn lock_home(home: &Path) -> Outcome<Box<dyn Send + Sync>> {

@@ -2,7 +2,7 @@ use super::*;
 use crate::map::ManagerSource;
 use crate::message::manager::{ClusterMap, MapAnswer, Volume};
 use crate::tests::callers;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
 /// Hears heartbeats.
@@ -87,8 +87,6 @@ struct Server {
     hangs: Mutex<Option<mpsc::Receiver<()>>>,
     /// No volume can be dropped any more.
     refuses: AtomicBool,
-    /// How often its database has gone back that the manager has noted.
-    told: AtomicU64,
 }
 
 impl Member for Server {
@@ -154,14 +152,6 @@ impl MetaRole for Server {
         "no space left".into()
     }
 
-    fn gone_back(&self) -> u64 {
-        2 - self.told.load(Ordering::Relaxed)
-    }
-
-    fn note_told(&self, gone_back: u64) {
-        self.told.fetch_add(gone_back, Ordering::Relaxed);
-    }
-
     fn now(&self) -> Duration {
         Duration::ZERO
     }
@@ -187,6 +177,7 @@ async fn a_server_relies_on_what_it_has_asked_for() {
         map: MapView::new(callers(60_000), ManagerSource::Local(hearer.clone())),
         member: server.clone(),
         meta: Some(server.clone()),
+        gone_back: GoneBack::new(|| 0),
         lease_ms: 3_000,
         release: "0.1.0 (1a)",
         address: "h1:1".into(),
@@ -227,23 +218,27 @@ impl ManagerService for Forgetful {
 /// Acknowledged files were gone, and the cluster was fine.
 #[tokio::test]
 async fn that_a_database_has_gone_back_is_said_until_a_manager_has_noted_it() {
-    let (manager, server) = (Arc::new(Forgetful::default()), Arc::new(Server::default()));
+    let manager = Arc::new(Forgetful::default());
+    let gone_back = Arc::new(AtomicU64::new(2));
+    let times = gone_back.clone();
     let pulse = Pulse {
         server: ServerId(1),
         manager: manager.clone(),
         map: MapView::fixed(callers(60_000), ClusterMap::default()),
-        member: server.clone(),
-        meta: Some(server.clone()),
+        member: Arc::new(Server::default()),
+        meta: None,
+        gone_back: GoneBack::new(move || times.load(Ordering::Relaxed)),
         lease_ms: 3_000,
         release: "",
         address: "h1:1".into(),
     };
     let term = Mutex::<Term>::default();
-    for is_answered in [false, true, true] {
+    for (times, is_answered) in [(2, false), (2, true), (2, true), (3, true), (3, true)] {
+        gone_back.store(times, Ordering::Relaxed);
         assert_eq!(beat_once(&pulse, &term).await.is_ok(), is_answered);
     }
     let said: Vec<bool> = manager.0.0.lock().iter().map(|beat| beat.gone_back).collect();
-    assert_eq!(said, [true, true, false]);
+    assert_eq!(said, [true, true, false, true, false]);
 }
 
 /// A manager at which another process has joined under the number of a server, after three heartbeats of that.
@@ -271,6 +266,7 @@ async fn a_server_whose_number_another_process_has_says_why_and_beats_no_more() 
         map: MapView::fixed(callers(60_000), ClusterMap::default()),
         member: server.clone(),
         meta: None,
+        gone_back: GoneBack::new(|| 0),
         lease_ms: 3_000,
         release: "",
         address: "h1:1".into(),

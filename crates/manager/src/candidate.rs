@@ -339,9 +339,9 @@ impl Inner {
         let snapshot = kv.snapshot().await.map_err(|e| stored(&e))?;
         let value = snapshot.get(&key).await.map_err(|e| stored(&e))?;
         let found = decoded::<Beat>(&key, Some(&value))?;
-        self.last_number.fetch_max(self.newest.number(), Ordering::Relaxed);
         let is_over = found == last || found.as_ref().is_none_or(|beat| self.is_free(beat));
-        self.last_number.fetch_max(found.as_ref().map_or(0, |beat| beat.number), Ordering::Relaxed);
+        found.iter().for_each(|beat| self.newest.note(beat));
+        self.last_number.fetch_max(self.newest.number(), Ordering::Relaxed);
         let grace = found.as_ref().filter(|_| !is_over).map_or(Duration::ZERO, answers_for);
         let clock = &self.options.clock;
         let from = clock.monotonic() + grace;
@@ -443,7 +443,7 @@ impl Inner {
     /// A beat that is not the one `before`: somebody can use the store, also if this manager tried to lead in vain (`has_failed`).
     fn note_new(&self, beat: &Beat, before: Option<&Beat>, has_failed: bool) {
         self.cut_off.lock().clear();
-        self.newest.note_next(before, beat);
+        self.newest.note_next(beat);
         let (server, address) = (beat.server, &beat.address);
         if has_failed && !beat.ended {
             tracing::info!(server, %address, "another manager leads");

@@ -650,10 +650,10 @@ async fn saved(store: &Shared) -> Vec<Pair> {
 
 /// From now on the store holds what was saved, and whoever led by it has to open it anew.
 async fn restore(store: &Shared, saved: Vec<Pair>) {
+    *store.writers.lock().entry(Part::Control).or_default() += 1;
     let mut restore = Transaction::begin(&store.kv).await.unwrap();
     saved.into_iter().for_each(|(key, value)| restore.put(key.to_vec(), value));
     assert_eq!(restore.commit(&store.kv).await.unwrap(), Outcome::Committed);
-    *store.writers.lock().entry(Part::Control).or_default() += 1;
 }
 
 /// What had been acknowledged since a backup was gone, and the cluster was fine.
@@ -745,7 +745,7 @@ async fn a_manager_that_lives_through_a_restore_tells_one_that_leads_and_does_no
     let times = || servers[1].candidate.times_gone_back();
     assert_eq!(times(), 0);
     servers[1].store.cut.store(false, Ordering::Relaxed);
-    assert_eq!(pass(&servers, 1_000).await.0, Some(1));
+    assert_eq!(pass(&servers, 4_000).await.0, Some(1));
     assert_eq!(times(), 1);
     servers[0].store.cut.store(true, Ordering::Relaxed);
     assert_eq!(pass(&servers, 8_000).await.0, Some(2));

@@ -16,7 +16,7 @@ const EPOCH_MAX: u64 = 1 << 60;
 const EPOCHS_LOST: u64 = 1 << 20;
 
 impl Manager {
-    /// Notes what a server says of its targets, and that it goes by a later map than there is.
+    /// Notes what a server says of its targets, that it goes by a later map than there is, and that its database has gone back.
     pub(super) async fn note_beat(&self, beat: &Heartbeat) -> Result<()> {
         let (server, known) = (beat.server, beat.epoch.min(EPOCH_MAX));
         let used = self.newly_used(beat);
@@ -36,22 +36,18 @@ impl Manager {
             }
             let grown = join::grown(state, server, &beat.targets);
             state.targets.extend(grown);
-            let marks = gone_back && mark_ahead(state, &self.lives);
-            Ok((go_on_behind(state, known, &self.lives), marks))
+            if gone_back {
+                mark_ahead(state, &self.lives);
+            }
+            Ok(go_on_behind(state, known, &self.lives))
         };
-        let ((was_older, has_marked), epoch) = self.change(note).await?;
+        let (was_older, epoch) = self.change(note).await?;
         if was_older {
             tracing::warn!(
                 server,
                 known,
                 epoch,
                 "this manager's data are older than what servers know: were they restored from a backup? (strake status)"
-            );
-        }
-        if has_marked {
-            tracing::warn!(
-                server,
-                "the database with its metadata has gone back to an earlier state (strake status)"
             );
         }
         Ok(())
@@ -96,14 +92,10 @@ fn go_on_behind(state: &mut State, known: u64, lives: &BTreeMap<u32, u64>) -> bo
 }
 
 /// Marks those servers with targets that may have what came after this state, unless they have joined since this manager began: in
-/// another life than this one of `lives`. (Of a release without lives one may be marked although it has.) True if one was not marked yet.
-fn mark_ahead(state: &mut State, lives: &BTreeMap<u32, u64>) -> bool {
+/// another life than this one of `lives`. (Of a release without lives one may be marked although it has.)
+fn mark_ahead(state: &mut State, lives: &BTreeMap<u32, u64>) {
     let with_targets: BTreeSet<u32> = state.targets.values().map(|target| target.server).collect();
-    let mut is_new = false;
     for (id, server) in &mut state.servers {
-        let may_be = with_targets.contains(id) && lives.get(id) == Some(&server.life);
-        is_new |= may_be && !server.ahead;
-        server.ahead |= may_be;
+        server.ahead |= with_targets.contains(id) && lives.get(id) == Some(&server.life);
     }
-    is_new
 }

@@ -59,6 +59,7 @@ pub async fn take_for_all(
 }
 
 async fn take(hub: &Arc<Hub>, writer: &mpsc::Sender<Ask>) -> Result<Moment> {
+    hub.check_history()?;
     // What a read has shown must not change by a commit that was given up long ago.
     if hub.in_doubt.load(Ordering::SeqCst) {
         commits::settle(hub, writer).await?;

@@ -249,3 +249,21 @@ fn a_restore_to_before_a_part_was_opened_is_told_like_any_other() {
         assert_eq!(store.times_gone_back(), 1);
     });
 }
+
+/// Etcd was asked once more whether it had, and where it was away again what was said was that.
+#[test]
+fn a_part_that_is_only_read_says_that_etcd_has_gone_back_also_while_that_is_away() {
+    let server = EtcdServer::start(1, &[]);
+    let database = etcd_on(&server);
+    let store = database.store().unwrap();
+    run(async {
+        let busy = store.open(Part::Volume(1)).await.unwrap();
+        let idle = store.open(Part::Volume(2)).await.unwrap();
+        assert_eq!(put(&*busy, "a", "1").await.unwrap(), Outcome::Committed);
+        server.ctl(&["del", "--prefix", &format!("{}/receipt/", database.name())]);
+        put(&*busy, "a", "2").await.unwrap_err();
+        server.crash(0);
+        let error = idle.snapshot().await.err().unwrap().to_string();
+        assert!(error.contains("it has gone back to an earlier state"), "{error}");
+    });
+}

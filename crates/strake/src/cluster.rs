@@ -220,8 +220,9 @@ pub fn no_manager(addresses: &[String], error: &Error, next: &str) -> Failure {
             .about("the manager can store nothing, nor take out a server that has died"),
         ErrorKind::Unavailable if names_database(error) => {
             let told = Failure::new(&*error.detail);
-            // A database that refuses us does so until somebody does what is said there.
-            match error.detail.contains(" cannot be reached: ") {
+            let said = |what: &str| error.detail.contains(what);
+            // One that refuses us does so until somebody does what is said there.
+            match said(" cannot be reached: ") || said(" was taken over by ") {
                 true => {
                     told.next("look at the database and its log; the servers go on by themselves")
                 }
@@ -384,12 +385,22 @@ mod tests {
         let store = KvError::Unreachable { store: "etcd://h".into(), cause: "no leader".into() };
         // Of several managers, and of the only one.
         for before in ["no manager leads the cluster now: ", ""] {
-            let said = format!("{before}{store} (tried for 12.2 s)");
-            let error = Error::with(ErrorKind::Unavailable, said.clone());
-            let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
-            assert_eq!(told.cause, said);
-            assert!(told.next.unwrap().starts_with("look at the database"));
+            sends_to_database(&format!("{before}{store} (tried for 12.2 s)"));
         }
+    }
+
+    /// What was to be done was left to guess.
+    #[test]
+    fn a_manager_whose_database_another_has_opened_sends_to_that_one() {
+        let store = KvError::TakenOver { store: "etcd://h".into(), by: "h2".into() };
+        sends_to_database(&store.to_string());
+    }
+
+    fn sends_to_database(said: &str) {
+        let error = Error::with(ErrorKind::Unavailable, said.to_owned());
+        let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
+        assert_eq!(told.cause, said);
+        assert!(told.next.unwrap().starts_with("look at the database"));
     }
 
     /// Beside "correct the user in --meta" stood that the servers go on by themselves.

@@ -13,7 +13,8 @@ pub const FREE_DISK: &str = "free some on its disk and try again";
 pub enum KvError {
     /// The store on disk is damaged.
     #[error(
-        "metadata store {store} is corrupt: {cause}; start its server again, and if that finds the same, restore it from a backup"
+        "metadata store {store} is corrupt: {cause}; start its server again, and if that finds the same, keep the directory, \
+         and restore it from a backup (recover.md)"
     )]
     Corrupt {
         /// Where it lies.

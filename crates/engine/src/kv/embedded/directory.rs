@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `format` | three lines of text: what this is, the version of the format, the engine |
 //! | `journal-*` | segments of the journal |
+//! | `synced` | up to where the journal was synced |
 //! | `reserve` | room kept back |
 //! | `failed` | nothing: the disk failed under the last process |
 //! | `failed-` and a number | nothing: so often that has happened, and has been looked after |
@@ -53,12 +54,17 @@ pub fn open(path: &Path, engine: &'static str) -> Result<Directory> {
     let failures = look_after_failure(&*disk, &names, path).map_err(failed)?;
     if names.iter().any(|name| name == FORMAT_FILE) {
         check(&store, &read(&*disk).map_err(failed)?, engine)?;
-    } else if names.iter().any(|name| name == engine || name.starts_with(journal::PREFIX)) {
+    } else if names.iter().any(|name| is_of_a_store(name, engine)) {
         return Err(KvError::Corrupt { store, cause: "its file `format` is missing".into() });
     } else {
         write(&*disk, engine).map_err(failed)?;
     }
     Ok(Directory { disk, failures, lock })
+}
+
+/// True of a file that comes after `format`.
+fn is_of_a_store(name: &str, engine: &str) -> bool {
+    name == engine || name == journal::MARK_FILE || name.starts_with(journal::PREFIX)
 }
 
 /// Leaves word for the next process that the kernel may show as written what the disk does not have. Not synced: what takes

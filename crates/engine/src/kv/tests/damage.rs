@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const CHECKPOINT_BYTES: u64 = 96 << 10;
+/// Up to where the journal was synced, beside it.
+const MARK: &str = "synced";
+/// Bytes of a note, which a sync leaves at the end of the journal.
+const NOTE_BYTES: usize = 48;
 
 /// A copy of a store in use, as a crash would leave it.
 struct Image {
@@ -44,10 +48,13 @@ fn image<S: Store>(before: u64, after: u64) -> Image {
     run(async { kv.sync().await.unwrap() });
     let length = settled(original.path());
     let segment = segments(original.path()).pop().unwrap();
+    let mark = fs::read(original.path().join(MARK)).unwrap();
     for n in synced + 1..=synced + after {
         run(workload::commit(&kv, 0, n)).unwrap();
     }
     let directory = copy(original.path());
+    // What was synced meanwhile, in the background, is not said.
+    fs::write(directory.path().join(MARK), mark).unwrap();
     Image {
         segment: (segment.file_name().unwrap().into(), length),
         directory,
@@ -152,6 +159,62 @@ fn a_flipped_bit_in_the_synced_journal_is_corruption<S: Store>() {
     assert!(refused > 0);
 }
 
+/// The last block took the notes along that spoke of it: what had been synced was cut off as if it had never been, and all was
+/// gone without a word where the journal was short.
+fn a_damaged_end_is_corruption_after_an_orderly_stop<S: Store>() {
+    let stopped = tempfile::tempdir().unwrap();
+    let kv = Embedded::<S>::open_with(stopped.path(), 1 << 20).unwrap();
+    for n in 1..=20 {
+        run(workload::commit(&kv, 0, n)).unwrap();
+    }
+    drop(kv);
+    let segment = segments(stopped.path()).pop().unwrap();
+    let whole = fs::read(&segment).unwrap();
+    let needed = whole.len() - NOTE_BYTES;
+    for from in [0, 1, NOTE_BYTES, needed / 2, needed - 100, needed - 1, needed] {
+        for zeros in [0, whole.len() - from] {
+            let damaged = copy(stopped.path());
+            let path = damaged.path().join(segment.file_name().unwrap());
+            let mut bytes = whole[..from].to_vec();
+            bytes.resize(from + zeros, 0);
+            fs::write(&path, bytes).unwrap();
+            match heads::<S>(damaged.path()) {
+                Ok(head) => assert!(from == needed && head == 20, "{head} with {from} bytes"),
+                Err(error) => {
+                    let told = error.to_string();
+                    assert!(from < needed && matches!(error, KvError::Corrupt { .. }), "{told}");
+                    assert!(told.contains("journal-") && told.contains("a backup"), "{told}");
+                    // Nothing was cut.
+                    fs::write(&path, &whole).unwrap();
+                    assert_eq!(heads::<S>(damaged.path()).unwrap(), 20);
+                }
+            }
+        }
+    }
+}
+
+/// Only what was never synced may be cut off, and the mark does not have to be there.
+fn a_damaged_end_is_corruption_after_a_crash_if_it_was_synced<S: Store>() {
+    let image = image::<S>(150, 25);
+    let whole = image.segment.1 as usize;
+    for (left, is_synced) in
+        [(whole, true), (whole - NOTE_BYTES, true), (whole - NOTE_BYTES - 1, false)]
+    {
+        let torn = copy(image.directory.path());
+        let path = torn.path().join(&image.segment.0);
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(left as u64).unwrap();
+        match heads::<S>(torn.path()) {
+            Ok(head) => assert!(is_synced && head == image.synced, "{head} with {left} bytes"),
+            Err(error) => {
+                assert!(!is_synced && matches!(error, KvError::Corrupt { .. }), "{error}")
+            }
+        }
+    }
+    fs::remove_file(image.directory.path().join(MARK)).unwrap();
+    let head = heads::<S>(image.directory.path()).unwrap();
+    assert!(head >= image.synced, "{head} of {}", image.synced);
+}
+
 /// A note as a user can forge it, who knows the format, and perhaps the salt: it claims that a
 /// version far ahead was synced.
 fn forged_record(salt: &[u8]) -> Vec<u8> {
@@ -175,6 +238,7 @@ fn a_forged_record_in_a_users_file_does_not_stop_the_store_after_a_power_loss<S:
     run(async { kv.sync().await.unwrap() });
     let begin = settled(original.path()) as usize;
     let segment = segments(original.path()).pop().unwrap();
+    let mark = fs::read(original.path().join(MARK)).unwrap();
     let salt = fs::read(&segment).unwrap()[40..48].to_vec();
     let secrets = [b"a secret".to_vec(), vec![0; 8], vec![0xFF; 8], b"STRKJRNL".to_vec()];
     let contents: Vec<u8> = secrets.iter().flat_map(|salt| forged_record(salt)).collect();
@@ -192,6 +256,7 @@ fn a_forged_record_in_a_users_file_does_not_stop_the_store_after_a_power_loss<S:
     bytes.truncate(found + contents.len());
     bytes[begin..found].fill(0);
     fs::write(&path, &bytes).unwrap();
+    fs::write(torn.path().join(MARK), mark).unwrap();
     assert_eq!(heads::<S>(copy(torn.path()).path()).unwrap(), 20);
 
     bytes.splice(found.., forged_record(&salt));
@@ -294,6 +359,8 @@ macro_rules! on_each_engine {
 on_each_engine!(
     an_unsynced_end_may_be_torn,
     a_flipped_bit_in_the_synced_journal_is_corruption,
+    a_damaged_end_is_corruption_after_an_orderly_stop,
+    a_damaged_end_is_corruption_after_a_crash_if_it_was_synced,
     a_forged_record_in_a_users_file_does_not_stop_the_store_after_a_power_loss,
     a_missing_segment_is_corruption,
     a_store_older_than_its_journal_is_corruption,

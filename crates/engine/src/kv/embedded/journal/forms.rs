@@ -1,5 +1,6 @@
 //! The forms of bytes that a journal is read from, for those who test decoders.
 
+use super::mark;
 use super::record::{Draft, HEAD_BYTES, HEADER_BYTES, Header, Record, Salt, checksum};
 use crate::kv::Writes;
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use strake_types::form::{Form, Outcome, again};
 pub const FORMS: &[Form] = &[
     Form { name: "header of a segment", samples: headers, seal: seal_header, check: check_header },
     Form { name: "record", samples: records, seal: seal_record, check: check_record },
+    Form { name: "mark", samples: marks, seal: seal_mark, check: check_mark },
 ];
 
 const SALT: Salt = Salt(*b"a secret");
@@ -60,4 +62,18 @@ fn check_record(bytes: &[u8]) -> Outcome {
         let draft = Draft::new(writes);
         draft.map_or_else(Vec::new, |mut d| d.finish(salt, *version, *previous, *synced).to_vec())
     })
+}
+
+fn marks() -> Vec<Vec<u8>> {
+    vec![mark::encode(1 << 33 | 70).to_vec()]
+}
+
+fn seal_mark(bytes: &mut [u8]) {
+    if let Some((body, sum)) = bytes.split_last_chunk_mut() {
+        *sum = checksum(&[&*body]).to_le_bytes();
+    }
+}
+
+fn check_mark(bytes: &[u8]) -> Outcome {
+    again(bytes, mark::decode, |synced| mark::encode(*synced).to_vec())
 }

@@ -8,14 +8,17 @@
 //! Each record carries the version up to which everything was known to be synced when it was
 //! written. That tells two kinds of damage apart when the journal is read back: an end that a loss
 //! of power left incomplete is cut off, but a damaged record that some later record calls synced
-//! is corruption, and is never silently dropped. What a commit writes was chosen by users, and may
+//! is corruption, and is never silently dropped. For the last records, which no later one speaks of, the [`mark`]
+//! beside the journal says so. What a commit writes was chosen by users, and may
 //! look like records; a random salt at the head of each true one tells them apart.
 
 mod forms;
+mod mark;
 mod record;
 mod recovery;
 
 pub use forms::FORMS;
+pub use mark::FILE as MARK_FILE;
 pub use record::{Draft, FORMAT, RECORD_BYTES_MAX, Salt};
 pub use recovery::{RecoveryError, recover};
 
@@ -45,6 +48,7 @@ pub struct Journal {
     older: Vec<u64>,
     unsynced: Unsynced,
     synced: u64,
+    mark: Arc<dyn DiskFile>,
 }
 
 /// What a sync has to flush.
@@ -83,6 +87,7 @@ impl Journal {
     pub fn create(disk: Arc<dyn Disk>, number: u64, base: u64, salt: Salt) -> io::Result<Self> {
         let file = make_segment(&*disk, Header { number, base, synced: base, salt })?;
         file.sync()?;
+        let mark = mark::create(&*disk)?;
         disk.sync_directory()?;
         Ok(Self {
             disk,
@@ -93,6 +98,7 @@ impl Journal {
             older: Vec::new(),
             unsynced: Unsynced::default(),
             synced: base,
+            mark,
         })
     }
 
@@ -147,14 +153,24 @@ impl Journal {
         std::mem::take(&mut self.unsynced)
     }
 
-    /// Notes, in memory and in the journal, that everything up to `synced` is on disk.
+    /// Notes, in memory, in the journal and beside it, that everything up to `synced` is on disk.
     pub fn note_synced(&mut self, synced: u64, newest: u64) -> Result<(), AppendError> {
         self.synced = self.synced.max(synced);
         let unsynced = std::mem::take(&mut self.unsynced);
         let noted = self.append(&mut Draft::note(), newest, newest);
         // A note alone is no reason to sync again.
         self.unsynced = unsynced;
-        noted
+        noted?;
+        let marked = self.mark.write_all_at(&mark::encode(self.synced), 0);
+        marked.map_err(|error| match is_full(&error) {
+            true => AppendError::Full,
+            false => AppendError::Broken(error),
+        })
+    }
+
+    /// Makes the mark of what is synced survive the loss of power, too.
+    pub fn sync_mark(&self) -> io::Result<()> {
+        self.mark.sync()
     }
 
     /// Forgets the segments before `number` and returns their names, which can be removed.

@@ -3,7 +3,7 @@
 use super::super::super::Writes;
 use super::super::store::StoreError;
 use super::record::{HEADER_BYTES, Header, Record, Salt};
-use super::{PREFIX, segment_name};
+use super::{PREFIX, mark, segment_name};
 use std::io;
 use strake_base::disk::Disk;
 
@@ -66,6 +66,7 @@ pub fn recover(
     durable: u64,
     mut apply: impl FnMut(u64, &Writes) -> Result<(), StoreError>,
 ) -> Result<Recovered, RecoveryError> {
+    let marked = mark::read(disk);
     let numbers = numbers(disk)?;
     let segments = numbers
         .iter()
@@ -78,7 +79,7 @@ pub fn recover(
         number: numbers.last().copied().unwrap_or(0),
         segments: segments.iter().map(|segment| segment.name.clone()).collect(),
     };
-    let Some(start) = start(&segments, durable)? else { return Ok(recovered) };
+    let Some(start) = start(&segments, durable)? else { return recovered.reaching(marked) };
     // Everything before `start` is in the store.
     let mut reader = Reader { durable, at: segments[start].header.map_or(0, |h| h.base) };
     for (index, segment) in segments.iter().enumerate().skip(start) {
@@ -92,13 +93,36 @@ pub fn recover(
         if read < bytes.len() || read == 0 {
             let (before, segments) = segments.split_at(index);
             let before = before.last().and_then(|segment| segment.header);
-            let lost = Lost { segments, offset: read, before: before.map(|header| header.salt) };
+            let before = before.map(|header| header.salt);
+            let lost = Lost { segments, offset: read, before, marked };
             recovered.cut = lost.judge(disk, bytes, reader.at.max(durable))?;
             break;
         }
     }
     recovered.newest = reader.at.max(durable);
-    Ok(recovered)
+    recovered.reaching(marked)
+}
+
+impl Recovered {
+    /// The same, unless more was synced than was found: whole records are missing at the end then, or all of it.
+    fn reaching(self, marked: u64) -> Result<Self, RecoveryError> {
+        let newest = self.newest;
+        if marked <= newest {
+            return Ok(self);
+        }
+        let found = match self.segments.last() {
+            Some(last) => format!("segment {last} of the journal ends after version {newest}"),
+            None => "no segment of the journal is there".to_owned(),
+        };
+        Err(missing(&found, marked))
+    }
+}
+
+/// `found` says what there is of the journal.
+fn missing(found: &str, synced: u64) -> RecoveryError {
+    RecoveryError::Corrupt(format!(
+        "{found}, although version {synced} had reached the disk: changes are missing that were synced"
+    ))
 }
 
 /// The segment to begin with: the last of those that begin at or before what the store has.
@@ -160,28 +184,33 @@ struct Lost<'a> {
     offset: usize,
     /// The salt of the segment before. If the same process made these segments, it is theirs.
     before: Option<Salt>,
+    /// Everything up to this version was synced, by the mark.
+    marked: u64,
 }
 
 impl Lost<'_> {
     /// The bytes to cut off, if none of them can have been synced; `bytes` are those of the first
     /// segment, `have` is the newest version that is there.
     fn judge(&self, disk: &dyn Disk, bytes: Vec<u8>, have: u64) -> Result<u64, RecoveryError> {
-        let (mut synced, mut cut, mut salt) = (None, 0, self.before);
+        let (mut synced, mut cut, mut salt) = (self.marked, 0, self.before);
         let (mut offset, mut first) = (self.offset, Some(bytes));
         for segment in self.segments {
             let bytes = first.take().map_or_else(|| read(disk, &segment.name), Ok)?;
             salt = segment.salt(&bytes).or(salt);
-            synced = synced.max(segment.header.map(|header| header.synced));
-            synced = synced.max(salt.and_then(|s| Record::highest_synced(&bytes[offset..], s)));
+            synced = synced.max(segment.header.map_or(0, |header| header.synced));
+            let told = salt.and_then(|s| Record::highest_synced(&bytes[offset..], s));
+            synced = synced.max(told.unwrap_or(0));
             cut += (bytes.len() - offset) as u64;
             offset = 0;
         }
-        match (synced, self.segments) {
-            (Some(synced), [damaged, ..]) if synced > have => Err(RecoveryError::Corrupt(format!(
-                "segment {} of the journal is damaged at byte {}, after version {have}, although \
-                 version {synced} had reached the disk",
-                damaged.name, self.offset
-            ))),
+        match self.segments {
+            [damaged, ..] if synced > have => {
+                let (name, at) = (&damaged.name, self.offset);
+                let found = format!(
+                    "segment {name} of the journal is damaged at byte {at}, after version {have}"
+                );
+                Err(missing(&found, synced))
+            }
             _ => Ok(cut),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::record::{Draft, HEAD_BYTES, HEADER_BYTES, Header, Record, Salt, checksum};
 use super::recovery::{Recovered, RecoveryError, recover};
-use super::{AppendError, Journal, segment_name};
+use super::{AppendError, Journal, MARK_FILE, mark, segment_name};
 use crate::kv::Writes;
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -32,6 +32,11 @@ fn journal(disk: &SimDisk, newest: u64, syncs: &[u64]) -> Journal {
         }
     }
     journal
+}
+
+/// Takes the mark beside the journal away, which alone would say what was synced.
+fn unmark(disk: &SimDisk) {
+    disk.process().remove(MARK_FILE).unwrap();
 }
 
 fn read(disk: &Arc<dyn Disk>, durable: u64) -> Result<(Recovered, Vec<u64>), RecoveryError> {
@@ -107,6 +112,7 @@ fn what_follows_a_hole_is_not_applied() {
         // The record of version 3 is missing altogether.
         assert!(journal.note_synced(noted, 2).is_ok());
         assert!(journal.append(&mut Draft::new(&writes(4)).unwrap(), 4, 3).is_ok());
+        unmark(&disk);
         match read(&disk.process(), 0) {
             Ok((_, versions)) => assert!(!corrupt && versions == [1, 2]),
             Err(RecoveryError::Corrupt(_)) => assert!(corrupt),
@@ -150,12 +156,51 @@ fn synced_records_behind_a_damaged_header_are_missed() {
             }
             let file = disk.process().open(&segment_name(2), false).unwrap();
             file.write_all_at(&vec![0; damaged], 0).unwrap();
+            unmark(&disk);
             match read(&disk.process(), 0) {
                 Ok((_, versions)) => assert!(!synced && versions == [1, 2, 3]),
                 Err(RecoveryError::Corrupt(_)) => assert!(synced),
                 Err(error) => panic!("{error:?}"),
             }
         }
+    }
+}
+
+/// The notes that said it went with the end.
+#[test]
+fn an_end_that_the_mark_calls_synced_is_missed_however_much_of_the_journal_is_gone() {
+    for left in [None, Some(0), Some(HEADER_BYTES as u64), Some(600)] {
+        let disk = SimDisk::new(1, 1 << 20);
+        let len = journal(&disk, 9, &[9]).len();
+        match left {
+            None => disk.process().remove(&segment_name(1)).unwrap(),
+            Some(left) => {
+                assert!(left < len);
+                let file = disk.process().open(&segment_name(1), false).unwrap();
+                file.set_len(left).unwrap();
+            }
+        }
+        match read(&disk.process(), 0) {
+            Err(RecoveryError::Corrupt(cause)) => assert!(cause.contains("version 9"), "{cause}"),
+            other => panic!("{left:?} bytes left: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_mark_that_is_not_whole_or_of_a_newer_format_says_nothing() {
+    let whole = mark::encode(9);
+    let mut newer = whole;
+    newer[8] = 2;
+    let crc = checksum(&[&newer[..20]]);
+    newer[20..].copy_from_slice(&crc.to_le_bytes());
+    let zeros = [0; 24];
+    let others = [&newer[..], &whole[..23], &zeros[..], &zeros[..1]];
+    for (bytes, said) in [(&whole[..], 9)].into_iter().chain(others.map(|bytes| (bytes, 0))) {
+        let disk = SimDisk::new(1, 1 << 20);
+        let file = disk.process().open(MARK_FILE, true).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        assert_eq!(mark::read(&*disk.process()), said, "{bytes:?}");
     }
 }
 

@@ -198,6 +198,16 @@ impl Data {
         Ok(found)
     }
 
+    /// How long a segment's file is; `None`: there is no such file.
+    pub(super) fn file_bytes(&self, nth: usize) -> io::Result<Option<u64>> {
+        match self.open_or_make_way(nth, false) {
+            // It need not stay open.
+            Ok(file) => Ok(Some(file.len()?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Fills `buf` (whole blocks) from a place; all of it lies in one segment.
     pub(super) fn read(&self, buf: &mut [u8], at: u64) -> io::Result<()> {
         self.segment(at, false)?.file.read_exact_at(buf, offset_of(at))
@@ -314,7 +324,7 @@ impl Data {
     }
 
     fn open_segment(&self, nth: usize, create: bool) -> io::Result<Arc<dyn DiskFile>> {
-        let name = format!("{PREFIX}{nth:05}");
+        let name = name_of(nth);
         match self.disk.open(&name, false) {
             Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
                 let file = self.disk.open(&name, true)?;
@@ -342,6 +352,11 @@ impl Ground for Data {
         let space = self.disk.space();
         space.map_or(true, |(all, free)| free > (all / PLENTY_PART).min(PLENTY_BYTES_MAX))
     }
+}
+
+/// The name of a segment's file.
+pub(super) fn name_of(nth: usize) -> String {
+    format!("{PREFIX}{nth:05}")
 }
 
 /// Where a place lies in its segment's file.

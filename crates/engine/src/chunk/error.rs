@@ -91,7 +91,8 @@ pub enum ChunkError {
     },
     /// The store's own records are damaged.
     #[error(
-        "target {target} is corrupt: {cause}; start its server again, and if it finds the same, start it without this target (disks.md, A lost disk)"
+        "target {target} is corrupt: {cause}; start its server again, and if it finds the same, start it without this target, \
+         and put another in its place: strake target replace (disks.md, A lost disk)"
     )]
     Damaged {
         /// Where the target lies.

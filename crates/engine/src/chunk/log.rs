@@ -33,6 +33,8 @@ pub(super) struct Found {
     pub(super) edits: Vec<Edit>,
     /// Contents of places that a power loss may have taken, in order: later ones count.
     pub(super) marks: Vec<Mark>,
+    /// No power was lost since: all that the edits name was written, and is there.
+    pub(super) is_of_boot: bool,
 }
 
 /// The two log files; one of them is being written.
@@ -103,6 +105,7 @@ impl Log {
                     return Err(missing.refusal(0, "its head is damaged, and a later log is there"));
                 }
                 found.edits.extend(edits(log.records(head, true)?));
+                found.is_of_boot = true;
                 generation = head.generation;
             } else if head.generation == durable + 1 && found.read_marked(log.records(head, false)?)
             {

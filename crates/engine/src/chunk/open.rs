@@ -6,7 +6,7 @@ use super::data::{self, Data, Share};
 use super::identity::{self, Identity};
 use super::leaf::Block;
 use super::log::{self, Found, Log};
-use super::record::{Edit, KEY_BYTES, Run};
+use super::record::{Edit, KEY_BYTES, Kind, Run};
 use super::resident::Resident;
 use super::room::FOR_GROWTH;
 use super::space::{GRANULE_BLOCKS, Ground, Space, each_place};
@@ -113,7 +113,11 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
         amounts: Mutex::default(),
         _lock: lock,
     };
-    store.load_space()?;
+    let mut written = store.load_space()?;
+    if found.is_of_boot {
+        written.note_edits(&found.edits);
+    }
+    store.check_files(&written)?;
     store.identity.upgrade(&*store.disk)?;
     store.carry_out_again(found)?;
     if has_failed {
@@ -154,10 +158,31 @@ fn lock(disk: &dyn Disk, target: &str) -> Result<Box<dyn Send + Sync>> {
     })
 }
 
+/// How many blocks of each data file hold what was written, from its beginning to the last of them.
+#[derive(Default)]
+struct Written(Vec<u64>);
+
+impl Written {
+    fn note(&mut self, at: u64) {
+        let (nth, end) = ((at / SEGMENT_BLOCKS) as usize, at % SEGMENT_BLOCKS + 1);
+        if nth >= self.0.len() {
+            self.0.resize(nth + 1, 0);
+        }
+        self.0[nth] = self.0[nth].max(end);
+    }
+
+    fn note_edits(&mut self, edits: &[Edit]) {
+        let runs = edits.iter().flat_map(|edit| &edit.runs);
+        let data = runs.filter(|run| run.kind == Kind::Data);
+        data.flat_map(Run::places).for_each(|at| self.note(at));
+    }
+}
+
 impl Store {
-    /// Learns from the durable map which places are used, and how often.
-    fn load_space(&self) -> Result<()> {
+    /// Learns from the durable map which places are used, and how often. Returns what the data files must hold.
+    fn load_space(&self) -> Result<Written> {
         let mut space = self.space.lock();
+        let mut written = Written::default();
         let (mut chunks, mut leaves, all) = (0, 0u64, self.table.leaf_count()?);
         self.table.scan([0; KEY_BYTES]..=[u8::MAX; KEY_BYTES], |_, map| {
             chunks += 1;
@@ -166,18 +191,43 @@ impl Store {
             if leaves / LEAVES_TOLD > before / LEAVES_TOLD {
                 tracing::info!(target_dir = %self.target, leaves, all, "reading the extent map");
             }
-            map.iter().filter_map(Block::place).for_each(|at| space.name(at));
+            for block in map.iter() {
+                block.place().into_iter().for_each(|at| space.name(at));
+                if let Block::Data(at, _) = block {
+                    written.note(at);
+                }
+            }
             true
         })?;
         self.chunks.store(chunks, Ordering::Relaxed);
         // Whatever is not seen here would be taken for free.
         match all {
-            count if count == leaves => Ok(()),
+            count if count == leaves => Ok(written),
             count => Err(ChunkError::Damaged {
                 target: self.target.clone(),
                 cause: format!("{} shows {leaves} leaves of {count}", table::FILE),
             }),
         }
+    }
+
+    /// Refuses a target that has lost a data file, or the end of one: a new one would be made in its place, and nobody would know
+    /// before he reads.
+    fn check_files(&self, written: &Written) -> Result<()> {
+        for (nth, blocks) in written.0.iter().enumerate().filter(|(_, blocks)| **blocks > 0) {
+            let (name, needed) = (data::name_of(nth), blocks * BLOCK_BYTES);
+            let found = self.data.file_bytes(nth);
+            let cause = match found.map_err(|error| ChunkError::io(&self.target, &error))? {
+                Some(bytes) if bytes >= needed => continue,
+                Some(bytes) => {
+                    format!(
+                        "{name} ends at byte {bytes}, and contents of files lay up to byte {needed}"
+                    )
+                }
+                None => format!("{name} is missing, and contents of files lay in it: put it back"),
+            };
+            return Err(ChunkError::Damaged { target: self.target.clone(), cause });
+        }
+        Ok(())
     }
 
     /// Carries out the edits of the logs again and brings them into the durable map; only then may

@@ -324,6 +324,37 @@ fn a_map_that_is_missing_empty_or_of_an_earlier_time_is_refused() {
     }
 }
 
+/// Who read was the first to learn of it, and what was written next made a new file in its place.
+#[test]
+fn a_target_that_has_lost_a_data_file_or_its_end_is_refused_until_that_is_back() {
+    for is_killed in [false, true] {
+        let disk = formatted(1, 64 << 20);
+        let store = open(&disk);
+        put(&store, chunk(1, 0), 0, vec![1; 2 * BLOCK_BYTES as usize]).unwrap();
+        if is_killed {
+            disk.kill();
+        }
+        drop(store);
+        let refused = |how: &str| {
+            let error = ChunkStore::open(disk.process(), options()).err().unwrap();
+            assert!(matches!(error, ChunkError::Damaged { .. }), "{error}");
+            let told = error.to_string();
+            assert!(told.contains(how) && told.contains("strake target replace"), "{told}");
+        };
+        let process = disk.process();
+        process.rename("data-00000", "aside").unwrap();
+        refused("data-00000 is missing");
+        assert!(!process.list().unwrap().contains(&"data-00000".to_owned()), "made anew");
+        process.rename("aside", "data-00000").unwrap();
+        let file = process.open("data-00000", false).unwrap();
+        let end = place_of(&disk, 1) + 2 * BLOCK_BYTES;
+        file.set_len(end - 1).unwrap();
+        refused(&format!("data-00000 ends at byte {}", end - 1));
+        file.write_all_at(&[1], end - 1).unwrap();
+        assert_eq!(contents(&open(&disk), chunk(1, 0)), vec![1; 2 * BLOCK_BYTES as usize]);
+    }
+}
+
 #[test]
 fn data_that_nobody_syncs_survives_power_loss_moments_later() {
     let disk = formatted(1, 64 << 20);

@@ -552,7 +552,80 @@ fn a_corrupt_store_is_refused() {
     let (meta, aside) = (server.data.join("meta"), server.directory.path().join("aside"));
     std::fs::rename(&meta, &aside).unwrap();
     refused_unchanged(&server.data, &["metadata store", "missing"], &start);
+    std::fs::create_dir(&meta).unwrap();
+    refused_unchanged(&server.data, &["metadata store", "missing"], &start);
+    std::fs::remove_dir(&meta).unwrap();
     std::fs::rename(&aside, &meta).unwrap();
+}
+
+/// All of it was gone after a start that said nothing, or the whole cluster; then an empty --data was asked for.
+#[test]
+fn metadata_whose_journal_has_lost_its_end_is_refused_and_whole_when_that_is_back() {
+    let mut server = Server::start();
+    let file = server.directory.path().join("file");
+    std::fs::write(&file, "hello").unwrap();
+    succeed(["cp", "--sync", &text(&file), &server.source("main/file")]);
+    server.process.stop();
+    let data = text(&server.data);
+    let start =
+        ["server", "--listen", "127.0.0.1:0", "--roles", "manager,meta,storage", "--data", &data];
+    let entries = std::fs::read_dir(server.data.join("meta")).unwrap();
+    let journal = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| text(path).contains("/journal-"))
+        .max()
+        .unwrap();
+    let whole = std::fs::read(&journal).unwrap();
+    let name = text(Path::new(journal.file_name().unwrap()));
+    for left in [0, whole.len().saturating_sub(4096), whole.len() / 2] {
+        for zeros in [0, whole.len() - left] {
+            let mut bytes = whole[..left].to_vec();
+            bytes.resize(left + zeros, 0);
+            std::fs::write(&journal, bytes).unwrap();
+            let error = refused(1, &start);
+            for word in ["metadata store", "corrupt", &name, "a backup"] {
+                assert!(error.contains(word), "{word:?} is not in: {error}");
+            }
+            assert!(!error.contains("empty --data"), "{error}");
+        }
+    }
+    std::fs::write(&journal, whole).unwrap();
+    server.process = begin(&server.directory, &server.address, &server.data);
+    assert_eq!(succeed(["cat", &server.source("main/file")]), "hello");
+}
+
+/// It started as if nothing were, and whoever read was the first to learn of it.
+#[test]
+fn a_target_of_which_a_data_file_is_missing_or_cut_is_refused_and_whole_when_that_is_back() {
+    let mut server = Server::start();
+    let file = server.directory.path().join("file");
+    let contents = vec![7; 1 << 20];
+    std::fs::write(&file, &contents).unwrap();
+    succeed(["cp", "--sync", &text(&file), &server.source("main/file")]);
+    server.process.stop();
+    let data = text(&server.data);
+    let start =
+        ["server", "--listen", "127.0.0.1:0", "--roles", "manager,meta,storage", "--data", &data];
+    let (segment, aside) =
+        (server.data.join("target/data-00000"), server.directory.path().join("aside"));
+    std::fs::rename(&segment, &aside).unwrap();
+    let check = |how: &str| {
+        let error = refused(1, &start);
+        let words = ["target", "corrupt", "data-00000", how, "strake target replace"];
+        for word in words {
+            assert!(error.contains(word), "{word:?} is not in: {error}");
+        }
+    };
+    check("is missing");
+    assert!(!segment.exists(), "nothing is made in its place");
+    std::fs::write(&segment, [7; 4096]).unwrap();
+    check("ends at byte 4096");
+    assert_eq!(std::fs::metadata(&segment).unwrap().len(), 4096);
+    std::fs::rename(&aside, &segment).unwrap();
+    server.process = begin(&server.directory, &server.address, &server.data);
+    let back = server.directory.path().join("back");
+    succeed(["cp", &server.source("main/file"), &text(&back)]);
+    assert!(std::fs::read(&back).unwrap() == contents);
 }
 
 /// A small file system of its own under a directory, taken away with the value.

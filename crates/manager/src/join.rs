@@ -257,14 +257,7 @@ fn check_number(state: &State, coming: &[TargetSpec]) -> Result<()> {
 fn identify(state: &State, request: &Join, others: &Others<'_>) -> Result<u32> {
     if request.server != 0 {
         let Some(known) = state.servers.get(&request.server) else {
-            return Err(refuse(
-                ErrorKind::WrongPeer,
-                format!(
-                    "server {} is unknown to this manager: it was removed from the cluster, or the \
-                     manager's data was lost; give the server an empty --data, or restore the manager's",
-                    request.server
-                ),
-            ));
+            return Err(unknown(state, request.server));
         };
         if others.is_alive(request.server) && known.address != request.address {
             return Err(alive_at(request.server, &known.address));
@@ -286,6 +279,20 @@ fn identify(state: &State, request: &Join, others: &Others<'_>) -> Result<u32> {
         }
     }
     Ok(state.cluster.next_server.max(1))
+}
+
+/// Why a server is not let in that is not in the cluster. Numbers are given in order, and never twice: one that was not given yet is of
+/// a time that the manager does not know.
+fn unknown(state: &State, server: u32) -> Error {
+    let detail = match server < state.cluster.next_server {
+        true => format!("server {server} was removed from the cluster; give it an empty --data"),
+        false => format!(
+            "server {server} is unknown to this manager, which has given no such number: the manager's metadata was lost, or is \
+             older than the server; leave all --data as they are, and restore the manager's node.json and meta/ from a \
+             backup (recover.md)"
+        ),
+    };
+    refuse(ErrorKind::WrongPeer, detail)
 }
 
 /// Why a server is not let in that may be alive elsewhere.
@@ -476,6 +483,17 @@ mod tests {
         assert_eq!(check_number(&state, &specs([1, 2])), Ok(()));
         let refused = check_number(&state, &specs([1, ALL_TARGETS_MAX as u32 + 1])).unwrap_err();
         assert!(refused.detail.contains("at most 8000 targets"), "{refused}");
+    }
+
+    /// It was to get an empty --data although the manager's metadata was lost, which would have completed the loss.
+    #[test]
+    fn only_a_server_that_was_removed_is_to_begin_with_an_empty_directory() {
+        let mut state = cluster(&[1, 1]);
+        state.cluster.next_server = 4;
+        let advice = |server| unknown(&state, server).detail;
+        assert!(advice(3).contains("empty --data"), "{}", advice(3));
+        let lost = advice(4);
+        assert!(lost.contains("from a backup") && !lost.contains("empty"), "{lost}");
     }
 
     /// It entered, and its server stayed although the job was done that took it out.

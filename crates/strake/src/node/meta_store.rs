@@ -128,11 +128,19 @@ pub fn look(home: &Path, node: &Node, wanted: &Wanted) -> Outcome {
         .next(format!("give --meta with that URL and its password, or set STRAKE_META; {MOVE}")));
     }
     choose_engine(&dir, node, wanted.engine)?;
-    if node.has_joined() && !dir.exists() && !node.engine.is_empty() {
+    if node.has_joined() && !node.engine.is_empty() && holds_nothing(&dir) {
         return Err(Failure::new(format!("metadata store {} is missing", dir.display()))
             .next("mount its disk, or restore it from a backup"));
     }
     if dir.exists() { Ok(()) } else { check_empty(&dir) }
+}
+
+/// True of a directory that is not there, and of an empty one: a disk that is to be mounted there may be away.
+fn holds_nothing(dir: &Path) -> bool {
+    match std::fs::read_dir(dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    }
 }
 
 /// True if the metadata was in another database than the one that is asked for.

@@ -192,7 +192,9 @@ impl Store {
                 tracing::info!(target_dir = %self.target, leaves, all, "reading the extent map");
             }
             for block in map.iter() {
-                block.place().into_iter().for_each(|at| space.name(at));
+                if let Some(at) = block.place() {
+                    space.name(at);
+                }
                 if let Block::Data(at, _) = block {
                     written.note(at);
                 }

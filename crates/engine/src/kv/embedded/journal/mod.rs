@@ -48,6 +48,7 @@ pub struct Journal {
     older: Vec<u64>,
     unsynced: Unsynced,
     synced: u64,
+    /// Where that is said beside the journal.
     mark: Arc<dyn DiskFile>,
 }
 

@@ -293,7 +293,7 @@ fn of_several_paths_those_that_can_be_are_removed_and_the_others_named() {
 
 /// It was the end: nothing else was counted, and the rest stayed.
 #[test]
-fn what_may_not_be_looked_into_keeps_du_and_rm_from_nothing_else() {
+fn what_may_not_be_looked_into_is_named_and_keeps_du_and_rm_from_nothing_else() {
     if !may_be_nobody() {
         return;
     }
@@ -308,19 +308,82 @@ fn what_may_not_be_looked_into_keeps_du_and_rm_from_nothing_else() {
         std::fs::write(mount.at(name), "x").unwrap();
     }
     let tree = format!("{}:/main/t", servers.address());
-    let tried = |arguments: &[&str]| {
-        let output = run_as_nobody(arguments.iter().copied().chain([&tree[..]]));
+    let tried_at = |arguments: &[&str], place: &str| {
+        let output = run_as_nobody(arguments.iter().copied().chain([place]));
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("/t/locked") && error.contains("denied"), "{error}");
         assert_eq!(error.lines().filter(|line| line.starts_with("strake: ")).count(), 1, "{error}");
         String::from_utf8(output.stdout).unwrap()
     };
+    let tried = |arguments: &[&str]| tried_at(arguments, &tree);
+    tried_at(&["ls"], &format!("{tree}/locked"));
     let used: serde_json::Value = serde_json::from_str(&tried(&["du", "--json"])).unwrap();
     assert_eq!(used[0]["entries"], 5, "{used}");
     assert_eq!(tried(&["rm", "-rv"]), "3 removed\n");
     assert!(mount.at("t/locked/x").exists());
     assert!(!mount.at("t/own").exists() && !mount.at("t/z").exists());
+}
+
+/// Whoever gave these commands was root to the servers.
+#[test]
+fn layout_and_why_act_in_the_name_of_their_user() {
+    if !may_be_nobody() {
+        return;
+    }
+    let servers = Servers::start();
+    let mount = servers.mount("mount", "");
+    for (name, mode) in [("of-root", 0o755), ("locked", 0o700), ("own", 0o755)] {
+        std::fs::create_dir(mount.at(name)).unwrap();
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(mount.at(name), mode).unwrap();
+    }
+    std::fs::write(mount.at("locked/secret"), "x").unwrap();
+    std::os::unix::fs::chown(mount.at("own"), Some(65_534), Some(65_534)).unwrap();
+    let there = |name: &str| format!("{}:/main/{name}", servers.address());
+    let [of_root, own, secret] = ["of-root", "own", "locked/secret"].map(there);
+    let set = ["--chunk-size", "64K"];
+    let existing = ["--copies", "1", "--existing"];
+    let cases: [(i32, &[&str], &[&str], &str); 5] = [
+        (1, &["layout", "set", &of_root], &set, "operation not permitted"),
+        (1, &["layout", "set", &of_root], &existing, "as root"),
+        (2, &["why", &of_root], &[], "as root"),
+        (1, &["layout", "get", &secret], &[], "permission denied"),
+        (2, &["why", &secret], &[], "permission denied"),
+    ];
+    for (code, verb, flags, words) in cases {
+        let output = run_as_nobody([verb, flags].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{verb:?}: {error}");
+        assert!(error.contains(words) && error.contains(verb[verb.len() - 1]), "{error}");
+    }
+    let done = run_as_nobody(["layout", "set", &own, "--chunk-size", "64K"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    for (place, chunk_size) in [(&own, Some(65_536)), (&of_root, None)] {
+        let shown = run_as_nobody(["layout", "get", "--json", place]);
+        let view: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!(view["chunk_size"].as_u64(), chunk_size, "{view}");
+    }
+    let shown = succeed(["layout", "get", &own]);
+    assert!(shown.contains("copies        1 (of volume main)"), "{shown}");
+}
+
+/// It became a file of this machine with that name, and all was well.
+#[test]
+fn a_copy_to_a_cluster_without_a_volume_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("f"), "x").unwrap();
+    let copy = |from: &str, to: &str| {
+        strake(["cp", from, to]).current_dir(directory.path()).output().unwrap()
+    };
+    for (from, to) in [("f", "host:9150:"), ("f", "host:"), ("f", ":"), (":main/x", "f")] {
+        let output = copy(from, to);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{from} {to}: {error}");
+        assert!(error.contains("names no place") && error.contains(":/VOLUME"), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    assert!(copy("f", "./host:").status.success() && copy("f", "host:").status.success());
 }
 
 /// The first that was in use was the end.
@@ -739,22 +802,28 @@ fn an_up_in_the_background_says_what_it_makes_of_its_options() {
 
 /// It stayed for half a minute, in which the volume could not be deleted because it was in use.
 #[test]
-fn a_layout_or_why_that_fails_leaves_no_session() {
+fn a_layout_or_why_or_mount_that_fails_leaves_no_session() {
     let server = Server::start();
     let on_cluster = |verb: &[&str]| succeed([verb, &["--cluster", &server.address]].concat());
     on_cluster(&["volume", "create", "v"]);
     let (root, nothing) = (server.source("v"), format!("{}/nothing", server.source("v")));
-    let verbs: [(i32, &[&str]); 5] = [
+    let point = server.directory.path().join("point");
+    std::fs::create_dir(&point).unwrap();
+    let point = text(&point);
+    let verbs: [(i32, &[&str]); 6] = [
         (1, &["layout", "get", &nothing]),
         (1, &["layout", "set", &nothing, "--copies", "1"]),
         (1, &["layout", "set", &nothing, "--copies", "1", "--existing"]),
-        (2, &["layout", "set", &root, "--targets", "99"]),
+        (1, &["layout", "set", &root, "--targets", "99"]),
         (2, &["why", &nothing]),
+        (1, &["mount", "--foreground", &nothing, &point]),
     ];
     for (code, verb) in verbs {
         refused(code, verb);
     }
     let clients = on_cluster(&["client", "list", "v", "--json"]);
-    assert!(!clients.contains("layout at") && !clients.contains("why at"), "{clients}");
+    for client in ["layout at", "why at", &point] {
+        assert!(!clients.contains(client), "{clients}");
+    }
     on_cluster(&["volume", "delete", "v", "--yes"]);
 }

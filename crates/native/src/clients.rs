@@ -37,18 +37,22 @@ pub struct Spot {
     pub base: Bytes,
 }
 
+/// The user of this process, whom servers check.
+pub fn own_credentials() -> Credentials {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    Credentials {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: groups.into_iter().map(|group| group.as_raw()).collect(),
+        checked: false,
+    }
+}
+
 impl Clients {
     /// Acts in the name of this process's user.
     pub fn new(options: VolumeOptions) -> Self {
-        let groups = rustix::process::getgroups().unwrap_or_default();
-        let cred = Credentials {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            groups: groups.into_iter().map(|group| group.as_raw()).collect(),
-            checked: false,
-        };
         let (open, mounts) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { options, cred: Arc::new(cred), umask: local::umask(), open, mounts }
+        Self { options, cred: Arc::new(own_credentials()), umask: local::umask(), open, mounts }
     }
 
     /// In whose name.

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use strake_client::{Volume, VolumeOptions};
+use strake_native::clients::own_credentials;
 use strake_types::{Credentials, Error, ErrorKind, Ino, Result};
 use strake_wire::caller::{CallerKind, CallerOptions, Callers};
 use strake_wire::map::{ManagerSource, MapView};
@@ -169,6 +170,14 @@ impl Managers {
         MapView::connect(callers, source, wait_ms).await
     }
 
+    /// In whose name a command asks about files. The socket of a `strake up` is its owner's alone: he may do there what root may.
+    pub fn user(&self) -> Credentials {
+        match self.addresses.iter().any(|address| access_to_socket(address) == Some(Ok(()))) {
+            true => Credentials::root(),
+            false => own_credentials(),
+        }
+    }
+
     /// The certificates, if somebody is called by TCP.
     pub fn used_tls(&self, map: &ClusterMap) -> Option<&Arc<Tls>> {
         let servers = map.servers.iter().map(|server| &server.address);
@@ -193,11 +202,15 @@ async fn unknown(addresses: &[String]) -> Vec<String> {
     join_all(by_tcp.map(told)).await.into_iter().flatten().collect()
 }
 
+/// Whether we may use a Unix socket; `None` of another address.
+fn access_to_socket(address: &str) -> Option<std::result::Result<(), Errno>> {
+    use rustix::fs::{Access, access};
+    address.strip_prefix(UNIX_PREFIX).map(|socket| access(socket, Access::WRITE_OK))
+}
+
 /// What to try where no manager answers.
 fn advice(addresses: &[String]) -> &'static str {
-    use rustix::fs::{Access, access};
-    let refused = |socket: &str| access(socket, Access::WRITE_OK) == Err(Errno::ACCESS);
-    let is_barred = |address: &String| address.strip_prefix(UNIX_PREFIX).is_some_and(refused);
+    let is_barred = |address: &String| access_to_socket(address) == Some(Err(Errno::ACCESS));
     match addresses.iter().any(is_barred) {
         true => "the socket is another user's: give the command as that user, or as root",
         false => {

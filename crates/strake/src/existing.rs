@@ -4,6 +4,7 @@
 use crate::cluster;
 use crate::failure::{Context, Outcome};
 use crate::jobs::{self, state_word};
+use crate::place::{Found, Place};
 use crate::plan_flags::{follow_to_its_end, tell_begun};
 use crate::recopy_view::RecopyView;
 use crate::soundness::path_in;
@@ -13,7 +14,7 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use strake_client::{Entry, Volume};
-use strake_types::{Attr, Credentials, FileKind, Ino, Result};
+use strake_types::{Attr, FileKind, Ino, Result};
 use strake_wire::message::jobs::{Job, JobKind, Plan};
 use strake_wire::message::recopies::RecopyWish;
 
@@ -70,20 +71,20 @@ struct Count {
 
 /// Does it for a file, or everything below a directory; the exit code.
 pub async fn run(
-    volume: Arc<Volume>,
+    Found { place, attr }: Found,
     path: &str,
-    attr: &Attr,
     copies: u32,
     flags: &ExistingFlags,
 ) -> Outcome<u8> {
+    let volume = &place.volume;
     if flags.dry_run {
-        let count = count(&volume, attr, copies).await.context(|| path.into());
-        cluster::leave_volume(&volume).await;
+        let count = count(&place, &attr, copies).await.context(|| path.into());
+        cluster::leave_volume(volume).await;
         show_count(&count?, copies, flags.json)?;
         return Ok(0);
     }
-    let name = name_of(&volume, attr.ino).await;
-    cluster::leave_volume(&volume).await;
+    let name = name_of(&place, attr.ino, path).await;
+    cluster::leave_volume(volume).await;
     let wish = RecopyWish { volume: volume.id().0, ino: attr.ino.0, copies, path: name? };
     let map = volume.map().clone();
     let (kind, rate) = (JobKind::Recopy as u32, flags.throttle);
@@ -118,10 +119,10 @@ fn show(job: &Job, json: bool) -> Outcome {
     Ok(())
 }
 
-/// What a file or directory is called whichever way it was given.
-async fn name_of(volume: &Volume, ino: Ino) -> Outcome<String> {
-    let path = cluster::path_of(volume, ino).await?;
-    Ok(path_in(volume.name(), path.unwrap_or_default().as_bytes()))
+/// What a file or directory is called whichever way it was given. Only root, who may change files of everybody, is told.
+async fn name_of(place: &Place, ino: Ino, path: &str) -> Outcome<String> {
+    let paths = place.describe(ino, path).await?.paths;
+    Ok(path_in(place.volume.name(), paths.first().map(|name| &name[..]).unwrap_or_default()))
 }
 
 fn show_count(count: &Count, copies: u32, json: bool) -> Outcome {
@@ -135,7 +136,8 @@ fn show_count(count: &Count, copies: u32, json: bool) -> Outcome {
 }
 
 /// Counts what has another number of copies.
-async fn count(volume: &Arc<Volume>, attr: &Attr, copies: u32) -> Result<Count> {
+async fn count(place: &Place, attr: &Attr, copies: u32) -> Result<Count> {
+    let Place { volume, cred, .. } = place;
     let mut count = Count::default();
     // Files of several names that were met already.
     let mut seen = HashSet::new();
@@ -156,7 +158,7 @@ async fn count(volume: &Arc<Volume>, attr: &Attr, copies: u32) -> Result<Count> 
     while let Some(dir) = directories.pop() {
         let (mut after, mut end) = (0, false);
         while !end {
-            let page = match volume.readdir(&Credentials::root(), dir, after, PAGE, true).await {
+            let page = match volume.readdir(cred, dir, after, PAGE, true).await {
                 Ok(page) => page,
                 Err(error) if error.kind.is_gone() => break,
                 Err(error) => return Err(error),

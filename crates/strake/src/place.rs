@@ -11,7 +11,8 @@ use strake_base::mount_table::Mount;
 use strake_client::Volume;
 use strake_native::location::SCHEME;
 use strake_native::{Clients, Location, RemotePath};
-use strake_types::{Attr, Credentials, Ino, Result};
+use strake_types::{Attr, Credentials, ErrorKind, Ino, Result};
+use strake_wire::message::meta::Description;
 
 /// How a place is written, for help texts.
 pub const FORM: &str = "[ADDR[,ADDR]]:/VOLUME[/PATH]";
@@ -26,13 +27,16 @@ pub struct Place {
     pub volume: Arc<Volume>,
     /// The path from its root, beginning with `/`.
     pub path: String,
+    /// In whose name it is looked at and changed: servers check him.
+    pub cred: Credentials,
 }
 
 /// Opens the volume that a place is in.
 pub async fn open(source: &Source, flags: &ClusterFlags, verb: &str) -> Outcome<Place> {
-    let map = flags.managers(&source.managers)?.connect(CONNECT_MS_MAX).await?;
+    let managers = flags.managers(&source.managers)?;
+    let map = managers.connect(CONNECT_MS_MAX).await?;
     let volume = cluster::open_volume(map, &source.volume, verb).await?;
-    Ok(Place { volume, path: source.path.clone() })
+    Ok(Place { volume, path: source.path.clone(), cred: managers.user() })
 }
 
 /// A file or directory, wherever the path was given.
@@ -46,10 +50,9 @@ pub struct Found {
 /// Finds what a path means: `ADDR:/VOLUME/PATH`, or a path below a mount, whose inode number and
 /// cluster the mount tells. Whoever gets it ends the session ([`cluster::leave_volume`]), also where it fails.
 pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Found> {
-    let cred = Credentials::root();
     if let Some(source) = address::parse_source(path) {
         let place = open(&source, cluster, verb).await?;
-        let attr = place.volume.resolve(&cred, place.path.as_bytes()).await;
+        let attr = place.volume.resolve(&place.cred, place.path.as_bytes()).await;
         return place.with(attr, path).await;
     }
     let metadata = std::fs::metadata(path).context(|| path.into());
@@ -62,15 +65,24 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
     let source = source_of(&mount)?;
     let place = open(&source, cluster, verb).await?;
     // The kernel calls the root of every mount inode 1, also where that is a directory of the volume. The top of what is
-    // bound from a mount is no root: it has its own number.
+    // bound from a mount is no root: it has its own number. Who has got there need not be let through what lies above it.
     let attr = match Ino(metadata.ino()) {
-        Ino::ROOT => place.volume.resolve(&cred, source.path.as_bytes()).await,
+        Ino::ROOT => place.volume.resolve(&Credentials::root(), source.path.as_bytes()).await,
         ino => place.volume.getattr(ino).await,
     };
     place.with(attr, path).await
 }
 
 impl Place {
+    /// The names of an inode, and who uses it.
+    pub async fn describe(&self, ino: Ino, path: &str) -> Outcome<Description> {
+        self.volume.describe(&self.cred, ino).await.map_err(|error| match error.kind {
+            ErrorKind::NotPermitted => Failure::new(format!("{path}: {error}"))
+                .next("give the command as root: names lead through directories that not everybody may look into"),
+            _ => Failure::from(error),
+        })
+    }
+
     /// With what lies there; the session ends here if that is not to be had.
     async fn with(self, attr: Result<Attr>, path: &str) -> Outcome<Found> {
         match attr.context(|| path.into()) {
@@ -90,6 +102,20 @@ fn source_of(mount: &Mount) -> Outcome<Source> {
         Failure::new(format!("which volume is {what} (mounted at {point})?"))
             .next("name the place as ADDR:/VOLUME/PATH")
     })
+}
+
+fn no_place(text: &str, otherwise: &str) -> Failure {
+    Failure::usage(format!("{text:?} names no place in a volume"))
+        .next(format!("write it as {FORM}, for example :/main/dir; {otherwise}"))
+}
+
+/// Refuses what looks as a cluster does and names no volume, unless a file here has that name: a copy would make one.
+fn check_local(text: &str) -> Outcome {
+    let is_meant = text.starts_with(':') || text.ends_with(':') && !text.contains('/');
+    match is_meant && Path::new(text).symlink_metadata().is_err() {
+        true => Err(no_place(text, &format!("a file of this machine as ./{text}"))),
+        false => Ok(()),
+    }
 }
 
 /// A path without links, as far as it exists.
@@ -122,7 +148,10 @@ impl<'a> Paths<'a> {
             }
             Some(Source { managers, volume, path }) => (managers, volume, path),
             None => match Location::parse(text)? {
-                Location::Local(path) => return Ok(Location::Local(path)),
+                Location::Local(path) => {
+                    check_local(text)?;
+                    return Ok(Location::Local(path));
+                }
                 Location::Remote(RemotePath { addresses, volume, path }) => {
                     (addresses.iter().map(|a| address::complete(a)).collect(), volume, path)
                 }
@@ -176,11 +205,7 @@ impl<'a> Paths<'a> {
     /// As [`Paths::locate`], where only a place in a volume makes sense.
     pub async fn locate_remote(&self, text: &str) -> Outcome<Location> {
         if address::parse_source(text).is_none() && !text.starts_with(SCHEME) {
-            return Err(Failure::usage(format!("{text:?} names no place in a volume")).next(
-                format!(
-                    "write it as {FORM}, for example :/main/dir; in a mount, use the usual commands"
-                ),
-            ));
+            return Err(no_place(text, "in a mount, use the usual commands"));
         }
         self.locate(text).await
     }

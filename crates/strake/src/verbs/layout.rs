@@ -75,7 +75,7 @@ enum LayoutVerb {
 /// What a directory hands down, as `--json` prints it.
 #[derive(Serialize)]
 struct DirectoryView {
-    /// What is set on the directory itself; absent: inherited.
+    /// What is set on the directory itself, or was taken over when it was made; absent: that of the volume.
     chunk_size: Option<u64>,
     distribution: Option<String>,
     stripe_width: Option<u32>,
@@ -118,8 +118,8 @@ pub async fn run(flags: &LayoutVerbFlags, cluster: &ClusterFlags) -> Outcome<u8>
         LayoutVerb::Get { path, json, all } => get(path, *json, *all, cluster).await,
         LayoutVerb::Set { path, layout, existing, .. } if existing.existing => {
             let copies = layout.copies.unwrap_or(1);
-            let Found { place, attr } = place::find(path, cluster, "layout").await?;
-            return existing::run(place.volume, path, &attr, copies, existing).await;
+            let found = place::find(path, cluster, "layout").await?;
+            return existing::run(found, path, copies, existing).await;
         }
         LayoutVerb::Set { path, layout, targets, clear, .. } => {
             let template = layout.template(None);
@@ -146,60 +146,78 @@ async fn get(path: &str, json: bool, all: bool, cluster: &ClusterFlags) -> Outco
     let Found { place, attr } = place::find(path, cluster, "layout").await?;
     let volume = &place.volume;
     let known = match attr.kind {
-        FileKind::Directory => {
-            volume.template(&Credentials::root(), attr.ino).await.map(Known::Template)
-        }
+        FileKind::Directory => volume.template(&place.cred, attr.ino).await.map(Known::Template),
         _ => volume.layout(attr.ino).await.map(Known::Layout),
     };
     // Before anything is shown: whoever has seen enough ends the program.
     cluster::leave_volume(volume).await;
     let map = volume.map().current();
     match known.context(|| path.into())? {
-        Known::Template(template) => show_directory(path, &template, &map, json),
+        Known::Template(template) => {
+            show_directory(path, &template, &volume_of(&place)?, &map, json)
+        }
         Known::Layout(view) if json => output::json(&FileView::new(&attr, &view)),
         Known::Layout(view) => show_file(path, &attr, &view, &map, all),
     }
 }
 
-fn show_directory(path: &str, template: &LayoutTemplate, map: &ClusterMap, json: bool) -> Outcome {
-    let view = DirectoryView {
-        chunk_size: template.chunk_size,
-        distribution: template.distribution.as_ref().map(ToString::to_string),
-        stripe_width: template.width.or(template.groups.as_ref().map(|_| 0)),
-        copies: template.copies,
-        ack: template.ack.map(|ack| ack.to_string()),
-        min_copies: template.min_copies,
-        consistency: template.consistency.map(|consistency| consistency.to_string()),
-        groups: template.groups.as_ref().map(|list| list.iter().map(|g| g.0).collect()),
-        targets: template.groups.as_ref().map(|list| leaders(map, list)),
-    };
+fn show_directory(
+    path: &str,
+    template: &LayoutTemplate,
+    volume: &Volume,
+    map: &ClusterMap,
+    json: bool,
+) -> Outcome {
+    let own = DirectoryView::new(template, map);
     if json {
-        return output::json(&view);
+        return output::json(&own);
     }
-    let inherited = || "inherited".to_owned();
-    let listed = |list: Vec<u32>| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let groups = match (view.groups, view.targets) {
-        (Some(groups), Some(targets)) => {
-            Some(format!("{} (targets {})", listed(groups), listed(targets)))
-        }
-        (groups, _) => groups.map(listed),
-    };
-    let width = |w: u32| if w == 0 { "all".to_owned() } else { w.to_string() };
+    let known = |list: &[GroupId], copies| Ok(map.on_same_targets(list, copies).some());
+    let counts = DirectoryView::new(&template.or(&of_volume(volume)?, known)?, map);
+    let name = &volume.spec.name;
     output::line(&format!("{path}: files made in it from now on get"));
-    output::line(&format!(
-        "  chunk size    {}",
-        view.chunk_size.map_or_else(inherited, size::show)
-    ));
-    output::line(&format!("  distribution  {}", view.distribution.unwrap_or_else(inherited)));
-    output::line(&format!("  stripe width  {}", view.stripe_width.map_or_else(inherited, width)));
-    let copies = view.copies.map(|copies| copies.to_string());
-    output::line(&format!("  copies        {}", copies.unwrap_or_else(inherited)));
-    let least = view.min_copies.map(|least| least.to_string());
-    output::line(&format!("  min copies    {}", least.unwrap_or_else(inherited)));
-    output::line(&format!("  ack           {}", view.ack.unwrap_or_else(inherited)));
-    output::line(&format!("  consistency   {}", view.consistency.unwrap_or_else(inherited)));
-    output::line(&format!("  groups        {}", groups.unwrap_or_else(inherited)));
+    for ((what, own), (_, counts)) in own.rows().into_iter().zip(counts.rows()) {
+        let inherited = || format!("{} (of volume {name})", counts.as_deref().unwrap_or("all"));
+        output::line(&format!("  {what:13} {}", own.unwrap_or_else(inherited)));
+    }
     Ok(())
+}
+
+impl DirectoryView {
+    fn new(template: &LayoutTemplate, map: &ClusterMap) -> Self {
+        let listed = template.groups.as_deref();
+        DirectoryView {
+            chunk_size: template.chunk_size,
+            distribution: template.distribution.as_ref().map(ToString::to_string),
+            stripe_width: template.width.or(listed.map(|_| 0)),
+            copies: template.copies,
+            ack: template.ack.map(|ack| ack.to_string()),
+            min_copies: template.min_copies,
+            consistency: template.consistency.map(|consistency| consistency.to_string()),
+            groups: listed.map(|list| list.iter().map(|group| group.0).collect()),
+            targets: listed.map(|list| leaders(map, list)),
+        }
+    }
+
+    /// Each part as it is shown, if it is set.
+    fn rows(&self) -> [(&'static str, Option<String>); 8] {
+        let listed = |list: &[u32]| list.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let width = |w: u32| if w == 0 { "all".to_owned() } else { w.to_string() };
+        let groups = self.groups.as_deref().map(|groups| {
+            let targets = self.targets.as_deref().unwrap_or_default();
+            format!("{} (targets {})", listed(groups), listed(targets))
+        });
+        [
+            ("chunk size", self.chunk_size.map(size::show)),
+            ("distribution", self.distribution.clone()),
+            ("stripe width", self.stripe_width.map(width)),
+            ("copies", self.copies.map(|copies| copies.to_string())),
+            ("min copies", self.min_copies.map(|least| least.to_string())),
+            ("ack", self.ack.clone()),
+            ("consistency", self.consistency.clone()),
+            ("groups", groups),
+        ]
+    }
 }
 
 fn show_file(path: &str, attr: &Attr, view: &LayoutView, map: &ClusterMap, all: bool) -> Outcome {
@@ -310,7 +328,7 @@ impl Wanted<'_> {
 async fn set_template(place: &Place, ino: Ino, template: &LayoutTemplate, new: bool) -> Result<()> {
     let end = tokio::time::Instant::now() + Duration::from_millis(NEWS_MS_MAX);
     loop {
-        let set = place.volume.set_template(&Credentials::root(), ino, template).await;
+        let set = place.volume.set_template(&place.cred, ino, template).await;
         let early = set.as_ref().is_err_and(|error| error.kind == ErrorKind::Invalid);
         if !early || !new || tokio::time::Instant::now() >= end {
             return set;
@@ -340,8 +358,7 @@ async fn set_at(
     targets: &[u32],
 ) -> Outcome<Vec<String>> {
     let Found { place, attr } = found;
-    let cred = Credentials::root();
-    let present = place.volume.template(&cred, attr.ino).await?;
+    let present = place.volume.template(&place.cred, attr.ino).await?;
     let volume = volume_of(place)?;
     let map = place.volume.map();
     // As files are made now: groups may be yet to be made.
@@ -351,7 +368,7 @@ async fn set_at(
     let chosen = template.or(&before, known)?;
     // Before groups are made for it, which stay.
     let has_contents = attr.length > 0 || !attr.inline;
-    check_may_change(attr.kind, attr.length)
+    check_may_change(&place.cred, attr)
         .map_err(|error| not_set(path, has_contents, template.copies, &error))?;
     let listed = present.groups.as_ref().or(of_volume.groups.as_ref());
     let listed = listed.filter(|_| targets.is_empty()).map(Vec::as_slice).unwrap_or_default();
@@ -417,10 +434,11 @@ fn not_set(path: &str, has_contents: bool, copies: Option<u32>, error: &Error) -
     Failure::new(format!("{path} has contents: its layout stays as it is")).next(next)
 }
 
-/// Refuses what the metadata server would: only what has no contents gets another layout.
-fn check_may_change(kind: FileKind, length: u64) -> Result<()> {
-    match kind {
-        FileKind::File if length > 0 => Err(ErrorKind::Busy.into()),
+/// Refuses what the metadata server would: only what has no contents gets another layout, and only from its owner or root.
+fn check_may_change(cred: &Credentials, attr: &Attr) -> Result<()> {
+    match attr.kind {
+        _ if cred.uid != 0 && cred.uid != attr.uid => Err(ErrorKind::NotPermitted.into()),
+        FileKind::File if attr.length > 0 => Err(ErrorKind::Busy.into()),
         FileKind::File | FileKind::Directory => Ok(()),
         _ => Err(Error::with(ErrorKind::Invalid, "only files and directories have a layout")),
     }
@@ -464,7 +482,7 @@ fn group_of(map: &ClusterMap, target: u32, copies: u32) -> Outcome<GroupId> {
 /// Why a target cannot be named, and those that can be.
 fn leads_none(map: &ClusterMap, target: u32, copies: u32) -> Failure {
     if !map.targets.iter().any(|known| known.id == target) {
-        return Failure::usage(format!("target {target} does not exist"))
+        return Failure::new(format!("target {target} does not exist"))
             .next("strake status lists the targets");
     }
     let leaders = leaders_of(map, copies);
@@ -476,12 +494,17 @@ fn leads_none(map: &ClusterMap, target: u32, copies: u32) -> Failure {
             format!("name one that does (--targets {}), or leave --targets out", leaders.join(","))
         }
     };
-    Failure::usage(format!("target {target} is the first of no group that keeps {kept}")).next(next)
+    Failure::new(format!("target {target} is the first of no group that keeps {kept}")).next(next)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use strake_wire::message::common::Attributes;
+
+    fn attr_of(kind: FileKind) -> Attr {
+        Attributes { kind: kind as u32, ..Attributes::default() }.try_into().unwrap()
+    }
 
     /// The file was a number, and nothing was said to do about it.
     #[test]
@@ -500,11 +523,46 @@ mod tests {
     /// Groups of two copies were made for a file whose layout could not be changed, and were in the way of every drain.
     #[test]
     fn a_file_with_contents_is_refused_before_groups_are_made_for_it() {
-        let check = |kind, length| check_may_change(kind, length).map_err(|e| e.kind);
+        let check = |kind, length| {
+            let attr = Attr { length, ..attr_of(kind) };
+            check_may_change(&Credentials::root(), &attr).map_err(|e| e.kind)
+        };
         assert_eq!(check(FileKind::File, 0), Ok(()));
         assert_eq!(check(FileKind::File, 1), Err(ErrorKind::Busy));
         assert_eq!(check(FileKind::Directory, 1), Ok(()));
         assert_eq!(check(FileKind::Symlink, 1), Err(ErrorKind::Invalid));
+    }
+
+    /// Whoever asked was root.
+    #[test]
+    fn what_belongs_to_somebody_else_is_refused_before_groups_are_made_for_it() {
+        let attr = Attr { uid: 7, ..attr_of(FileKind::Directory) };
+        let check = |uid| {
+            let cred = Credentials { uid, ..Credentials::root() };
+            check_may_change(&cred, &attr).map_err(|e| e.kind)
+        };
+        assert_eq!((check(0), check(7)), (Ok(()), Ok(())));
+        assert_eq!(check(8), Err(ErrorKind::NotPermitted));
+    }
+
+    /// All that was not set was `inherited`, and nobody knew what that is.
+    #[test]
+    fn what_a_directory_hands_down_is_told_as_far_as_it_is_set() {
+        let map = ClusterMap {
+            groups: vec![Group { id: 0, members: vec![3], ..Group::default() }],
+            ..ClusterMap::default()
+        };
+        let template = LayoutTemplate {
+            groups: Some(vec![GroupId(0)]),
+            copies: Some(1),
+            ..LayoutTemplate::default()
+        };
+        let rows = DirectoryView::new(&template, &map).rows();
+        let set: Vec<_> = rows.into_iter().filter_map(|(what, own)| Some((what, own?))).collect();
+        let row = |what, own: &str| (what, own.to_owned());
+        let wanted =
+            [row("stripe width", "all"), row("copies", "1"), row("groups", "0 (targets 3)")];
+        assert_eq!(set, wanted);
     }
 
     /// Other copies of what lay on target 3 came to target 4, whose group had the number.

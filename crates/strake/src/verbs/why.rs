@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_client::{ChunkView, LayoutView, OpenFile, OpenFlags, Volume};
-use strake_types::{Attr, ChunkIndex, Credentials, ErrorKind, FileKind, TargetId};
+use strake_types::{Attr, ChunkIndex, ErrorKind, FileKind, TargetId};
 use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::{ClusterMap, Group, Target};
 use strake_wire::message::meta::{Description, Holder};
@@ -164,8 +164,7 @@ async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
     let Found { place, attr } = found;
     let volume = &place.volume;
     volume.map().refresh().await?;
-    let root = Credentials::root();
-    let about = volume.describe(&root, attr.ino).await?;
+    let about = place.describe(attr.ino, &flags.path).await?;
     let layout = match attr.kind {
         FileKind::File => Some(volume.layout(attr.ino).await?),
         _ => None,
@@ -175,7 +174,7 @@ async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
     let (mut members, mut held_back) = (Vec::new(), false);
     if let Some(layout) = layout.as_ref().filter(|layout| !layout.chunks.is_empty()) {
         // Who holds back what he has written may be what is the matter.
-        match timeout(ANSWER_MAX, volume.open(&root, attr.ino, OpenFlags::READ)).await {
+        match timeout(ANSWER_MAX, volume.open(&place.cred, attr.ino, OpenFlags::READ)).await {
             Ok(file) => {
                 let file = file?;
                 let home = volume.shares().of(attr.ino);

@@ -41,7 +41,7 @@ pub async fn list(clients: &Clients, location: &Location, hidden: bool) -> Resul
     if info.kind != FileKind::Directory {
         return Ok(vec![Found { path: spot.base.to_vec(), name: spot.name, info }]);
     }
-    let entries = spot.name.enter().await?.list().await?.whole()?;
+    let entries = listed(&spot.name).await?.whole()?;
     let found = |(name, info): (Name, Info)| Found { path: name.name.to_vec(), name, info };
     let mut entries: Vec<_> = entries.into_iter().map(found).collect();
     entries.retain(|entry| hidden || !entry.path.starts_with(b"."));

@@ -1,5 +1,6 @@
 //! A volume that this process has mounted.
 
+use crate::cluster;
 use crate::failure::Outcome;
 use crate::last_flush::LastFlush;
 use crate::signals;
@@ -21,15 +22,23 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts a volume. At a second signal to stop, the mount is taken away under its users.
+    /// Mounts a volume, or leaves it. At a second signal to stop, the mount is taken away under its users.
     pub async fn at(point: &Path, volume: Arc<Volume>, options: &MountOptions) -> Outcome<Self> {
+        let mounted = Self::mount(point, &volume, options).await;
+        if mounted.is_err() {
+            cluster::leave_volume(&volume).await;
+        }
+        mounted
+    }
+
+    async fn mount(point: &Path, volume: &Arc<Volume>, options: &MountOptions) -> Outcome<Self> {
         let lazy = point.to_owned();
         let stop = signals::stop_requested(move || {
             let _gone = strake_fuse::unmount(&lazy, Unmount::Lazy);
         })?;
         let runtime = tokio::runtime::Handle::current();
         let mount = strake_fuse::mount(volume.clone(), point, options, runtime).await?;
-        Ok(Self { volume, mount, stop })
+        Ok(Self { volume: volume.clone(), mount, stop })
     }
 
     /// Serves until it is told to stop (false), or unmounted from outside (true); one that nobody wants any more stops at once.

@@ -82,7 +82,7 @@ pub struct UpFlags {
     pub metrics: Option<String>,
 
     /// Where the metadata is: embedded (in --data), postgres://USER@HOST/DATABASE, or etcd://HOST,HOST,HOST/NAME;
-    /// PGPASSWORD or ETCDCTL_PASSWORD may give the password [default: where it was; embedded at first]
+    /// PGPASSWORD or ETCDCTL_PASSWORD may give the password [default: embedded; a database has to be named at each start]
     #[arg(long, value_name = "WHERE", env = "STRAKE_META", hide_env_values = true)]
     pub meta: Option<MetaPlace>,
 

@@ -26,13 +26,14 @@ use crate::failures::Failures;
 use crate::info::Info;
 use crate::location::Location;
 use crate::mounts::{Identity, Mounts};
-use crate::place::Name;
+use crate::place::{Directory, Name};
 use parking_lot::Mutex;
 use progress::Counters;
 use stale::Placed;
 use std::collections::HashSet;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use strake_types::{Error, ErrorKind, FileKind, Result};
 use tokio::sync::{Semaphore, watch};
 
@@ -101,6 +102,8 @@ pub(crate) struct Job {
     targets: Mutex<HashSet<Identity>>,
     not_kept: Mutex<NotKept>,
     failures: Mutex<Failures>,
+    /// Something is not copied because the copy was to end early.
+    is_cut: AtomicBool,
     placed: Mutex<Placed>,
     /// Who copies: root may give files away.
     uid: u32,
@@ -140,8 +143,14 @@ pub async fn copy(
     let planning = plan(clients, sources, target, &options);
     let tasks = unless_stopped(options.stop.clone(), planning).await?;
     let job = Job::new(options, clients.mounts(), clients.cred().uid);
+    // All goes into one directory.
+    let into = tasks.first().and_then(|task| match &task.to.directory {
+        Directory::Local(_) => None,
+        Directory::Remote(remote) => Some(remote.volume.clone()),
+    });
+    let unsent = || into.as_ref().map_or(0, |volume| volume.unsent_bytes() as u64);
     let copying = tree::copy_all(&job, tasks);
-    let result = progress::report(&job.counters, copying, &progress).await;
+    let result = progress::report(&job.counters, unsent, copying, &progress).await;
     progress(&job.counters.now());
     let not_kept = std::mem::take(&mut *job.not_kept.lock());
     let mut failures = std::mem::take(&mut *job.failures.lock());
@@ -165,6 +174,7 @@ impl Job {
             targets: Mutex::default(),
             not_kept: Mutex::default(),
             failures: Mutex::default(),
+            is_cut: AtomicBool::default(),
             placed: Mutex::default(),
             uid,
             options,

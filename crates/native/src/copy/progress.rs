@@ -12,7 +12,7 @@ const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// How far a copy is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Bytes copied or found to be there already.
+    /// Bytes copied or found to be there already. What a client has only taken is yet to be sent.
     pub bytes_done: u64,
     /// Bytes found so far.
     pub bytes_total: u64,
@@ -117,19 +117,23 @@ impl Counters {
     }
 }
 
-/// Calls `progress` regularly until `work` is done.
+/// Calls `progress` regularly until `work` is done. Of what is counted so many bytes are `unsent`.
 pub(crate) async fn report(
     counters: &Counters,
+    unsent: impl Fn() -> u64,
     work: impl Future<Output = Result<()>>,
     progress: &(impl Fn(&Progress) + Send + Sync),
 ) -> Result<()> {
     let mut work = std::pin::pin!(work);
-    let mut rate = Rate::default();
+    let (mut rate, mut done) = (Rate::default(), 0);
     loop {
         match tokio::time::timeout(REPORT_EVERY, &mut work).await {
             Ok(result) => return result,
             Err(_) => {
                 let mut now = counters.now();
+                // What is being written is unsent before it is counted, and makes nothing undone.
+                done = now.bytes_done.saturating_sub(unsent()).max(done);
+                now.bytes_done = done;
                 let moved =
                     now.bytes_done.saturating_sub(counters.bytes_kept.load(Ordering::Relaxed));
                 now.bytes_per_second = rate.update(Instant::now(), moved);
@@ -163,6 +167,28 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
+    use tokio::sync::Notify;
+
+    /// What the client had taken counted as done: all was, while most of it was being sent.
+    #[tokio::test]
+    async fn what_is_yet_to_be_sent_is_not_done() {
+        let (counters, told, seen) = (Counters::default(), Mutex::new(Vec::new()), Notify::new());
+        counters.bytes_done.store(100, Ordering::Relaxed);
+        let work = async {
+            while told.lock().len() < 3 {
+                seen.notified().await;
+            }
+            Ok(())
+        };
+        let unsent = || if told.lock().len() == 1 { 90 } else { 60 };
+        let progress = |now: &Progress| {
+            told.lock().push(now.bytes_done);
+            seen.notify_one();
+        };
+        report(&counters, unsent, work, &progress).await.unwrap();
+        assert_eq!(*told.lock(), [40, 40, 40], "nothing is undone");
+    }
 
     #[test]
     fn of_many_files_that_lack_something_the_first_are_named() {

@@ -1,13 +1,11 @@
 use super::*;
 use crate::contents::Contents;
 use crate::local;
-use crate::place::Directory;
 use bytes::Bytes;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use strake_base::descriptor;
 
@@ -331,6 +329,22 @@ async fn a_further_name_that_cannot_be_made_takes_nothing_away() {
 
 fn partial_of(task: &Task) -> Name {
     task.to.directory.name(partial::partial_name(&task.to.name, &task.info))
+}
+
+/// It was said to be interrupted before all was copied, when all was.
+#[tokio::test]
+async fn a_copy_that_is_to_stop_when_nothing_is_left_is_whole() {
+    let places = Places::new();
+    fs::write(places.from.join("a"), "new").unwrap();
+    let (_stop, told) = watch::channel(true);
+    let stopped = || job(CopyOptions { stop: Some(told.clone()), ..archive() });
+    tree::copy_all(&stopped(), Vec::new()).await.unwrap();
+    let error = tree::copy_all(&stopped(), places.listed(&["a"]).await).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Interrupted);
+    // What was under way, and ended early.
+    let cut = stopped();
+    cut.failed(ErrorKind::Interrupted.into()).unwrap();
+    assert_eq!(tree::copy_all(&cut, Vec::new()).await.unwrap_err().kind, ErrorKind::Interrupted);
 }
 
 /// Both wrote to one file; and the one that was stopped cut what the other had given its name.

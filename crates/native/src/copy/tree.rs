@@ -39,9 +39,9 @@ async fn copy_tasks(
     let is_directory = |task: &&Task| task.named && task.info.kind == FileKind::Directory;
     let named: Vec<_> = tasks.iter().filter(is_directory).cloned().collect();
     let links = copy_found(job, tasks, directories).await?;
-    job.go_on()?;
+    job.check_uncut()?;
     links.make(job).await?;
-    job.go_on()?;
+    job.check_uncut()?;
     job.remove_stale().await;
     job.finish_directories(directories).await?;
     if let Some(top) = top.filter(|_| job.options.sync) {
@@ -77,6 +77,9 @@ async fn copy_found(job: &Arc<Job>, mut left: Vec<Task>, made: &mut Vec<Entered>
         }
         job.counters.complete.store(left.is_empty(), Ordering::Relaxed);
         let (task, copied) = match working.next().await {
+            None if ended.is_none() && !left.is_empty() => {
+                return Err(ErrorKind::Interrupted.into());
+            }
             None => return ended.map_or(Ok(links), Err),
             Some(Ok(done)) => done,
             Some(Err(_)) => return Err(Error::with(ErrorKind::Io, "copying a file panicked")),
@@ -99,8 +102,19 @@ impl Job {
     /// stopped is no failure: the others under way are to end in order, too.
     pub(super) fn failed(&self, error: Error) -> Result<()> {
         match self.is_stopped() && error.kind == ErrorKind::Interrupted {
-            true => Ok(()),
+            true => {
+                self.is_cut.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             false => self.failures.lock().note(error),
+        }
+    }
+
+    /// An error if anything is not copied because the copy was to end early: what was under way may have been all.
+    fn check_uncut(&self) -> Result<()> {
+        match self.is_cut.load(Ordering::Relaxed) {
+            true => Err(ErrorKind::Interrupted.into()),
+            false => Ok(()),
         }
     }
 
@@ -150,7 +164,11 @@ impl Job {
     /// Gives directories the attributes that are asked for.
     async fn finish_directories(&self, directories: &[Entered]) -> Result<()> {
         for Entered { task, identity } in directories.iter().rev() {
-            self.go_on()?;
+            if self.is_stopped() {
+                let detail =
+                    "all files are copied, and not all directories have their modes and times yet";
+                return Err(Error::with(ErrorKind::Interrupted, detail));
+            }
             match self.finish_attributes(task, &task.to, Copied::Made(Some(identity))).await {
                 Ok(()) => {
                     self.counters.entries_done.fetch_add(1, Ordering::Relaxed);

@@ -118,7 +118,7 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
             tell(&not_kept, gone);
             let mut failed = match is_stopped() && error.kind == ErrorKind::Interrupted {
                 // What was finished in order may be lost.
-                true => closed.and(Err(interrupted(flags))),
+                true => closed.and(Err(interrupted(flags, &error.detail))),
                 false => {
                     let mut failed = Err(error.into());
                     if let Err(failure) = closed {
@@ -141,8 +141,11 @@ pub async fn run(flags: &CpFlags, cluster: &ClusterFlags) -> Outcome<u8> {
     Ok(if summary.not_kept.failed { FAILED } else { 0 })
 }
 
-fn interrupted(flags: &CpFlags) -> Failure {
-    let ended = Failure::new("interrupted before all was copied");
+fn interrupted(flags: &CpFlags, what: &str) -> Failure {
+    let ended = match what {
+        "" => Failure::new("interrupted before all was copied"),
+        what => Failure::new(format!("interrupted: {what}")),
+    };
     let ended = Failure { code: INTERRUPTED_CODE, ..ended };
     match flags.no_resume {
         true => ended,
@@ -166,8 +169,7 @@ fn tell(not_kept: &NotKept, gone: u64) {
 }
 
 fn bar() -> ProgressBar {
-    let form = "{wide_bar} {bytes}/{total_bytes} {msg} {eta} left";
-    let style = ProgressStyle::with_template(form);
+    let style = ProgressStyle::with_template("{wide_bar} {bytes}/{total_bytes} {msg}");
     let bar = ProgressBar::new(0);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
@@ -177,12 +179,25 @@ fn draw(bar: &ProgressBar, now: &Progress, stopping: bool) {
     bar.set_length(now.bytes_total);
     bar.set_position(now.bytes_done);
     if stopping {
-        bar.set_message("finishing what is under way (Ctrl-C again: end at once),");
+        bar.set_message("finishing what is under way (Ctrl-C again: end at once)");
         return;
     }
+    bar.set_message(pace(now));
+}
+
+/// The rate, how many files, and at this rate, where there is one, the time left.
+fn pace(now: &Progress) -> String {
     let rate = size::show(now.bytes_per_second as u64);
     let more = if now.complete { "" } else { "+" };
-    bar.set_message(format!("{rate}/s, {}/{}{more} files,", now.entries_done, now.entries_total));
+    let files = format!("{rate}/s, {}/{}{more} files", now.entries_done, now.entries_total);
+    let left = now.bytes_total.saturating_sub(now.bytes_done) as f64;
+    match left > 0.0 && now.bytes_per_second >= 1.0 {
+        true => {
+            let seconds = (left / now.bytes_per_second).ceil() as u64;
+            format!("{files}, {} left", output::duration(seconds))
+        }
+        false => files,
+    }
 }
 
 fn report(summary: &Summary, took: Duration) -> serde_json::Value {
@@ -210,4 +225,27 @@ fn sentence(summary: &Summary, took: Duration) -> String {
         took.as_secs_f64(),
         size::show(rate as u64)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was one of the bar's own, which went by what the client had taken before it was sent: a tenth of what it took.
+    #[test]
+    fn the_time_left_is_what_is_left_by_the_rate_that_is_shown() {
+        let mut now = Progress {
+            bytes_done: 128 << 20,
+            bytes_total: 260 << 20,
+            entries_total: 1,
+            complete: true,
+            bytes_per_second: 15e6,
+            ..Progress::default()
+        };
+        assert_eq!(pace(&now), "14.3 MiB/s, 0/1 files, 10 s left");
+        now.bytes_per_second = 0.0;
+        assert_eq!(pace(&now), "0 B/s, 0/1 files");
+        (now.bytes_per_second, now.bytes_done) = (15e6, now.bytes_total);
+        assert_eq!(pace(&now), "14.3 MiB/s, 0/1 files");
+    }
 }

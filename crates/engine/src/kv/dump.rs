@@ -60,6 +60,8 @@ pub struct Dump {
 /// What is being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// It is counted how much of the store is to be written.
+    Count,
     /// The store is written to the file.
     Export,
     /// The file is read, to see whether it is whole.
@@ -79,7 +81,7 @@ pub struct Progress {
     pub pairs: u64,
     /// Bytes of the file done in this step.
     pub bytes: u64,
-    /// Bytes of the file; `None` while it is being written.
+    /// Bytes of the file; `None` while they are being counted. Of one that is yet to be written, about so many.
     pub bytes_total: Option<u64>,
 }
 
@@ -101,6 +103,7 @@ pub async fn export(
     let mut block = Vec::new();
     let mut block_bytes = 0;
     let mut after = draft.last_key().map(Bytes::copy_from_slice);
+    let bytes_total = Some(draft.bytes() + counted(kv, after.clone(), &progress).await?);
     loop {
         let page = page(kv, after.as_deref()).await?;
         let Some((last, _)) = page.last() else { break };
@@ -114,7 +117,7 @@ pub async fn export(
             }
         }
         let (pairs, bytes) = (draft.pairs() + block.len() as u64, draft.bytes());
-        progress(Progress { step: Step::Export, pairs, bytes, bytes_total: None });
+        progress(Progress { step: Step::Export, pairs, bytes, bytes_total });
     }
     if !block.is_empty() {
         draft.put(&block)?;
@@ -122,6 +125,23 @@ pub async fn export(
     let written = draft.end()?;
     verify(written.draft(), progress)?;
     written.publish()
+}
+
+/// Bytes that the pairs behind a key take in a file, but for the heads of blocks: so it is known how long an export takes.
+async fn counted(
+    kv: &dyn Kv,
+    mut after: Option<Bytes>,
+    progress: &impl Fn(Progress),
+) -> Result<u64> {
+    let (mut pairs, mut bytes) = (0, 0);
+    loop {
+        let page = page(kv, after.as_deref()).await?;
+        let Some((last, _)) = page.last() else { return Ok(bytes) };
+        after = Some(last.clone());
+        pairs += page.len() as u64;
+        bytes += page.iter().map(file::stored_bytes).sum::<u64>();
+        progress(Progress { step: Step::Count, pairs, bytes, bytes_total: None });
+    }
 }
 
 /// Reads a whole file, and fails unless it is as it was written.

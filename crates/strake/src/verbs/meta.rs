@@ -253,7 +253,8 @@ impl Bar {
     fn draw(&self, now: Progress) {
         self.bar.set_length(now.bytes_total.unwrap_or(now.bytes));
         self.bar.set_message(match now.step {
-            Step::Export => format!("{} records", now.pairs),
+            Step::Count => format!("{} records", now.pairs),
+            Step::Export => "exporting".into(),
             Step::Verify => "verifying the file".into(),
             Step::Import => "importing".into(),
             Step::Compare => "comparing".into(),
@@ -261,12 +262,16 @@ impl Bar {
         if self.step.lock().replace(now.step) != Some(now.step) {
             let form = match now.step {
                 // Nobody knows how much follows.
-                Step::Export => "{spinner} {bytes}, {bytes_per_sec}, {msg}",
+                Step::Count => "{spinner} counting: {bytes}, {bytes_per_sec}, {msg}",
                 _ => "{msg} {wide_bar} {bytes}/{total_bytes} {eta} left",
             };
             let style = ProgressStyle::with_template(form);
             self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             self.bar.reset();
+            // What an earlier try has done took no time of this one.
+            self.bar.set_position(now.bytes);
+            self.bar.tick();
+            self.bar.reset_eta();
         }
         self.bar.set_position(now.bytes);
     }

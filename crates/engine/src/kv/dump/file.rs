@@ -64,6 +64,11 @@ pub fn block(pairs: &[Pair]) -> Vec<u8> {
     [head, payload].concat()
 }
 
+/// Bytes that a pair takes in a block.
+pub fn stored_bytes((key, value): &Pair) -> u64 {
+    (2 * size_of::<u32>() + key.len() + value.len()) as u64
+}
+
 /// The end of a file.
 pub fn end(dump: &Dump) -> Vec<u8> {
     let mut end = vec![0; BLOCK_HEAD_BYTES as usize];

@@ -165,6 +165,32 @@ async fn an_export_that_was_cut_off_anywhere_goes_on_unless_a_server_has_started
     assert_eq!(all(&to).await, all(&from).await);
 }
 
+/// Nobody knew how much followed: there was no bar, and no time left.
+#[tokio::test]
+async fn an_export_knows_how_much_there_is_before_it_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    let from = filled(5_000).await;
+    let exporting = async || {
+        let told = Mutex::new(Vec::new());
+        let tell = |now: Progress| {
+            if now.step == Step::Export {
+                told.lock().push((now.bytes, now.bytes_total.unwrap()));
+            }
+        };
+        export(&from, "", &file, tell).await.unwrap();
+        told.into_inner()
+    };
+    let told = exporting().await;
+    let whole = std::fs::read(&file).unwrap();
+    let is_near = |total: u64| total.abs_diff(whole.len() as u64) < 1_000;
+    assert!(told.len() > 1 && told.iter().all(|(bytes, total)| bytes <= total && is_near(*total)));
+    // One that goes on counts what is there, too.
+    std::fs::rename(&file, draft(&file)).unwrap();
+    std::fs::OpenOptions::new().write(true).open(draft(&file)).unwrap().set_len(1_500_000).unwrap();
+    assert!(exporting().await.iter().all(|(_, total)| is_near(*total)));
+}
+
 #[tokio::test]
 async fn an_export_overwrites_nothing_and_only_its_owner_reads_it() {
     let dir = tempfile::tempdir().unwrap();

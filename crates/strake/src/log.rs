@@ -14,6 +14,11 @@ use tracing_subscriber::filter::LevelFilter;
 /// What says the same in the environment.
 const VARIABLE: &str = "STRAKE_LOG";
 
+/// What a process that stays logs, unless another level is wanted.
+const OF_STAYING: &str = "info";
+/// The same of a command: what was written and is lost it tells of itself, by the names of files.
+const OF_COMMAND: &str = "warn,strake_client::file::flush=off";
+
 /// The flag that says how much is logged.
 #[derive(Args, Clone, Debug)]
 pub struct LogFlags {
@@ -32,7 +37,7 @@ impl LogFlags {
 
 /// Starts logging to stderr, with more than warnings where the process stays, unless another level is `wanted`.
 pub fn start(wanted: Option<&str>, is_typed: bool, stays: bool) -> Outcome {
-    let otherwise = if stays { "info" } else { "warn" };
+    let otherwise = if stays { OF_STAYING } else { OF_COMMAND };
     let (filter, wrong) = chosen(wanted, is_typed, otherwise)?;
     if stays {
         stderr::write_behind().context(|| "starting the thread that writes the log".into())?;
@@ -48,7 +53,7 @@ pub fn start(wanted: Option<&str>, is_typed: bool, stays: bool) -> Outcome {
     // Already set only where several verbs run in one test process: the first one counts.
     let _set = subscriber.try_init();
     if let Some(failure) = wrong {
-        tracing::warn!("{}, as {VARIABLE} or a file says; logging at {otherwise}", failure.cause);
+        tracing::warn!("{}, as {VARIABLE} or a file says; logging as without it", failure.cause);
     }
     Ok(())
 }
@@ -141,6 +146,16 @@ mod tests {
         }
         let (filter, wrong) = chosen(Some("debug"), false, "info").unwrap();
         assert!(filter.to_string() == "debug" && wrong.is_none());
+    }
+
+    /// A copy to a full target logged numbers of inodes before its one sentence.
+    #[test]
+    fn what_a_copy_has_lost_is_not_logged_as_well() {
+        let shown = filter(OF_COMMAND).unwrap().to_string();
+        assert!(shown.contains("warn") && shown.contains("strake_client::file::flush=off"));
+        // As there: who moves that moves this.
+        let source = include_str!("../../client/src/file/flush.rs");
+        assert!(source.contains("tracing::error!(\"data written to inode"));
     }
 
     /// It stood before what had been logged before it, and where nobody read the log its thread stood still.

@@ -658,7 +658,7 @@ fn doctor_says_which_mounts_belong_to_the_cluster() {
             let begin = format!("{} (", mount.display());
             let about = findings.as_array().unwrap().iter().filter_map(|f| f["about"].as_str());
             let about: Vec<_> = about.filter(|about| about.starts_with(&begin)).collect();
-            let unknown = || about[0].contains("of a cluster that cannot be asked)");
+            let unknown = || about[0].contains("cannot be asked)");
             let fits = about.len() == 1 && (about[0].contains(*whose) || unknown());
             assert!(fits, "{about:?} is not {whose}");
             about[0].ends_with(*whose)

@@ -17,6 +17,7 @@ use crate::verbs::target::state_of;
 use crate::{mountpoint, output, size};
 use clap::Args;
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use strake_wire::message::jobs::{Job, JobState};
 use strake_wire::message::manager::ClusterMap;
 use strake_wire::tls::Tls;
 use strake_wire::transport;
+use tokio::net::lookup_host;
 
 /// How long a connection or a mount may take to answer.
 const ANSWER_SECONDS_MAX: u64 = 5;
@@ -147,7 +149,7 @@ async fn examine(managers: &Managers, report: &mut Report) {
     probe::other_volumes(&view, &map, report).await;
     probe::targets(&view, &map, report).await;
     check_room(&map, report);
-    check_mounts(managers, &map.cluster, report).await;
+    check_mounts(managers, &map, report).await;
 }
 
 fn millis(began: Instant) -> f64 {
@@ -289,9 +291,9 @@ fn check_room(map: &ClusterMap, report: &mut Report) {
 
 /// A mount whose process hangs or has died makes every program that looks at it hang or fail. One of
 /// another cluster is told of too, but this cluster is none the worse for it.
-async fn check_mounts(managers: &Managers, cluster: &str, report: &mut Report) {
+async fn check_mounts(managers: &Managers, map: &ClusterMap, report: &mut Report) {
     for mount in mountpoint::ours() {
-        let whose = whose(&mount.source, managers, cluster).await;
+        let whose = whose(&mount.source, managers, map).await;
         let (path, shown) = (mount.path.clone(), mount.path.display().to_string());
         let about = format!("{shown} ({}, {})", mount.source, whose.words());
         let look = tokio::task::spawn_blocking(move || probe_mount(&path));
@@ -311,7 +313,7 @@ async fn check_mounts(managers: &Managers, cluster: &str, report: &mut Report) {
                 ),
             };
         match whose {
-            Whose::Other => report.warn("mount", about, mend),
+            Whose::Other | Whose::Elsewhere => report.warn("mount", about, mend),
             Whose::This | Whose::Unknown => report.bad("mount", about, mend),
         }
     }
@@ -322,6 +324,8 @@ async fn check_mounts(managers: &Managers, cluster: &str, report: &mut Report) {
 enum Whose {
     This,
     Other,
+    /// None of the managers that it was given is a server of this cluster, and none says whose it is.
+    Elsewhere,
     Unknown,
 }
 
@@ -330,13 +334,14 @@ impl Whose {
         match self {
             Whose::This => "of this cluster",
             Whose::Other => "of another cluster",
+            Whose::Elsewhere => "of other servers, which cannot be asked",
             Whose::Unknown => "of a cluster that cannot be asked",
         }
     }
 }
 
 /// Asks the managers that a mount was given which cluster is theirs.
-async fn whose(source: &str, asking: &Managers, cluster: &str) -> Whose {
+async fn whose(source: &str, asking: &Managers, map: &ClusterMap) -> Whose {
     let Some(source) = address::parse_source(source) else { return Whose::Unknown };
     let mut managers = Managers { addresses: source.managers, tls: asking.tls.clone() };
     let mut answer = managers.view(MANAGER_MS_MAX).await;
@@ -346,10 +351,45 @@ async fn whose(source: &str, asking: &Managers, cluster: &str) -> Whose {
         answer = managers.view(MANAGER_MS_MAX).await;
     }
     match answer {
-        Ok(view) if view.current().cluster == cluster => Whose::This,
+        Ok(view) if view.current().cluster == map.cluster => Whose::This,
         Ok(_) => Whose::Other,
-        Err(_) => Whose::Unknown,
+        Err(_) => {
+            let servers = map.servers.iter().map(|server| &server.address);
+            let own: Vec<&str> = asking.addresses.iter().chain(servers).map(|a| &a[..]).collect();
+            match may_be_of(&own, &managers.addresses).await {
+                true => Whose::Unknown,
+                false => Whose::Elsewhere,
+            }
+        }
     }
+}
+
+/// True if some managers may be servers with these addresses, by whatever names.
+async fn may_be_of(own: &[&str], managers: &[String]) -> bool {
+    let wait = Duration::from_millis(MANAGER_MS_MAX);
+    let found = async |address: &str| match tokio::time::timeout(wait, lookup_host(address)).await {
+        Ok(Ok(found)) => Some(found.collect::<Vec<_>>()),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    let mut servers = Vec::new();
+    for &address in own.iter().filter(|address| !transport::is_unix(address)) {
+        servers.extend(found(address).await.unwrap_or_default());
+    }
+    // This machine has an address that others know, too.
+    let is_one = |at: &SocketAddr| {
+        servers.iter().any(|own| own == at || at.ip().is_loopback() && own.port() == at.port())
+    };
+    for manager in managers {
+        let is_own = match transport::is_unix(manager) {
+            true => own.contains(&&manager[..]),
+            // Of a name that stands for nothing now nobody knows.
+            false => found(manager.as_str()).await.is_none_or(|found| found.iter().any(is_one)),
+        };
+        if is_own {
+            return true;
+        }
+    }
+    managers.is_empty()
 }
 
 fn probe_mount(path: &Path) -> std::io::Result<()> {
@@ -398,6 +438,21 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         assert!(probe_mount(&file).is_ok() && probe_mount(dir.path()).is_ok());
         assert!(probe_mount(&dir.path().join("none")).is_err());
+    }
+
+    /// One of another cluster that had ended was bad news of this one.
+    #[tokio::test]
+    async fn a_mount_that_was_given_other_servers_is_none_of_this_cluster() {
+        let own = ["127.0.0.1:9150", "10.0.0.1:9151", "unix:/run/s.sock", ""];
+        let may_be = async |managers: &[&str]| {
+            let managers: Vec<String> = managers.iter().map(|&manager| manager.into()).collect();
+            may_be_of(&own, &managers).await
+        };
+        assert!(!may_be(&["127.0.0.1:9160", "10.0.0.2:9151"]).await);
+        assert!(!may_be(&["unix:/other/s.sock"]).await && may_be(&["unix:/run/s.sock"]).await);
+        assert!(may_be(&["10.0.0.2:1", "10.0.0.1:9151"]).await, "one of them is enough");
+        assert!(may_be(&["127.0.0.1:9151"]).await, "it may run here");
+        assert!(may_be(&[]).await, "it was told by a variable");
     }
 
     /// It was told that it speaks without encryption.

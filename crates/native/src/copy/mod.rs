@@ -33,7 +33,7 @@ use stale::Placed;
 use std::collections::HashSet;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use strake_types::{Error, ErrorKind, FileKind, Result};
 use tokio::sync::{Semaphore, watch};
 

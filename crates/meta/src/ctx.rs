@@ -131,11 +131,12 @@ impl Ctx {
         session.is_some_and(|session| session.has_opened(self.incarnation, self.seq))
     }
 
-    /// Fails unless root asks.
+    /// Fails unless root asks, or the user who runs the server: the whole store is his.
     pub fn need_root(&self) -> Result<()> {
-        match self.cred.uid {
-            0 => Ok(()),
-            _ => Err(Error::new(ErrorKind::NotPermitted)),
+        let (owner, _) = self.core.options.root_owner;
+        match [0, owner].contains(&self.cred.uid) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::NotPermitted)),
         }
     }
 

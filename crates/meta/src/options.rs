@@ -22,7 +22,7 @@ pub struct MetaOptions {
     /// How long a loan of another share is kept for the next directory that is made there. Longer than its lender waits for
     /// it (6 s) is of no use: he ends it then.
     pub loan_kept_ms: u64,
-    /// Number of the user and of the group to whom the root directory of a new volume belongs.
+    /// Number of the user and of the group who run the server: to them the root directory of a new volume belongs.
     pub root_owner: (u32, u32),
 }
 

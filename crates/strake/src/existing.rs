@@ -119,7 +119,7 @@ fn show(job: &Job, json: bool) -> Outcome {
     Ok(())
 }
 
-/// What a file or directory is called whichever way it was given. Only root, who may change files of everybody, is told.
+/// What a file or directory is called whichever way it was given. Only who may change files of everybody is told.
 async fn name_of(place: &Place, ino: Ino, path: &str) -> Outcome<String> {
     let paths = place.describe(ino, path).await?.paths;
     Ok(path_in(place.volume.name(), paths.first().map(|name| &name[..]).unwrap_or_default()))

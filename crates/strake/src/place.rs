@@ -78,7 +78,7 @@ impl Place {
     pub async fn describe(&self, ino: Ino, path: &str) -> Outcome<Description> {
         self.volume.describe(&self.cred, ino).await.map_err(|error| match error.kind {
             ErrorKind::NotPermitted => Failure::new(format!("{path}: {error}"))
-                .next("give the command as root: names lead through directories that not everybody may look into"),
+                .next("give the command as root, or as who runs the servers: names lead through directories that not everybody may look into"),
             _ => Failure::from(error),
         })
     }

@@ -1,4 +1,7 @@
+use crate::MetaOptions;
 use crate::tests::world::*;
+use std::sync::Arc;
+use strake_engine::kv::memory::MemoryKv;
 use strake_types::ErrorKind;
 use strake_wire::message::meta::{Description, Holder, Inode, Lock, MetaAnswer, MetaOp, OpenMode};
 
@@ -64,4 +67,15 @@ async fn only_root_is_told() {
         kind(world.root().call(MetaOp::Describe(Inode { ino: 99 })).await),
         ErrorKind::Stale
     );
+}
+
+/// Who may read the whole store.
+#[tokio::test]
+async fn the_user_who_runs_the_server_is_told() {
+    let options = MetaOptions { root_owner: (5, 5), ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    let ino = world.root().file(1, "a").await.unwrap();
+    assert_eq!(paths(&world.user(5, 5), ino).await, ["a"]);
+    let refused = world.user(6, 5).call(MetaOp::Describe(Inode { ino })).await;
+    assert_eq!(kind(refused), ErrorKind::NotPermitted);
 }

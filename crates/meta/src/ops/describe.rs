@@ -18,7 +18,7 @@ const NAMES_MAX: usize = 64;
 const DEPTH_MAX: usize = 8192;
 
 /// Answers with an inode's paths and users. Paths pass through directories that not everybody may
-/// look into, so only root is told.
+/// look into, so only root is told, and who runs the server.
 pub(crate) async fn describe(ctx: &Ctx, op: &meta::Inode) -> Result<MetaAnswer> {
     ctx.need_root()?;
     let ino = Ino(op.ino);

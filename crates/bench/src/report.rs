@@ -1,11 +1,12 @@
 //! Showing a report: as tables, for programs, as a page with plots, as a workbook.
 //!
 //! [`table`] lays figures out in rows and columns; everything else prints those, and [`csv`] and
-//! [`saved`] give the figures themselves. [`html`] is a page of plots and
+//! [`saved`] give the figures themselves. [`growth`] is how they grow with servers. [`html`] is a page of plots and
 //! tables, [`xlsx`] a workbook, [`spreadsheet`] what iozone prints for one.
 
 pub mod csv;
 mod grid;
+pub mod growth;
 pub mod html;
 pub(crate) mod markup;
 pub mod numbers;

@@ -10,7 +10,7 @@ use super::plot::bars::Bars;
 use super::plot::lines::{class_of, mark};
 use super::plot::{self, Others, Plot, Series, Width, look};
 use super::table::{self, Column, Table};
-use super::{moment, numbers};
+use super::{growth, moment, numbers};
 use crate::result::{Chart, Figure, Origin, Report, Unit};
 use crate::statistics::Verdict;
 use std::collections::BTreeSet;
@@ -84,6 +84,9 @@ fn chart_section(page: &mut Markup, report: &Report, chart: &Chart, columns: &[C
     page.raw("<section>\n").element("h2", &[], &chart.title).line();
     // Where the test is the title it need not be said twice.
     subtitle(page, if chart.test == chart.title { "" } else { &chart.test }, &table);
+    if let Some(sentence) = growth::sentence(report, chart) {
+        page.element("p", &[], sentence).line();
+    }
     let mut plots = plot::of(report, chart, &table, columns);
     let left_out = plots.len().saturating_sub(PLOTS_MAX);
     plots.truncate(PLOTS_MAX);

@@ -106,17 +106,30 @@ impl Plot {
         })
     }
 
+    /// The most that is possible anywhere in it: of links and disks those that limit; 0 where there is no limit.
+    fn limit(&self) -> f64 {
+        let mut greatest: BTreeMap<&str, f64> = BTreeMap::new();
+        for series in self.series.iter().filter(|series| series.origin == Origin::Limit) {
+            // Lines of one limit have its name, and what tells them apart.
+            let name = series.label.split(", ").next().unwrap_or_default();
+            let most = series.points.iter().map(|point| point.value).fold(0.0, f64::max);
+            let known = greatest.entry(name).or_default();
+            *known = known.max(most);
+        }
+        greatest.into_values().filter(|limit| *limit > 0.0).min_by(f64::total_cmp).unwrap_or(0.0)
+    }
+
     /// The same on an axis from zero to a little above the limit, where some figures are so far
     /// beyond it (a cache, a local disk) that those near it could not be told apart.
     fn up_to_the_limit(&self) -> Option<Plot> {
-        let limits = self.series.iter().filter(|s| s.origin == Origin::Limit);
-        let limit = limits.flat_map(|s| &s.points).map(|p| p.value).fold(0.0, f64::max);
+        let limit = self.limit();
         let ceiling = limit * ABOVE_LIMIT;
         let below = |series: &Series| series.points.iter().any(|point| point.value < ceiling);
         let measured = |series: &&Series| series.origin == Origin::Measured;
         let wanted = limit > 0.0
             && !self.less_is_better
             && Axis::reaches_far(self.values())
+            && self.values().any(|value| value > ceiling)
             && self.series.iter().filter(measured).any(below);
         let (near, beyond): (Vec<_>, Vec<_>) = self.series.iter().cloned().partition(below);
         let mut caption = match self.caption.as_str() {
@@ -184,7 +197,8 @@ fn sets(table: &Table, chart: &Chart, unit: Unit) -> Vec<Others> {
     sets
 }
 
-fn without(parameters: &BTreeMap<String, f64>, name: &str) -> Others {
+/// Parameters but one.
+pub fn without(parameters: &BTreeMap<String, f64>, name: &str) -> Others {
     parameters.iter().filter(|(n, _)| *n != name).map(|(n, v)| (n.clone(), *v)).collect()
 }
 

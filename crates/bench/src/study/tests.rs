@@ -115,6 +115,16 @@ fn study_3_in_a_testbed_reads_files_that_client_and_servers_can_both_keep() {
     assert!(2 * shared[0] <= alone[0] + (4 << 20) && shared[1] > 4 * shared[0], "{shared:?}");
 }
 
+/// Disks of 127 MB/s stood beside those of 6.4, and made Strake look eighteen times slower.
+#[test]
+fn in_study_3s_testbeds_it_is_said_that_the_disks_are_not_the_studys() {
+    let is_told = |setting: Option<&Setting>| {
+        let plan = plan(Study::Three, setting, &QUICK).unwrap();
+        plan.notes.iter().any(|note| note.contains("a twentieth"))
+    };
+    assert!(is_told(settings(Study::Three, true).first()) && !is_told(None));
+}
+
 #[test]
 fn a_part_of_a_study_is_chosen_by_what_it_varies() {
     let part = Part { servers: vec![1, 4], disks: vec![2_830_000, 6_830_000], ..Part::ALL };

@@ -32,6 +32,22 @@ fn measured_sides_limits_and_studies_are_drawn_together() {
     assert_eq!(plots[0].series[3].points[0].across, None);
 }
 
+/// The plot ended at what the links carried, and the disks, which were the limit, lay on its axis.
+#[test]
+fn of_several_limits_the_least_ends_the_plot() {
+    let mut report = study();
+    let limit = report.figures.iter().find(|figure| figure.origin == Origin::Limit).cloned();
+    let links = Figure { side: "links".into(), samples: vec![2000e6], ..limit.unwrap() };
+    report.figures.push(links);
+    let closer = plots(&report, 0).pop().unwrap();
+    let beyond = closer.ceiling.unwrap() / 11.95e6;
+    assert!((beyond - ABOVE_LIMIT).abs() < 1e-9, "{beyond}");
+    assert_eq!(closer.caption, "Up to the limit; beyond it: ext4, links");
+    // Where nothing is beyond the limit, one plot shows all.
+    report.figures.retain(|figure| ["glusterfs-10", "links"].contains(&figure.side.as_str()));
+    assert_eq!(plots(&report, 0).len(), 1);
+}
+
 #[test]
 fn few_further_parameters_are_lines_and_many_are_plots() {
     let mut report = study();

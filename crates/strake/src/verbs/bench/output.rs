@@ -9,7 +9,7 @@ use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use strake_bench::baseline::{self, Store};
 use strake_bench::report::table::{Cell, Column, Table};
-use strake_bench::report::{self, csv, html, numbers, saved, table, xlsx};
+use strake_bench::report::{self, csv, growth, html, numbers, saved, table, xlsx};
 use strake_bench::result::{Machine, Origin, Report};
 use strake_bench::statistics::Verdict;
 
@@ -183,6 +183,7 @@ pub fn print(report: &Report) {
     } else {
         print_table(&table);
     }
+    growth::sentences(report).iter().for_each(|sentence| output::line(&clean(sentence)));
     notes(report);
 }
 

@@ -48,10 +48,10 @@ pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
     remove_leftovers()?;
     let plans: Vec<Plan> =
         settings.iter().map(|of| plan(study, Some(of), options)).collect::<Result<_>>()?;
-    for plan in &plans {
+    for (setting, plan) in settings.iter().zip(&plans) {
         // Of its files only some data on targets grow.
-        let needs = Room { bytes: plan.needs().bytes, files: 0 };
-        place::has_room(needs, beds.data, SMALLER)?;
+        let bytes = plan.needs().bytes.saturating_add(setting.room());
+        place::has_room(Room { bytes, files: 0 }, beds.data, SMALLER)?;
     }
     beds.watch.expect(plans.iter().map(|plan| plan.weight(1)).fold(0, u64::saturating_add));
     let mut whole: Option<Report> = None;
@@ -69,14 +69,7 @@ pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
         };
         match (whole.take(), failure) {
             (None, Some(error)) => return Err(error),
-            (Some(mut report), Some(error)) => {
-                let (note, failure) = match error.kind {
-                    Kind::Stopped => ("interrupted: not every setting was measured".into(), None),
-                    _ => (format!("ended early: {error}"), Some(error)),
-                };
-                report.notes.push(note);
-                return Ok(Ended { report, failure });
-            }
+            (Some(report), Some(error)) => return Ok(ended_early(report, error)),
             (report, None) => {
                 report.iter().for_each(beds.keep);
                 whole = report;
@@ -85,6 +78,18 @@ pub fn run(study: Study, options: &Options, beds: &Beds<'_>) -> Result<Ended> {
     }
     let report = whole.ok_or_else(Error::stopped)?;
     Ok(Ended { report, failure: None })
+}
+
+/// The end of a run that has not come to its own, said once: a setting's run may have said it already.
+fn ended_early(mut report: Report, error: Error) -> Ended {
+    let (note, failure) = match error.kind {
+        Kind::Stopped => ("interrupted: not every setting was measured".into(), None),
+        _ => (format!("ended early: {error}"), Some(error)),
+    };
+    if !report.notes.contains(&note) {
+        report.notes.push(note);
+    }
+    Ended { report, failure }
 }
 
 fn in_setting(
@@ -166,6 +171,7 @@ mod tests {
     use super::super::{Part, settings};
     use super::*;
     use crate::limit::{DISKS, Limits, TCP};
+    use crate::report::fixture::study;
     use crate::result::Figure;
     use std::collections::BTreeSet;
 
@@ -220,6 +226,17 @@ mod tests {
                 assert_eq!(plan.disk.is_some(), setting.disk.is_some());
             }
         }
+    }
+
+    /// It was told twice, in the same words.
+    #[test]
+    fn why_a_study_ended_early_is_said_once() {
+        let mut report = study();
+        report.notes = vec!["ended early: no room".into()];
+        let ended = ended_early(report, Error::failed("no room"));
+        assert_eq!(ended.report.notes, ["ended early: no room"]);
+        let ended = ended_early(ended.report, Error::stopped());
+        assert!(ended.report.notes.len() == 2 && ended.failure.is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod published;
 mod three;
 mod two;
 
-pub use forecast::{Forecast, SPEED_ASSUMED};
+pub use forecast::Forecast;
 pub use part::Part;
 
 use crate::error::{Error, Result};
@@ -25,6 +25,11 @@ use std::collections::BTreeMap;
 
 /// Bytes per second of a link of 100 Mbit/s.
 pub const FAST_ETHERNET: f64 = 12.5e6;
+
+/// Bytes of a target without files, about: what it keeps back for its extent map, and its journal.
+const EMPTY_TARGET: u64 = 64 << 20;
+/// Bytes of a cluster without targets or files, about: its metadata, and what targets leave free of their disk.
+const EMPTY_CLUSTER: u64 = 160 << 20;
 
 /// Which study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +184,11 @@ impl Setting {
         let speed = |rate: Rate| rate.bytes_per_second() as f64;
         let (link, disk) = (plan.link.map(speed), plan.disk.map(speed));
         Setting { servers: plan.servers, link, disk, chunk_size: None }
+    }
+
+    /// Bytes that its testbed takes beside what is measured in it, about.
+    fn room(&self) -> u64 {
+        EMPTY_CLUSTER + u64::from(self.servers) * EMPTY_TARGET
     }
 
     /// As parameters of figures.

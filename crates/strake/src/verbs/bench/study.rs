@@ -11,7 +11,7 @@ use clap::Args;
 use strake_bench::crew::Crew;
 use strake_bench::result::Report;
 use strake_bench::study::beds::{self, Beds};
-use strake_bench::study::{self, Forecast, Options, Part, SPEED_ASSUMED, Setting, Study};
+use strake_bench::study::{self, Forecast, Options, Part, Setting, Study};
 use strake_bench::testbed::Rate;
 
 /// Flags of `strake bench study`.
@@ -93,7 +93,7 @@ pub async fn run(flags: &StudyFlags) -> Outcome<u8> {
     }
     let setting = testbed.as_ref().map(|testbed| Setting::of(&testbed.state.plan));
     let plan = study::plan(study, setting.as_ref(), &options)?;
-    tell(&Forecast::in_a_directory(&plan));
+    tell(&Forecast::in_a_directory(&plan, setting.as_ref()));
     let bed = testbed.zip(setting).map(|(testbed, setting)| {
         let parameters = study.parameters(&setting);
         Bed { testbed, parameters, quick }
@@ -123,14 +123,14 @@ fn tell(forecast: &Forecast) {
     let bytes = size::show(forecast.bytes);
     let time = span(forecast.seconds as u64);
     let room = size::show(forecast.room);
-    match forecast.testbeds {
+    match (forecast.testbeds, forecast.speed) {
         // Nothing is to be done, and the run says why.
         _ if forecast.bytes == 0 => {}
-        0 => eprintln!(
+        (_, Some(speed)) => eprintln!(
             "moves about {bytes} in each directory ({time} at {} MB/s), and needs {room} of room",
-            SPEED_ASSUMED / 1e6
+            speed / 1e6
         ),
-        testbeds => eprintln!(
+        (testbeds, None) => eprintln!(
             "moves about {bytes} in {testbeds} testbeds ({time} at the speed of their links and disks), \
              and needs {room} of room here; --help says how to choose a part"
         ),

@@ -11,6 +11,11 @@ const BAR_EVERY: Duration = Duration::from_millis(200);
 /// How often a line is written where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
+/// What the bar looks like.
+const RUNNING: &str = "{wide_bar} {percent} % {msg}";
+/// The same of a run that is to stop: how far it is of all that it would have done tells nobody anything.
+const STOPPING: &str = "{msg}";
+
 /// From when on it is said that nothing moves.
 const STILL_TOLD: Duration = Duration::from_secs(30);
 
@@ -44,17 +49,23 @@ pub async fn draw(watch: Arc<Watch>) {
     let mut stillness = Stillness::of(&watch);
     while !watch.has_ended() {
         tokio::time::sleep(BAR_EVERY).await;
-        let (done, total, doing) = watch.progress();
-        let left = left(began.elapsed(), done, total) + &still(stillness.look(&watch));
+        let (done, total, _) = watch.progress();
+        let said = said(&watch, began.elapsed()) + &still(stillness.look(&watch));
         match &bar {
             Some(bar) => {
+                if watch.is_stopped() {
+                    bar.set_style(style(STOPPING));
+                }
                 bar.set_length(total);
                 bar.set_position(done);
-                bar.set_message(format!("{doing}, {left}"));
+                bar.set_message(said);
             }
             None if told.elapsed() >= LINE_EVERY => {
                 told = Instant::now();
-                eprintln!("{} %, {left}: {doing}", done.saturating_mul(100) / total.max(1));
+                match watch.is_stopped() {
+                    true => eprintln!("{said}"),
+                    false => eprintln!("{} %, {said}", done.saturating_mul(100) / total.max(1)),
+                }
             }
             None => {}
         }
@@ -65,8 +76,20 @@ pub async fn draw(watch: Arc<Watch>) {
 }
 
 fn bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{wide_bar} {percent} % {msg}");
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    ProgressBar::new(0).with_style(style(RUNNING))
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// What is being done, and how long it will take. Who has stopped a run does not wait for the rest of it.
+fn said(watch: &Watch, elapsed: Duration) -> String {
+    let (done, total, doing) = watch.progress();
+    match watch.is_stopped() {
+        true => format!("stopping: {doing}"),
+        false => format!("{doing}, {}", left(elapsed, done, total)),
+    }
 }
 
 /// What is left, if the rest goes on as what is done.
@@ -109,6 +132,19 @@ mod tests {
         assert_eq!(left(minute, 1, 121), "2 h 0 min left");
         assert_eq!(left(minute, 1, 10_001), "6 days left");
         assert_eq!(left(minute, 0, 2), "1 min 0 s gone, time left unknown");
+    }
+
+    /// Of a run that was removing its files it was said, after Ctrl-C, that it had 20 minutes left.
+    #[test]
+    fn a_run_that_is_to_stop_has_no_time_left() {
+        let watch = Watch::default();
+        watch.expect(10);
+        watch.advance(1);
+        watch.doing("a: removing files");
+        let minute = Duration::from_secs(60);
+        assert_eq!(said(&watch, minute), "a: removing files, 9 min 0 s left");
+        watch.stop();
+        assert_eq!(said(&watch, minute), "stopping: a: removing files");
     }
 
     #[test]

@@ -47,6 +47,21 @@ impl Error {
         Self { kind: Kind::Stopped, cause: "the run was interrupted".into(), next: None }
     }
 
+    /// What was read is not what was written.
+    pub fn lost(cause: impl Into<String>) -> Self {
+        Self::failed(cause)
+            .next("the file system, a disk or the memory has lost data: do not trust it")
+    }
+
+    /// A file ended in a read, which `written` bytes were written to.
+    pub fn cut_short(path: &Path, written: u64) -> Self {
+        let length = std::fs::metadata(path).map_or(0, |found| found.len());
+        Self::lost(format!(
+            "reading {}: it is {length} bytes long, and {written} were written",
+            path.display()
+        ))
+    }
+
     /// Adds what to try next.
     #[must_use]
     pub fn next(mut self, next: impl Into<String>) -> Self {

@@ -206,7 +206,7 @@ pub fn prepare(pass: &Pass, directory: &Path) -> Result<Box<dyn Prepared>> {
             false => told,
         }
     })?;
-    let transfer = transfer(pass, file).map_err(|error| not_ready(pass.calls, &path, &error))?;
+    let transfer = transfer(pass, file).map_err(|error| not_ready(pass, &path, &error))?;
     Ok(Box::new(Opened { pass: pass.clone(), path, transfer: Some(transfer) }))
 }
 
@@ -223,9 +223,10 @@ fn transfer(pass: &Pass, file: File) -> io::Result<Box<dyn Transfer>> {
 }
 
 /// Why the records of an open file cannot be moved by some calls.
-fn not_ready(calls: Calls, path: &Path, error: &io::Error) -> Error {
+fn not_ready(pass: &Pass, path: &Path, error: &io::Error) -> Error {
     let refused = matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOSYS | libc::ENOMEM));
-    match calls {
+    match pass.calls {
+        _ if error.kind() == io::ErrorKind::UnexpectedEof => Error::cut_short(path, pass.end()),
         Calls::Ring { .. } if refused => {
             Error::failed(format!("io_uring cannot be used on this machine: {error}")).next(
                 "measure without -H, or allow it: sysctl kernel.io_uring_disabled=0, or in the \
@@ -247,15 +248,17 @@ struct Opened {
 impl Opened {
     fn told(&self, trouble: Trouble) -> Error {
         match trouble {
+            Trouble::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Error::cut_short(&self.path, self.pass.end())
+            }
             Trouble::Io(error) => {
                 let doing = if self.pass.writes() { "writing" } else { "reading" };
                 Error::io(doing, &self.path, &error)
             }
-            Trouble::Differs(offset) => Error::failed(format!(
+            Trouble::Differs(offset) => Error::lost(format!(
                 "{}: the byte at offset {offset} is not what was written",
                 self.path.display()
-            ))
-            .next("the file system, a disk or the memory has lost data: do not trust it"),
+            )),
         }
     }
 

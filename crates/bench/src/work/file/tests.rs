@@ -105,6 +105,22 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
     }
 }
 
+/// "failed to fill whole buffer", and no word on how much was lost.
+#[test]
+fn a_file_that_lost_its_end_is_found_by_every_way_of_reading() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&pass(Direction::Write, Order::Forward, Calls::Plain), directory.path()).unwrap();
+    let file = File::options().write(true).open(directory.path().join("f")).unwrap();
+    file.set_len(70_001).unwrap();
+    for &calls in CALLS {
+        let read = pass(Direction::Read, Order::Forward, calls);
+        let error = run(&read, directory.path()).unwrap_err();
+        let told = format!("it is 70001 bytes long, and {} were written", RECORD * RECORDS);
+        assert!(error.cause.contains(&told) && error.cause.contains("/f: "), "{calls:?}: {error}");
+        assert!(error.next.unwrap().contains("has lost data"), "{calls:?}");
+    }
+}
+
 #[test]
 fn changing_a_file_makes_the_next_generation_of_it() {
     let directory = tempfile::tempdir().unwrap();

@@ -177,7 +177,10 @@ impl Prepared for Ready {
 
 impl Ready {
     fn told(&self, path: &Path, error: &io::Error) -> Error {
-        Error::io(doing(self.phase.operation), path, error)
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Error::cut_short(path, self.phase.bytes),
+            _ => Error::io(doing(self.phase.operation), path, error),
+        }
     }
 
     fn directories(
@@ -280,7 +283,7 @@ impl Ready {
         if self.phase.operation == Operation::Read {
             amount.bytes += self.phase.bytes;
             if let Some(at) = self.phase.content(index).difference(&self.buffer, 0) {
-                return Err(Error::failed(format!(
+                return Err(Error::lost(format!(
                     "{}: the byte at offset {at} is not what was written",
                     self.path
                 )));

@@ -40,6 +40,25 @@ fn files(directory: &Path) -> BTreeSet<String> {
     found
 }
 
+/// "failed to fill whole buffer", and no word on how much was lost.
+#[test]
+fn a_file_of_many_that_lost_its_end_is_told_of() {
+    let directory = tempfile::tempdir().unwrap();
+    for operation in [Operation::Mkdir, Operation::Create] {
+        run(&phase(operation), directory.path()).unwrap();
+    }
+    let mut below = vec![directory.path().to_owned()];
+    while let Some(next) = below.pop() {
+        match next.is_dir() {
+            true => below.extend(fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path())),
+            false => fs::write(next, "short").unwrap(),
+        }
+    }
+    let error = run(&phase(Operation::Read), directory.path()).unwrap_err();
+    assert!(error.cause.contains("it is 5 bytes long, and 10 were written"), "{error}");
+    assert!(error.next.unwrap().contains("has lost data"));
+}
+
 #[test]
 fn the_phases_of_a_tree_make_visit_and_remove_all_of_it() {
     let directory = tempfile::tempdir().unwrap();

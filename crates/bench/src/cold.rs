@@ -1,7 +1,7 @@
 //! Caches that hold nothing, as before the first read.
 
 use crate::error::{Error, Result};
-use crate::result::Side;
+use crate::watch::Watch;
 use crate::work::Job;
 use rustix::fs::Advice;
 use std::fs::File;
@@ -24,21 +24,21 @@ pub const NOT_AT_ALL: &str = "caches could not be emptied before tests of names,
 const NETWORKED: &[&str] =
     &["nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "9p", "afs", "pvfs2", "beegfs", "gpfs"];
 
-/// Sentences on what is still known of a side, before these jobs, when the kernels of all clients have forgotten
-/// everything.
-pub fn not_emptied(side: &Side, jobs: &[Job]) -> Vec<String> {
-    let Side { name, file_system: kind, .. } = side;
+/// Sentences on what is still known on file systems of a kind, before these jobs, when the kernels of all clients have
+/// forgotten everything; `has_servers_here`: the kernel of this machine is that of their servers, too.
+pub fn not_emptied(kind: &str, jobs: &[Job], has_servers_here: bool) -> Vec<String> {
     let mut notes = Vec::new();
     // A program that plays the file system may ask whom it likes.
-    if NETWORKED.contains(&kind.as_str()) || kind == "fuse" || kind.starts_with("fuse.") {
+    let asks = NETWORKED.contains(&kind) || kind == "fuse" || kind.starts_with("fuse.");
+    if asks && !has_servers_here {
         notes.push(format!(
-            "{name} ({kind}): caches of servers on other machines, where it has any, were not emptied"
+            "{kind}: caches of servers on other machines, where it has any, were not emptied"
         ));
     }
     // A mount goes on believing what is leased to it: that the kernel is short of memory costs no messages.
     if kind == FILE_SYSTEM_TYPE && jobs.iter().any(|job| matches!(job, Job::Names(_))) {
         notes.push(format!(
-            "{name} ({kind}): what the mount itself knows of names and attributes was not emptied, and it answers \
+            "{kind}: what a mount itself knows of names and attributes was not emptied, and it answers \
              from that: only a mount made anew, or another one, asks the servers"
         ));
     }
@@ -47,21 +47,23 @@ pub fn not_emptied(side: &Side, jobs: &[Job]) -> Vec<String> {
 
 /// Writes what the file system of a directory holds back, and what the servers of one do that lies elsewhere on this
 /// machine.
-pub fn settle(directory: &Path) -> Result<()> {
+pub fn settle(directory: &Path, watch: &Watch) -> Result<()> {
     let written = File::open(directory).and_then(|file| Ok(rustix::fs::syncfs(file)?));
     written.map_err(|e| Error::io("writing what is held back in", directory, &e))?;
+    // Where this stands still, it need not be for the directory.
+    watch.doing("writing what this machine holds back");
     rustix::fs::sync();
     Ok(())
 }
 
 /// Makes the kernel of this machine forget everything, or where that is not allowed what it has of these files; a sentence
 /// on what could not be done.
-pub fn drop_for(directory: &Path, files: &[PathBuf]) -> Result<Option<String>> {
+pub fn drop_for(directory: &Path, files: &[PathBuf], watch: &Watch) -> Result<Option<String>> {
     for path in files {
         drop_file(path).map_err(|e| Error::io("dropping from the cache", path, &e))?;
     }
     // A file system in user space does not hear of this: its files were synced above.
-    settle(directory)?;
+    settle(directory, watch)?;
     match std::fs::write(DROP_CACHES, EVERYTHING) {
         Ok(()) => Ok(None),
         Err(error) => match lost(&error, files) {
@@ -108,22 +110,20 @@ mod tests {
         }
         assert_eq!(lost(libc::EIO, &["f".into()]), None);
         let directory = tempfile::tempdir().unwrap();
-        let gone = drop_for(&directory.path().join("gone"), &[]).unwrap_err();
+        let gone = drop_for(&directory.path().join("gone"), &[], &Watch::default()).unwrap_err();
         assert!(gone.cause.contains("writing what is held back in"), "{gone}");
     }
 
-    fn side(kind: &str) -> Side {
-        Side { name: "one".into(), directory: "/one".into(), file_system: kind.into() }
-    }
-
+    /// Of a testbed they were told of, too, whose servers are all on this machine.
     #[test]
     fn servers_on_other_machines_are_told_of_and_disks_are_not() {
         for kind in ["nfs4", "fuse.strake", "fuse.glusterfs", "ceph"] {
-            let notes = not_emptied(&side(kind), &[]);
-            assert!(notes.len() == 1 && notes[0].starts_with("one ("), "{notes:?}");
+            let notes = not_emptied(kind, &[], false);
+            assert!(notes.len() == 1 && notes[0].starts_with(kind), "{notes:?}");
+            assert!(not_emptied(kind, &[], true).is_empty(), "{kind}");
         }
         for kind in ["ext4", "xfs", "tmpfs", "fuseblk", ""] {
-            assert!(not_emptied(&side(kind), &[]).is_empty(), "{kind}");
+            assert!(not_emptied(kind, &[], false).is_empty(), "{kind}");
         }
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let cold: Vec<_> = cold.collect();
         assert_eq!(cold.len(), 3, "stat, read and list");
         let is_told = |kind: &str, jobs: &[Job]| {
-            not_emptied(&side(kind), jobs).iter().any(|note| note.contains("names and attributes"))
+            not_emptied(kind, jobs, true).iter().any(|note| note.contains("names and attributes"))
         };
         for step in cold {
             assert!(is_told("fuse.strake", &step.jobs), "{step:?}");

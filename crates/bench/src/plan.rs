@@ -27,6 +27,8 @@ pub struct Plan {
     pub published: Vec<Figure>,
     /// What a reader must know.
     pub notes: Vec<String>,
+    /// True where all servers of what is measured are on this machine: in a testbed.
+    pub has_servers_here: bool,
 }
 
 /// What all generators are told alike.
@@ -130,6 +132,7 @@ impl Plan {
             charts: Vec::new(),
             published: Vec::new(),
             notes: Vec::new(),
+            has_servers_here: false,
         }
     }
 

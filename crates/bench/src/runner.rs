@@ -160,7 +160,9 @@ impl Progress<'_> {
                 for turn in 0..sides {
                     let side = (repetition + turn) % sides;
                     let measured = PathBuf::from(&run.sides[side].directory);
-                    let tidying = format!("{}: removing files", run.sides[side].name);
+                    let name = run.sides[side].name.clone();
+                    let tidying = format!("{name}: removing files");
+                    run.watch.doing(preparing(&name));
                     let salt = salt(self.id, repetition, number, side);
                     if cell.named.is_empty() {
                         let directory = workspaces[side].cell(number)?;
@@ -174,6 +176,7 @@ impl Progress<'_> {
                     }
                     if sides > 1 {
                         // What one side still has to write would be written while the next is timed.
+                        run.watch.doing(format!("{name}: writing what is held back"));
                         run.crew.settle(&measured, run.watch)?;
                     }
                 }
@@ -195,6 +198,7 @@ impl Progress<'_> {
             run.watch.check()?;
             run.watch.doing(doing(step, &name));
             self.before(step, side, directory, run)?;
+            run.watch.doing(doing(step, &name));
             let jobs: Vec<Job> = step.jobs.iter().map(|job| job.salted(salt)).collect();
             let done = run.crew.work(&jobs, directory, run.watch)?;
             self.done += step.weight();
@@ -226,7 +230,8 @@ impl Progress<'_> {
             Before::Settle => run.crew.settle(directory, run.watch)?,
             Before::Cool => {
                 let lost = run.crew.cool(&step.jobs, directory, run.watch)?;
-                let known = cold::not_emptied(&run.sides[side], &step.jobs);
+                let (kind, here) = (&run.sides[side].file_system, self.plan.has_servers_here);
+                let known = cold::not_emptied(kind, &step.jobs, here);
                 for note in lost.into_iter().chain(known) {
                     if !self.report.notes.contains(&note) {
                         self.report.notes.push(note);
@@ -275,8 +280,12 @@ fn salt(run: u64, repetition: usize, cell: usize, side: usize) -> u64 {
 fn doing(step: &Step, side: &str) -> String {
     match step.measures.first() {
         Some(measure) => format!("{side}: {}", measure.test),
-        None => format!("{side}: preparing"),
+        None => preparing(side),
     }
+}
+
+fn preparing(side: &str) -> String {
+    format!("{side}: preparing")
 }
 
 #[cfg(test)]

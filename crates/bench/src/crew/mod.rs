@@ -40,7 +40,7 @@ impl Crew {
         if let Crew::Processes(processes) = self {
             processes.settle(directory, watch)?;
         }
-        cold::settle(directory)
+        cold::settle(directory, watch)
     }
 
     /// Empties the caches that the jobs would read from; a sentence on what could not be done.
@@ -56,6 +56,6 @@ impl Crew {
             Crew::Threads => None,
             Crew::Processes(processes) => processes.cool(&files, directory, watch)?,
         };
-        Ok(cold::drop_for(directory, &files)?.or(lost_there))
+        Ok(cold::drop_for(directory, &files, watch)?.or(lost_there))
     }
 }

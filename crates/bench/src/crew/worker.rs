@@ -53,8 +53,10 @@ pub fn serve(
                 // What it was doing has been answered already.
                 None => continue,
             },
-            Request::Settle { directory } => cold::settle(&directory).map(|()| Answer::Settled),
-            Request::Cool { directory, files } => cool(&directory, &files),
+            Request::Settle { directory } => {
+                cold::settle(&directory, &watch).map(|()| Answer::Settled)
+            }
+            Request::Cool { directory, files } => cool(&directory, &files, &watch),
         };
         let answer = answer.unwrap_or_else(Answer::Failed);
         send(&mut output, &answer).map_err(broken)?;
@@ -110,8 +112,8 @@ fn listen(
     requests
 }
 
-fn cool(directory: &Path, files: &[PathBuf]) -> Result<Answer> {
-    Ok(Answer::Cooled { lost: cold::drop_for(directory, files)? })
+fn cool(directory: &Path, files: &[PathBuf], watch: &Watch) -> Result<Answer> {
+    Ok(Answer::Cooled { lost: cold::drop_for(directory, files, watch)? })
 }
 
 #[cfg(test)]

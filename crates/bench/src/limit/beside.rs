@@ -41,10 +41,11 @@ pub fn carry_out(
 }
 
 impl Limits {
-    /// A plan with its limits: a run that is left where it stands still has them, too.
+    /// A plan in the testbed, with its limits: a run that is left where it stands still has them, too.
     fn within(&self, plan: &Plan, parameters: &BTreeMap<String, f64>) -> Plan {
         let mut whole = plan.clone();
         whole.published.extend(self.beside(plan, parameters));
+        whole.has_servers_here = true;
         whole
     }
 
@@ -126,7 +127,9 @@ mod tests {
             version: String::new(),
             watch: &watch,
         };
-        let ended = runner::run(&limits.within(&plan("write"), &BTreeMap::new()), run).unwrap();
+        let plan = limits.within(&plan("write"), &BTreeMap::new());
+        assert!(plan.has_servers_here, "it is in a testbed");
+        let ended = runner::run(&plan, run).unwrap();
         let count = |report: &Report| {
             report.figures.iter().filter(|figure| figure.origin == Origin::Limit).count()
         };

@@ -114,6 +114,21 @@ fn a_directory_that_vanishes_ends_the_run_and_keeps_what_was_measured() {
     assert!(ended.report.notes.iter().any(|note| note.contains("ended early")));
 }
 
+/// The turn of one side had begun, and what stood still in it was said of the side before, which was sound.
+#[test]
+fn what_is_done_is_said_of_the_side_whose_turn_it_is() {
+    let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sides = vec![side("a", a.path()), side("b", b.path())];
+    let workspaces = [&a, &b].map(|directory| Workspace::new(directory.path()).unwrap());
+    // The first call there fails.
+    std::fs::remove_dir_all(&left_in(&b)[0]).unwrap();
+    let (plan, watch) = (plan(1, 1, 1), Watch::default());
+    let mut report = begin("test", "", "", &sides);
+    let mut progress = Progress { plan: &plan, report: &mut report, done: 0, id: 1 };
+    progress.repeat(&mut started(sides, &watch), &workspaces).unwrap_err();
+    assert_eq!(watch.progress().2, "b: preparing");
+}
+
 #[test]
 fn a_failing_worker_ends_the_others() {
     let directory = tempfile::tempdir().unwrap();

@@ -9,6 +9,14 @@ pub fn aside(text: &str) {
     stderr::flush();
 }
 
+/// Columns of the terminal that standard output goes to; `None` where it goes elsewhere.
+pub fn width() -> Option<usize> {
+    let out = std::io::stdout();
+    let size = out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten();
+    // One that does not know says 0.
+    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
 /// A text as a line, of which a terminal obeys nothing.
 pub fn as_line(text: &str, is_terminal: bool) -> String {
     match is_terminal {

@@ -2,12 +2,13 @@
 //! bench save`.
 
 use crate::failure::{Context, Failure, Outcome, Plain};
-use crate::{output, size};
+use crate::{output, size, terminal};
 use clap::Args;
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use strake_bench::baseline::{self, Store};
+use strake_bench::report::numbers::Scale;
 use strake_bench::report::table::{Cell, Column, Table};
 use strake_bench::report::{self, csv, growth, html, numbers, saved, table, xlsx};
 use strake_bench::result::{Machine, Origin, Report};
@@ -211,59 +212,130 @@ pub fn notes(report: &Report) {
 }
 
 fn print_table(table: &Table) {
-    let mut head: Vec<String> = vec!["TEST".into()];
-    head.extend(table.parameters.iter().map(|name| format!(">{}", clean(name).to_uppercase())));
-    head.push("UNIT".into());
-    for (at, column) in table.columns.iter().enumerate() {
-        head.push(format!(">{}", clean(&column.title())));
-        head.extend(extras(table, at).map(|extra| format!(">{}", extra.title())));
+    let way = Way::within(table, terminal::width());
+    way.lines(table).iter().for_each(|line| output::line(line));
+    legend(table, way);
+}
+
+/// How a table is laid out, for terminals of different widths.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Way {
+    /// With the standard deviations.
+    deviation: bool,
+    /// What all rows share stands in their columns, and not above them.
+    shared: bool,
+    /// Published figures stand beside the others, and not below.
+    beside: bool,
+}
+
+/// From the widest to the narrowest.
+const WAYS: [Way; 4] = [
+    Way { deviation: true, shared: true, beside: true },
+    Way::USUAL,
+    Way { deviation: false, shared: false, beside: true },
+    Way { deviation: false, shared: false, beside: false },
+];
+
+impl Way {
+    /// Where nothing says how much room there is.
+    const USUAL: Way = Way { deviation: false, shared: true, beside: true };
+
+    /// The widest that fits into so many columns, or the narrowest of all.
+    fn within(table: &Table, columns: Option<usize>) -> Way {
+        let Some(columns) = columns else { return Way::USUAL };
+        let fits = |way: &Way| way.lines(table).iter().all(|line| line.chars().count() <= columns);
+        WAYS.into_iter().find(fits).unwrap_or(WAYS[WAYS.len() - 1])
     }
-    let mut printed = output::table(&head.iter().map(String::as_str).collect::<Vec<_>>());
-    for row in &table.rows {
-        let mut cells = vec![clean(&row.test)];
-        cells.extend(table.parameters.iter().map(|name| parameter(name, &row.parameters)));
-        cells.push(row.scale.label.to_owned());
-        for (at, cell) in row.cells.iter().enumerate() {
-            let value = |cell: &Cell| row.scale.show(cell.summary.value);
-            cells.push(cell.as_ref().map(value).unwrap_or_default());
-            let shown = |extra: Extra| cell.as_ref().map(|cell| extra.show(cell));
-            cells.extend(extras(table, at).map(|extra| shown(extra).unwrap_or_default()));
+
+    fn lines(self, table: &Table) -> Vec<String> {
+        let mut lines = Vec::new();
+        let above = if self.shared { BTreeMap::new() } else { table.constant() };
+        if !above.is_empty() {
+            let shared = above.keys().map(|name| format!("{name} {}", parameter(name, &above)));
+            lines.push(clean(&format!("all: {}", shared.collect::<Vec<_>>().join(", "))));
         }
-        printed.add_row(cells);
+        let parameters = table.parameters.iter().filter(|name| !above.contains_key(*name));
+        let parameters: Vec<&String> = parameters.collect();
+        let is_published = |at: &usize| table.columns[*at].origin == Origin::Published;
+        let all = 0..table.columns.len();
+        let (below, first) = all.partition::<Vec<_>, _>(|at| !self.beside && is_published(at));
+        for columns in [first, below] {
+            let some = self.part(table, &parameters, &columns);
+            if !lines.is_empty() && !some.is_empty() {
+                lines.push(String::new());
+            }
+            lines.extend(some);
+        }
+        lines
     }
-    output::show(&printed);
-    legend(table);
+
+    /// Some columns of a table, with the rows that have figures there.
+    fn part(self, table: &Table, parameters: &[&String], columns: &[usize]) -> Vec<String> {
+        let mut head: Vec<String> = vec!["TEST".into()];
+        head.extend(parameters.iter().map(|name| format!(">{}", clean(name).to_uppercase())));
+        head.push("UNIT".into());
+        for at in columns {
+            head.push(format!(">{}", clean(&table.columns[*at].title())));
+            head.extend(self.extras(table, *at).map(|extra| format!(">{}", extra.title())));
+        }
+        let mut printed = output::table(&head.iter().map(String::as_str).collect::<Vec<_>>());
+        for row in table.rows.iter().filter(|row| columns.iter().any(|at| row.cells[*at].is_some()))
+        {
+            let mut cells = vec![clean(&row.test)];
+            cells.extend(parameters.iter().map(|name| parameter(name, &row.parameters)));
+            cells.push(row.scale.label.to_owned());
+            for at in columns {
+                let cell = row.cells[*at].as_ref();
+                let value = |cell: &Cell| row.scale.show(cell.summary.value);
+                cells.push(cell.map(value).unwrap_or_default());
+                let shown = |extra: Extra| cell.map(|cell| extra.show(cell, row.scale));
+                cells.extend(self.extras(table, *at).map(|extra| shown(extra).unwrap_or_default()));
+            }
+            printed.add_row(cells);
+        }
+        match printed.row_count() {
+            0 => Vec::new(),
+            _ => printed.lines().map(|line| line.trim_end().to_owned()).collect(),
+        }
+    }
+
+    /// What a column is followed by, where any row has it.
+    fn extras(self, table: &Table, column: usize) -> impl Iterator<Item = Extra> {
+        let has_spread = table.has_spread(column);
+        let has = [
+            (Extra::Deviation, has_spread && self.deviation),
+            (Extra::Spread, has_spread),
+            (Extra::Ratio, table.has_ratio(column)),
+            (Extra::Limit, table.has_limit(column)),
+        ];
+        has.into_iter().filter(|(_, has)| *has).map(|(extra, _)| extra)
+    }
 }
 
 /// What a column is followed by.
 #[derive(Clone, Copy)]
 enum Extra {
+    Deviation,
     Spread,
     Ratio,
     Limit,
 }
 
-/// What a column is followed by, where any row has it.
-fn extras(table: &Table, column: usize) -> impl Iterator<Item = Extra> {
-    let has = [
-        (Extra::Spread, table.has_spread(column)),
-        (Extra::Ratio, table.has_ratio(column)),
-        (Extra::Limit, table.has_limit(column)),
-    ];
-    has.into_iter().filter(|(_, has)| *has).map(|(extra, _)| extra)
-}
-
 impl Extra {
     fn title(self) -> &'static str {
         match self {
+            Extra::Deviation => "deviation",
             Extra::Spread => "spread",
             Extra::Ratio => "ratio",
             Extra::Limit => "of limit",
         }
     }
 
-    fn show(self, cell: &Cell) -> String {
+    fn show(self, cell: &Cell, scale: Scale) -> String {
         match self {
+            Extra::Deviation => {
+                cell.summary.deviation.map(|deviation| scale.show(deviation)).unwrap_or_default()
+            }
             Extra::Spread => cell.summary.spread.map(numbers::percent).unwrap_or_default(),
             Extra::Limit => cell.of_limit.map(numbers::of_limit).unwrap_or_default(),
             Extra::Ratio => {
@@ -277,9 +349,12 @@ impl Extra {
 }
 
 /// What the columns mean.
-fn legend(table: &Table) {
+fn legend(table: &Table, way: Way) {
     output::line("");
     let any = |has: fn(&Table, usize) -> bool| (0..table.columns.len()).any(|at| has(table, at));
+    if any(Table::has_spread) && way.deviation {
+        output::line("deviation: the standard deviation of the samples that count");
+    }
     if any(Table::has_spread) {
         output::line("spread: (largest - smallest) / mean of the samples that count");
     }
@@ -312,4 +387,63 @@ fn machine(machine: &Machine) -> String {
 /// Text from outside without what a terminal would obey.
 pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strake_bench::result::{Figure, Rule, Unit};
+
+    /// Two sizes on one disk, beside what a study has printed.
+    fn table() -> Table {
+        let figure = |side: &str, origin, size: f64, samples: &[f64]| Figure {
+            side: side.into(),
+            origin,
+            test: "iozone/write".into(),
+            parameters: [("size", size), ("disk", 6.83e6)].map(|(n, v)| (n.to_owned(), v)).into(),
+            unit: Unit::BytesPerSecond,
+            samples: samples.to_vec(),
+            rule: Rule::Mean,
+        };
+        let mut figures = Vec::new();
+        for size in [1_048_576.0, 2_097_152.0] {
+            figures.push(figure("strake", Origin::Measured, size, &[11e6, 12e6, 13e6]));
+            figures.push(figure("PVFS2", Origin::Published, size, &[10e6]));
+        }
+        let report = Report {
+            title: String::new(),
+            command: String::new(),
+            started: 0,
+            machine: Machine::default(),
+            sides: Vec::new(),
+            figures,
+            charts: Vec::new(),
+            notes: Vec::new(),
+        };
+        table::of(&report, |_| true)
+    }
+
+    /// Each row took two or three lines of a terminal that is narrower.
+    #[test]
+    fn a_table_is_laid_out_by_the_width_of_the_terminal() {
+        let table = table();
+        let at = |columns| Way::within(&table, Some(columns)).lines(&table);
+        let usual = Way::USUAL.lines(&table);
+        assert_eq!(Way::within(&table, None), Way::USUAL);
+        let wide = at(1000);
+        assert!(wide[0].contains("deviation") && wide[1].contains("1.00"), "{wide:?}");
+        let wanted = [
+            "TEST           SIZE       DISK  UNIT  strake  spread  PVFS2 (published)",
+            "iozone/write  1 MiB  6.83 MB/s  MB/s   12.00  16.7 %              10.00",
+        ];
+        assert_eq!(usual[..2], wanted);
+        assert_eq!(at(wanted[1].len()), usual);
+        let narrower = at(wanted[1].len() - 1);
+        assert_eq!(narrower[..2], ["all: disk 6.83 MB/s", ""]);
+        assert!(!narrower[2].contains("DISK") && narrower[2].contains("PVFS2 (published)"));
+        let narrow = at(20);
+        assert!(!narrow[2].contains("PVFS2"), "{narrow:?}");
+        let below = &narrow[6..];
+        assert!(below[0].contains("PVFS2 (published)") && below.len() == 3, "{narrow:?}");
+    }
 }

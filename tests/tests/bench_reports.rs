@@ -91,6 +91,7 @@ fn report(speed: f64) -> Report {
         started: 1_795_271_400,
         machine: Machine { cores: 2, kernel: "Linux 6.1".into(), ..Machine::default() },
         sides: vec![side("strake", "fuse.strake"), side("ext4", "ext4")],
+        programs: Vec::new(),
         figures,
         charts: vec![Chart {
             title: "Write".into(),

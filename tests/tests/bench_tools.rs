@@ -58,6 +58,8 @@ fn fio_is_driven_where_it_is_installed() {
     }
     assert!(report.figures.iter().all(|f| f.samples.len() == 2 && f.samples[0] > 0.0));
     assert!(report.figures.iter().all(|f| f.parameters.len() == 3 && f.parameters["block"] > 0.0));
+    let fio = &report.programs[0];
+    assert!(!fio.version.is_empty() && fio.command.starts_with("fio --"), "{fio:?}");
 }
 
 #[test]

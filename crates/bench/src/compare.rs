@@ -5,7 +5,7 @@ mod forest;
 pub mod page;
 
 use crate::report::numbers::{self, Scale};
-use crate::result::{Figure, Machine, Origin, Report, Unit};
+use crate::result::{Figure, Machine, Origin, Program, Report, Unit};
 use crate::statistics::{self, Ratio, Summary, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -93,6 +93,14 @@ impl Row {
 /// was published is the same everywhere and left out.
 pub fn compare(first: &Report, second: &Report) -> Comparison {
     let mut differences = machines(&first.machine, &second.machine);
+    for program in &first.programs {
+        let is_other =
+            |other: &&Program| other.name == program.name && other.version != program.version;
+        let others = second.programs.iter().filter(is_other);
+        let told =
+            |other: &Program| format!("{}: {} | {}", program.name, program.version, other.version);
+        differences.extend(others.map(told));
+    }
     if asked(&first.command) != asked(&second.command) {
         differences.push(format!("command: {} | {}", first.command, second.command));
     }

@@ -15,7 +15,7 @@
 //! * [`work`] is what one worker does, as data that can travel: passes over files of known
 //!   [`content`], and phases over names.
 //! * [`place`] is where a run works: sides, room, a directory that goes away with the run.
-//! * [`cold`] empties caches; [`machine`] says where a run is made; [`watch`] is how a run and its
+//! * [`cold`] empties caches; [`machine`] says where a run is made, and beside which programs; [`watch`] is how a run and its
 //!   spectator talk; [`error`] is why it failed.
 //! * [`result`] is what a run leaves: figures with what they are of. Everything else makes these or
 //!   shows them.
@@ -43,6 +43,7 @@ pub mod matrix;
 pub mod meta;
 pub mod place;
 pub mod plan;
+mod process;
 pub mod report;
 pub mod result;
 pub mod runner;

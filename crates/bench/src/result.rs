@@ -16,6 +16,9 @@ pub struct Report {
     pub machine: Machine,
     /// What was compared, in the order given.
     pub sides: Vec<Side>,
+    /// Programs of others in it: tools that were driven, and those that play what was compared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<Program>,
     /// The figures, in the order they were first taken.
     pub figures: Vec<Figure>,
     /// How to draw the figures.
@@ -37,6 +40,17 @@ pub struct Machine {
     pub kernel: String,
     /// Version of this program.
     pub version: String,
+}
+
+/// A program of others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Its release, as it says itself; empty where it does not.
+    pub version: String,
+    /// The command line of a tool that was driven, in the directory `DIR`; empty of others.
+    pub command: String,
 }
 
 /// One of the things compared: a directory under a name.

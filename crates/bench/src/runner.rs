@@ -7,6 +7,7 @@
 use crate::cold;
 use crate::crew::Crew;
 use crate::error::{Error, Kind, Result};
+use crate::machine;
 use crate::place::{self, Workspace};
 use crate::plan::{Before, Cell, Plan, Room, Step};
 use crate::result::{Figure, Machine, Origin, Report, Side};
@@ -115,6 +116,7 @@ pub(crate) fn begin(title: &str, command: &str, version: &str, sides: &[Side]) -
         started: wall_time().as_secs(),
         machine: Machine::here(version),
         sides: sides.to_vec(),
+        programs: machine::programs(sides),
         figures: Vec::new(),
         charts: Vec::new(),
         notes: Vec::new(),

@@ -1,18 +1,18 @@
 //! Driving the tools that others measure with, where they are installed: side by side, in the same
 //! report, with sane settings. Each tool has a file with its arguments and the reader of its output;
-//! [`process`] keeps a running tool within bounds.
+//! `process` keeps a running tool within bounds.
 
 mod bonnie;
 mod dbench;
 mod fio;
 mod iozone;
 mod mdtest;
-mod process;
 
 use crate::error::{Error, Kind, Result};
 use crate::place::Workspace;
 use crate::plan::Room;
-use crate::result::{Figure, Origin, Report, Rule, Side, Unit};
+use crate::process::{self, Manner};
+use crate::result::{Figure, Origin, Program, Report, Rule, Side, Unit};
 use crate::runner::{self, Ended, REPETITIONS_MAX};
 use crate::watch::Watch;
 use std::collections::BTreeMap;
@@ -22,8 +22,10 @@ use std::time::Duration;
 
 /// Lines of a failed tool's output that are shown.
 const LINES_SHOWN: usize = 8;
-/// Where root's tools lie, beside what PATH names.
-const FURTHER_PLACES: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin"];
+/// Units of progress of one run of a tool.
+const RUN_WEIGHT: u64 = 1000;
+/// What stands for the directory in the command line of a report.
+const DIRECTORY: &str = "DIR";
 
 /// A tool that is driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,15 @@ struct Readings {
     notes: Vec<String>,
 }
 
+/// What a run of a tool tells.
+struct Told {
+    readings: Readings,
+    /// Its release.
+    version: Option<String>,
+    /// It was to stop before its end.
+    stopped: bool,
+}
+
 impl Readings {
     fn add(&mut self, test: String, parameters: &[(&str, f64)], unit: Unit, value: f64) {
         let parameters = parameters.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
@@ -115,12 +126,35 @@ impl Tool {
 
     /// Where its program is.
     pub fn find(self) -> Result<PathBuf> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let further = FURTHER_PLACES.iter().map(PathBuf::from);
-        let mut places = std::env::split_paths(&path).chain(further);
-        let found = places.find_map(|place| Some(place.join(self.name())).filter(|p| p.is_file()));
         let missing = || Error::failed(format!("{} is not installed", self.name()));
-        found.ok_or_else(|| missing().next(self.source()))
+        process::find(self.name()).ok_or_else(|| missing().next(self.source()))
+    }
+
+    /// Its command line, as a shell takes it.
+    fn command(self, options: &Options, directory: &Path) -> String {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+%".contains(c);
+        let words = self.arguments(options, directory).into_iter().map(|word| {
+            let word = word.to_string_lossy().into_owned();
+            match !word.is_empty() && word.chars().all(plain) {
+                true => word,
+                false => format!("'{}'", word.replace('\'', r"'\''")),
+            }
+        });
+        std::iter::once(self.name().to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The release that its output names.
+    fn version(self, output: &str) -> Option<String> {
+        let before = match self {
+            Tool::Fio => "\"fio-",
+            // The line begins with its own version, and then has that of the program.
+            Tool::Bonnie => bonnie::LINE_BEGINS,
+            Tool::Iozone => "$Revision: ",
+            Tool::Mdtest => "mdtest-",
+            Tool::Dbench => "dbench version ",
+        };
+        let (_, version) = output.split_once(before)?;
+        version.split([' ', ',', '"', '\n']).next().map(str::to_owned)
     }
 
     fn arguments(self, options: &Options, directory: &Path) -> Vec<OsString> {
@@ -197,7 +231,10 @@ impl Run<'_> {
         let needs = Room { bytes: self.tool.needs(&self.options), files: 0 };
         let smaller = ["free some room, or give a smaller --size"; 2];
         let workspaces = runner::settle_in(&self.sides, needs, smaller, &mut report.notes)?;
-        self.watch.begin((repetitions * self.sides.len()) as u64, &report);
+        let name = self.tool.name().to_owned();
+        let command = self.tool.command(&self.options, Path::new(DIRECTORY));
+        report.programs.push(Program { name, version: String::new(), command });
+        self.watch.begin((repetitions * self.sides.len()) as u64 * RUN_WEIGHT, &report);
         let ended = self.repeat(&program, &workspaces, &mut report);
         let failed = matches!(&ended, Err(error) if error.kind != Kind::Stopped);
         let nothing = failed && report.figures.is_empty();
@@ -209,45 +246,64 @@ impl Run<'_> {
     }
 
     fn repeat(&self, program: &Path, places: &[Workspace], report: &mut Report) -> Result<()> {
+        let mut before = 0;
         for repetition in 0..self.options.repetitions {
             for turn in 0..places.len() {
                 let at = (repetition + turn) % places.len();
                 let (side, workspace) = (&self.sides[at], &places[at]);
                 self.watch.doing(format!("{} on {}", self.tool.name(), side.name));
                 let cell = workspace.cell(0)?;
-                let readings = self.once(program, &cell)?;
-                workspace.clear(&cell, self.watch)?;
+                let Told { readings, version, stopped } = self.once(program, &cell, before)?;
+                if let (Some(program), Some(version)) = (report.programs.last_mut(), version) {
+                    program.version = version;
+                }
                 add(report, side, readings);
                 self.watch.keep(report.clone());
-                self.watch.advance(1);
+                if stopped {
+                    return Err(Error::stopped());
+                }
+                workspace.clear(&cell, self.watch)?;
+                before += RUN_WEIGHT;
+                self.watch.reach(before);
             }
         }
         Ok(())
     }
 
-    /// Runs the tool once in an empty directory.
-    fn once(&self, program: &Path, directory: &Path) -> Result<Readings> {
+    /// Runs the tool once in an empty directory, when so much of the run has been done.
+    fn once(&self, program: &Path, directory: &Path, before: u64) -> Result<Told> {
         let name = self.tool.name();
         let arguments = self.tool.arguments(&self.options, directory);
-        let ended = process::run(program, &arguments, directory, self.options.limit, self.watch)?;
+        let is_fio = self.tool == Tool::Fio;
+        let heard = |text: &str| {
+            if let Some(done) = fio::progress(text).filter(|_| is_fio) {
+                self.watch.reach(before + done);
+            }
+        };
+        let (limit, manner) = (self.options.limit, Manner { tells: is_fio, heard: &heard });
+        let ended = process::run(program, &arguments, directory, limit, self.watch, manner)?;
+        let (version, stopped) = (self.tool.version(&ended.output), ended.stopped);
+        if stopped {
+            let readings = fio::read_stopped(&ended.output).unwrap_or_default();
+            return Ok(Told { readings, version, stopped });
+        }
         let last = || {
             let lines: Vec<&str> = ended.all.lines().filter(|l| !l.trim().is_empty()).collect();
             let from = lines.len().saturating_sub(LINES_SHOWN);
             lines[from..].iter().map(|line| format!("\n  {line}")).collect::<String>()
         };
         if !ended.succeeded {
-            let words: Vec<_> = arguments.iter().map(|a| a.to_string_lossy()).collect();
-            let how = &ended.how;
+            let (how, command) = (&ended.how, self.tool.command(&self.options, directory));
             let cause = format!(
-                "{name} failed ({how}); it was run as {name} {}; its last lines:{}",
-                words.join(" "),
+                "{name} failed ({how}); it was run as {command}; its last lines:{}",
                 last()
             );
             return Err(Error::failed(cause));
         }
         let readings = self.tool.read(&ended.output);
         let readings = readings.filter(|r| !r.list.is_empty() || !r.notes.is_empty());
-        readings.ok_or_else(|| {
+        let told = |readings| Told { readings, version, stopped };
+        readings.map(told).ok_or_else(|| {
             let cause = format!(
                 "{name} ended well, but its output has no figures; its last lines:{}",
                 last()

@@ -33,6 +33,7 @@ pub fn study() -> Report {
             side("glusterfs-10", "/mnt/<gluster>", "fuse.glusterfs"),
             side("ext4", "/srv", "ext4"),
         ],
+        programs: Vec::new(),
         figures: figures(),
         charts: vec![chart("Write", "iozone/write"), chart("Read", "iozone/read")],
         notes: vec!["Caches of the servers could not be dropped: not root on them.".into()],

@@ -239,6 +239,9 @@ fn method(page: &mut Markup, report: &Report) {
 /// By which command, when and on what machine a report was made.
 pub(crate) fn run_of(page: &mut Markup, report: &Report) {
     page.element("pre", &[], &report.command).line();
+    for program in report.programs.iter().filter(|program| !program.command.is_empty()) {
+        page.element("pre", &[], &program.command).line();
+    }
     let machine = &report.machine;
     let memory = numbers::parameter("size", machine.memory as f64);
     let mut facts: Vec<(&str, String)> = Vec::new();
@@ -251,8 +254,11 @@ pub(crate) fn run_of(page: &mut Markup, report: &Report) {
         ("memory", memory),
         ("kernel", machine.kernel.clone()),
         ("strake version", machine.version.clone()),
-        ("samples", samples(report)),
     ]);
+    for program in report.programs.iter().filter(|program| !program.version.is_empty()) {
+        facts.push((&program.name, format!("version {}", program.version)));
+    }
+    facts.push(("samples", samples(report)));
     page.raw("<dl>\n");
     for (name, value) in facts {
         page.element("dt", &[], name).element("dd", &[], value).line();

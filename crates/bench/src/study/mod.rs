@@ -214,6 +214,11 @@ pub fn join(into: &mut Report, other: Report) {
             into.sides.push(side);
         }
     }
+    for program in other.programs {
+        if !into.programs.contains(&program) {
+            into.programs.push(program);
+        }
+    }
     for chart in other.charts {
         if !into.charts.contains(&chart) {
             into.charts.push(chart);

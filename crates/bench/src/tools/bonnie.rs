@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// Versions of the line that have these fields: older ones have two less before the first test.
 const FORMATS: &[&str] = &["1.98"];
+/// What stands in such a line before the version of the program.
+pub const LINE_BEGINS: &str = "1.98,";
 /// Files are counted in units of this.
 const FILES: u64 = 1024;
 /// Bytes of what the line calls K.

@@ -25,6 +25,8 @@ const PERCENTILE: &str = "99.000000";
 pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
     let mut arguments: Vec<OsString> =
         vec!["--output-format=json".into(), "--group_reporting".into()];
+    // How far it is it says only where its report goes to a file: by name that is where it goes anyway.
+    arguments.extend(["--eta=always".into(), "--output=/dev/stdout".into()]);
     let mut on = OsString::from("--directory=");
     on.push(directory);
     arguments.push(on);
@@ -54,22 +56,51 @@ pub fn arguments(options: &Options, directory: &Path) -> Vec<OsString> {
 }
 
 pub fn read(output: &str) -> Option<Readings> {
-    // Warnings may stand before the JSON.
+    readings(jobs(output)?.as_array()?)
+}
+
+/// The same of one that was to stop, without the job that it was at.
+pub fn read_stopped(output: &str) -> Option<Readings> {
+    let jobs = jobs(output)?;
+    let jobs = jobs.as_array()?;
+    let has_begun =
+        |job: &Value| moves(job, "read") == Some(true) || moves(job, "write") == Some(true);
+    readings(&jobs[..jobs.iter().rposition(has_begun)?])
+}
+
+/// How far it says that it is, in thousandths: `Jobs: 1 (f=1): [w(1)][62.5%][w=384MiB/s][eta 00m:03s]`.
+pub fn progress(output: &str) -> Option<u64> {
+    let (before, _) = output.rsplit_once("%]")?;
+    let (_, percent) = before.rsplit_once('[')?;
+    let percent: f64 = percent.parse().ok()?;
+    (0.0..=100.0).contains(&percent).then_some((percent * 10.0) as u64)
+}
+
+fn jobs(output: &str) -> Option<Value> {
+    // How far it was, and warnings, may stand before the JSON.
     let begin = output.find('{')?;
     let value: Value =
         serde_json::Deserializer::from_str(&output[begin..]).into_iter().next()?.ok()?;
+    value.get("jobs").cloned()
+}
+
+/// True where a job has moved bytes in a direction.
+fn moves(job: &Value, direction: &str) -> Option<bool> {
+    Some(job.get(direction)?.get("io_bytes")?.as_f64()? > 0.0)
+}
+
+fn readings(jobs: &[Value]) -> Option<Readings> {
     let mut readings = Readings::default();
-    for job in value.get("jobs")?.as_array()? {
+    for job in jobs {
         let name = job.get("jobname")?.as_str()?;
         let known = JOBS.iter().find(|(known, ..)| *known == name);
         let parameters = parameters(job);
-        let moves = |direction: &str| Some(job.get(direction)?.get("io_bytes")?.as_f64()? > 0.0);
         // A job of both directions (`--rw=randrw`, `--verify`) has a figure of each.
-        let both = moves("read")? && moves("write")?;
+        let both = moves(job, "read")? && moves(job, "write")?;
         for direction in ["read", "write"] {
             let done = job.get(direction)?;
             let number = |name: &str| done.get(name).and_then(Value::as_f64);
-            if !moves(direction)? {
+            if !moves(job, direction)? {
                 continue;
             }
             let which = if both { format!(", {direction}") } else { String::new() };

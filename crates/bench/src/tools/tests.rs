@@ -168,6 +168,50 @@ fn fios_json_is_read_after_its_warnings() {
     assert!(fio::read("fio: error").is_none());
 }
 
+/// Ctrl-C lost jobs of minutes that were done; the one that was not has no figure.
+#[test]
+fn what_fio_has_done_before_it_is_to_stop_is_read() {
+    let job = |name: &str, read: u32, write: u32| {
+        let done = |bytes| format!(r#"{{"io_bytes": {bytes}, "bw_bytes": {bytes}, "iops": 1.0}}"#);
+        let (read, write) = (done(read), done(write));
+        format!(r#"{{"jobname": "{name}", "read": {read}, "write": {write}}}"#)
+    };
+    let jobs = [job("sequential write", 0, 8), job("sequential read", 7, 0)];
+    let stopped = [jobs[0].clone(), jobs[1].clone(), job("random read", 0, 0)].join(", ");
+    let output = format!("Jobs: 1 (f=1): [r(1)][6.0%][eta 00m:21s]\r{{\"jobs\": [{stopped}]}}");
+    assert_eq!(values(&fio::read_stopped(&output).unwrap()), [("fio/sequential write", 8.0)]);
+    assert_eq!(fio::read(&output).unwrap().list.len(), 2);
+    let first = format!("{{\"jobs\": [{}]}}", jobs[0]);
+    assert!(fio::read_stopped(&first).unwrap().list.is_empty());
+}
+
+/// Of each run it was said that the time left is unknown, until it was over.
+#[test]
+fn how_far_fio_is_it_says_itself() {
+    let said = "Jobs: 2 (f=2): [P(2)][0.0%][eta 49710d:06h:28m:14s]\r\
+                Jobs: 2 (f=2): [_(4),w(2)][62.5%][r=45.2MiB/s,w=384MiB/s][eta 00m:03s]\rJobs: 2";
+    assert_eq!(fio::progress(said), Some(625));
+    for unknown in ["", "Jobs: 1 (f=1)", "Jobs: 1 (f=1): [m(1)][-.-%][eta 00m:00s]", "x%]"] {
+        assert_eq!(fio::progress(unknown), None, "{unknown}");
+    }
+}
+
+/// The page had neither fio's release nor what it was told to do.
+#[test]
+fn a_tools_release_and_command_line_are_known() {
+    let said = |tool: Tool, output: &str| tool.version(output).unwrap_or_default();
+    assert_eq!(said(Tool::Fio, "{\"fio version\" : \"fio-3.33\",\n"), "3.33");
+    assert_eq!(said(Tool::Bonnie, BONNIE), "2.00a");
+    assert_eq!(said(Tool::Mdtest, MDTEST), "3.4.0+dev");
+    assert_eq!(said(Tool::Dbench, "dbench version 4.00 - Copyright\n"), "4.00");
+    assert_eq!(said(Tool::Iozone, "\tVersion $Revision: 3.492 $\n"), "3.492");
+    assert_eq!(Tool::Iozone.version(IOZONE), None);
+    let command = Tool::Fio.command(&options(), Path::new(DIRECTORY));
+    let begin = "fio --output-format=json --group_reporting --eta=always";
+    assert!(command.starts_with(begin) && command.contains(" --directory=DIR "), "{command}");
+    assert!(command.contains(" '--name=sequential write' --stonewall "), "{command}");
+}
+
 /// Reads and writes of one job were taken for samples of one figure.
 #[test]
 fn a_job_of_fio_that_reads_and_writes_has_figures_of_both() {
@@ -221,7 +265,8 @@ fn further_arguments_change_what_figures_are_said_to_be_of() {
 fn once(script: &str, limit: Duration, watch: &Watch) -> Result<process::Ended> {
     let directory = tempfile::tempdir().unwrap();
     let arguments = ["-c".into(), script.into()];
-    process::run(Path::new("/bin/sh"), &arguments, directory.path(), limit, watch)
+    let program = Path::new("/bin/sh");
+    process::run(program, &arguments, directory.path(), limit, watch, Manner::QUIET)
 }
 
 #[test]
@@ -244,4 +289,21 @@ fn a_tool_that_prints_much_does_not_hang() {
     let much = "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done; echo last >&2";
     let ended = once(much, Duration::from_secs(60), &Watch::default()).unwrap();
     assert!(ended.succeeded && ended.output.len() == 220_000 && ended.all.ends_with("last\n"));
+}
+
+/// It was killed at once, with all that it had measured.
+#[test]
+fn a_tool_that_tells_what_it_has_measured_is_asked_for_it_before_it_ends() {
+    let (watch, directory) = (Watch::default(), tempfile::tempdir().unwrap());
+    let script = "trap 'echo told; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let arguments = ["-c".into(), script.into()];
+    let heard = |text: &str| {
+        if text.contains("ready") {
+            watch.stop();
+        }
+    };
+    let (program, limit) = (Path::new("/bin/sh"), Duration::from_secs(600));
+    let manner = Manner { tells: true, heard: &heard };
+    let ended = process::run(program, &arguments, directory.path(), limit, &watch, manner).unwrap();
+    assert!(ended.stopped && ended.output.ends_with("told\n"), "{}", ended.all);
 }

@@ -1,7 +1,7 @@
 use super::page;
 use crate::compare::{compare, page as comparison};
 use crate::report::fixture::{many_records, slower, study, without_charts};
-use crate::result::Origin;
+use crate::result::{Origin, Program};
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,24 @@ fn the_page_is_whole_and_nothing_of_a_report_becomes_markup() {
     for outside in ["src=", "href=", "url(", "@import", "http://", "https://"] {
         assert!(!page.replace("onerror", "").replace("src=x", "").contains(outside), "{outside}");
     }
+}
+
+/// Of a side the page said "fuse.glusterfs", and of fio nothing at all.
+#[test]
+fn the_page_says_which_programs_there_were_and_how_they_were_run() {
+    let program = |name: &str, version: &str, command: &str| {
+        let [name, version, command] = [name, version, command].map(str::to_owned);
+        Program { name, version, command }
+    };
+    let mut report = study();
+    report.programs = vec![program("glusterfs", "10.3", ""), program("fio", "3.33", "fio --x=<1>")];
+    let shown = page(&report);
+    for words in ["<dt>glusterfs</dt><dd>version 10.3</dd>", "version 3.33", "fio --x=&lt;1&gt;"] {
+        assert!(shown.contains(words), "{words}");
+    }
+    let mut newer = report.clone();
+    newer.programs[0].version = "11.1".into();
+    assert_eq!(compare(&report, &newer).differences, ["glusterfs: 10.3 | 11.1"]);
 }
 
 #[test]

@@ -416,6 +416,7 @@ mod tests {
             started: 0,
             machine: Machine::default(),
             sides: Vec::new(),
+            programs: Vec::new(),
             figures,
             charts: Vec::new(),
             notes: Vec::new(),

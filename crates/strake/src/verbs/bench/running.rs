@@ -238,6 +238,7 @@ mod tests {
             started: 0,
             machine: Machine::default(),
             sides: Vec::new(),
+            programs: Vec::new(),
             figures: vec![figure],
             charts: Vec::new(),
             notes: Vec::new(),

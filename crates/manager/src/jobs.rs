@@ -240,13 +240,14 @@ pub(crate) fn take_back(group: &mut Group, item: &Item) -> bool {
     true
 }
 
-/// A primary has reported: what concerns an item is noted there.
-pub(crate) fn reported(state: &mut State, report: &Resynced) {
+/// A primary has reported: what concerns an item is noted there, with the bytes that are counted of the group by now.
+pub(crate) fn reported(state: &mut State, report: &Resynced, bytes: u64) {
     let items = state.jobs.values_mut().filter(|job| job.lasts()).flat_map(|job| &mut job.items);
     let concerned =
         |i: &&mut Item| i.is(JobState::Running) && (i.group, i.to) == (report.group, report.member);
     for item in items.filter(concerned) {
         item.sent += report.sent;
+        item.bytes = item.bytes.max(bytes);
         if report.failed {
             item.tries += 1;
             item.reason.clone_from(&report.reason);
@@ -286,10 +287,10 @@ fn begin_heals(state: &mut State, facts: &Facts) {
         running.filter(|item| item.lasts()).map(|item| (item.group, item.to)).collect();
     let mut found: BTreeMap<u32, Vec<Item>> = BTreeMap::new();
     for (&id, group) in &state.groups {
-        let bytes = facts.bytes_of(id, group);
+        let (bytes, uncounted) = (facts.bytes_of(id, group), facts.is_uncounted(id, group));
         for &to in group.joining.iter().filter(|&&member| !known.contains(&(id, member))) {
             let state = JobState::Running as u32;
-            let item = Item { group: id, to, state, bytes, ..Item::default() };
+            let item = Item { group: id, to, state, bytes, uncounted, ..Item::default() };
             found.entry(to).or_default().push(item);
         }
     }
@@ -398,8 +399,35 @@ fn move_item(state: &mut State, facts: &Facts, item: &mut Item) {
     if !in_sync && facts.is_gone(item.to) {
         item.tries += 1;
         take_back(group, item);
-        item.set(JobState::Waiting, &format!("target {} went away", item.to));
+        return item.set(JobState::Waiting, &format!("target {} went away", item.to));
     }
+    if in_sync {
+        let reason = awaited(state, facts, item).unwrap_or_default();
+        item.set(JobState::Running, &reason);
+    }
+}
+
+/// For whom a move waits whose newcomer has everything, if for anybody: its group keeps so many copies without the one that is to leave.
+fn awaited(state: &State, facts: &Facts, item: &Item) -> Option<String> {
+    let group = state.groups.get(&item.group)?;
+    let stays = |member: &u32| !group.leaving.contains(member);
+    let (in_sync, behind): (Vec<u32>, Vec<u32>) =
+        group.members.iter().copied().filter(stays).partition(|m| group.in_sync.contains(m));
+    let copies = GroupId(item.group).copies();
+    if in_sync.len() >= copies as usize {
+        return None;
+    }
+    let why = |id: u32| match facts.is_gone(id) {
+        true => format!("{} is away; start its server", name_of(state, id)),
+        false => format!("{} is not in sync yet", name_of(state, id)),
+    };
+    let why: Vec<String> = behind.into_iter().map(why).collect();
+    Some(format!(
+        "target {} has everything, and target {} leaves when {copies} copies are in sync without it: {}",
+        item.to,
+        item.from,
+        why.join(", ")
+    ))
 }
 
 /// Begins an item whose turn has come, or says why it waits.

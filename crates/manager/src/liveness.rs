@@ -16,6 +16,7 @@ use crate::beats::Bequest;
 use crate::groups::{Life, Since};
 use crate::owners::Tenure;
 use crate::plan::Wait;
+use crate::state::State;
 use apart::Apart;
 use heard::Heard;
 use knocks::Knock;
@@ -381,6 +382,13 @@ impl Liveness {
     /// Bytes that a target holds.
     pub fn bytes_held(&self, target: u32) -> u64 {
         self.held.get(&target).into_iter().flat_map(HashMap::values).map(|held| held.bytes).sum()
+    }
+
+    /// Bytes of a group, as far as those that have everything have said.
+    pub fn bytes_of(&self, state: &State, id: u32) -> u64 {
+        let in_sync = state.groups.get(&id).into_iter().flat_map(|group| &group.in_sync);
+        let held = in_sync.filter_map(|target| self.held.get(target)?.get(&id));
+        held.map(|held| held.bytes).max().unwrap_or(0)
     }
 
     /// How far the primary of a group is with a member.

@@ -110,7 +110,7 @@ impl Facts {
     }
 
     /// True if a group may have something, and nobody has counted it yet.
-    fn is_uncounted(&self, id: u32, group: &Group) -> bool {
+    pub fn is_uncounted(&self, id: u32, group: &Group) -> bool {
         self.bytes_of(id, group) == 0 && !self.is_empty(id, group)
     }
 
@@ -383,8 +383,8 @@ fn lost(state: &State, losses: &[(u32, &Group)]) -> Error {
     let groups = numbers(losses.iter().map(|(group, _)| *group), ", ");
     refuse(format!(
         "{} does not answer or takes no writes any more, and nobody else has everything of group {groups}: what files have there \
-         would be lost (strake target files {} --only-copy names them); start its server again, or give it up \
-         with --lose-data (those parts then read as zeros)",
+         would be lost (strake target files {} --only-copy names them); start its server again with the disk it had, or give it \
+         up with --lose-data (those parts then read as zeros)",
         names.join(" and "),
         numbers(targets, " ")
     ))

@@ -387,7 +387,7 @@ pub(crate) struct Item {
     /// Why it failed, or waits.
     #[prost(string, tag = "5")]
     pub reason: String,
-    /// Bytes that the group had when the job was made.
+    /// Bytes that the group had when the job was made, or more that were counted when its primary reported last.
     #[prost(uint64, tag = "6")]
     pub bytes: u64,
     /// Bytes sent in attempts that have ended.

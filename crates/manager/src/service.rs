@@ -418,7 +418,8 @@ impl Manager {
                 return Ok(());
             }
             if groups::is_current(state, &report) {
-                jobs::reported(state, &report);
+                let bytes = live.bytes_of(state, report.group);
+                jobs::reported(state, &report, bytes);
             }
             groups::resynced(state, &report)
         };

@@ -268,9 +268,11 @@ fn item(state: &State, live: &Liveness, item: &Item) -> JobItem {
     let Progress { compared, sent, total, .. } = seen.map(|s| s.progress).unwrap_or_default();
     // It may have grown since.
     let bytes = item.bytes.max(total).max(compared);
-    // What was reported counts as sent already; its server says it still, for a moment.
-    let group = state.groups.get(&item.group);
+    // What was reported counts as sent already; its server says it still, for a moment. All of it stays done while others are
+    // waited for, when nobody says that any more.
+    let group = state.groups.get(&item.group).filter(|_| item.is(JobState::Running));
     let is_equal = group.is_some_and(|group| group.in_sync.contains(&item.to));
+    let is_done = is_equal || item.is(JobState::Done);
     JobItem {
         group: item.group,
         from: item.from,
@@ -278,11 +280,11 @@ fn item(state: &State, live: &Liveness, item: &Item) -> JobItem {
         state: item.state,
         reason: item.reason.clone(),
         bytes,
-        bytes_done: if item.is(JobState::Done) { bytes } else { compared },
+        bytes_done: if is_done { bytes } else { compared },
         bytes_sent: item.sent + if is_equal { 0 } else { sent },
         at: seen.and_then(|seen| seen.progress.at),
         lost: item.lost,
-        uncounted: item.uncounted && bytes == 0 && !item.is(JobState::Done),
+        uncounted: item.uncounted && bytes == 0 && !is_done,
     }
 }
 
@@ -344,6 +346,22 @@ mod tests {
         let group = state.groups.get_mut(&0).unwrap();
         (group.members, group.in_sync) = (vec![1, 2], vec![1, 2]);
         assert_eq!(item(&state, &live, &moved).bytes_sent, 7);
+    }
+
+    /// As long as another one was awaited for the end of the move, all of it was told to be left.
+    #[test]
+    fn what_is_equal_is_done_although_its_move_is_not() {
+        let mut state = cluster(&[1, 1]);
+        let live = Liveness::new(Duration::from_secs(3), Duration::ZERO, std::iter::empty());
+        let running = JobState::Running as u32;
+        let mut moved =
+            Item { group: 0, from: 1, to: 2, state: running, bytes: 9, ..Item::default() };
+        assert_eq!(item(&state, &live, &moved).bytes_done, 0);
+        let group = state.groups.get_mut(&0).unwrap();
+        (group.members, group.in_sync) = (vec![1, 2], vec![1, 2]);
+        assert_eq!(item(&state, &live, &moved).bytes_done, 9);
+        (moved.bytes, moved.uncounted) = (0, true);
+        assert!(!item(&state, &live, &moved).uncounted);
     }
 
     #[test]

@@ -38,7 +38,7 @@ fn pass(state: &mut State, facts: &Facts) {
             (None, Some(&member)) if enough => report(member, true),
             _ => continue,
         };
-        reported(state, &said);
+        reported(state, &said, 0);
         resynced(state, &said).unwrap();
         check_copies(state);
     }
@@ -165,7 +165,7 @@ fn what_fails_again_and_again_is_given_up_with_its_reason() {
         let reason = "no space left".to_owned();
         let failed = true;
         let said = Resynced { group, epoch, member, failed, reason, ..Resynced::default() };
-        reported(&mut state, &said);
+        reported(&mut state, &said, 0);
         resynced(&mut state, &said).unwrap();
     }
     let job = &state.jobs[&id];
@@ -256,6 +256,21 @@ fn a_heal_is_a_job_that_ends_when_all_is_in_sync() {
     }
     keep(&mut state, &facts);
     assert!(state.jobs[&id].is(JobState::Done) && state.jobs[&id].ended_ms == 1_000);
+}
+
+/// It had no bytes, neither between its attempts nor when it was done, where they were counted after it had begun.
+#[test]
+fn a_heal_has_the_bytes_that_were_counted_since_it_began() {
+    let mut state = with_pair(&[2], &[3]);
+    let mut facts = all_serve(&state, 1);
+    facts.held.insert((2, TWO), 0);
+    keep(&mut state, &facts);
+    let item = item_of(&state, 1, TWO);
+    assert!(item.bytes == 0 && item.uncounted, "{item:?}");
+    let said = Resynced { group: TWO, epoch: 7, member: 3, failed: true, ..Resynced::default() };
+    reported(&mut state, &said, 9);
+    reported(&mut state, &said, 0);
+    assert_eq!(item_of(&state, 1, TWO).bytes, 9);
 }
 
 /// The lowest numbers were forgotten: a job that ran while a hundred later ones ended went in the moment in which it ended, and
@@ -589,6 +604,40 @@ fn a_dead_member_is_replaced_while_another_one_cannot_leave_without_it() {
     let group = &state.groups[&TWO];
     assert_eq!((group.in_sync.as_slice(), group.leaving.as_slice()), (&[4, 5][..], &[][..]));
     assert_eq!(group.members, [4, 5]);
+}
+
+/// It was under way without a word, and with all its bytes left, until somebody thought of the server that was away.
+#[test]
+fn a_move_that_has_sent_everything_says_for_whom_it_waits() {
+    const THREE: u32 = GroupId::of_class(3, 0).0;
+    let mut state = cluster(&[1; 4]);
+    let group = Group { epoch: 7, members: vec![1, 2, 3], in_sync: vec![2], ..Group::default() };
+    state.groups.insert(THREE, group);
+    let facts = gone(&state, &[1, 3]);
+    let id = replace(&mut state, &facts, 3, 4, true);
+    assert_eq!(state.groups[&THREE].joining, [4]);
+    assert_eq!(item_of(&state, id, THREE).reason, "");
+    let report = |state: &State, member| {
+        let epoch = state.groups[&THREE].epoch;
+        Resynced { group: THREE, epoch, member, ..Resynced::default() }
+    };
+    let said = report(&state, 4);
+    reported(&mut state, &said, 9);
+    resynced(&mut state, &said).unwrap();
+    keep(&mut state, &facts);
+    let item = item_of(&state, id, THREE);
+    let why = "target 4 has everything, and target 3 leaves when 3 copies are in sync without it: target 1 (/t1 on \
+               server h1) is away; start its server";
+    assert!(item.is(JobState::Running) && item.reason == why && item.bytes == 9, "{item:?}");
+    let facts = all_serve(&state, 1);
+    state.groups.get_mut(&THREE).unwrap().joining = vec![1];
+    keep(&mut state, &facts);
+    assert!(item_of(&state, id, THREE).reason.ends_with("is not in sync yet"));
+    let said = report(&state, 1);
+    resynced(&mut state, &said).unwrap();
+    keep(&mut state, &facts);
+    let item = item_of(&state, id, THREE);
+    assert!(item.is(JobState::Done) && item.reason.is_empty(), "{item:?}");
 }
 
 /// Enters a rebalancing that is to move the second target's part of the pair to the fourth; its number.

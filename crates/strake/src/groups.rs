@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strake_base::disk::Place;
 use strake_types::GroupId;
 use strake_wire::message::jobs::Job;
-use strake_wire::message::manager::{ClusterMap, Group, Server, Target, TargetSpec};
+use strake_wire::message::manager::{ClusterMap, Group, Server, Target, TargetSpec, Volume};
 
 /// What mends a target that takes no writes, and whose directory is not where it was: a start would not find it there.
 pub const PUT_BACK: &str =
@@ -48,7 +48,7 @@ impl MemberState {
 }
 
 /// A group that is not as it should be, as `--json` prints it.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct GroupRow {
     id: u32,
     copies: u32,
@@ -72,6 +72,12 @@ impl GroupRow {
     /// Members that have everything.
     pub fn in_sync(&self) -> impl Iterator<Item = u32> {
         self.in_sync.iter().copied()
+    }
+
+    /// How many copies a file asks for at least (`--min-copies`) whose writes here wait; none if those of all do, or of none.
+    pub fn too_few_for(&self) -> Option<u32> {
+        let there = u32::try_from(self.in_sync.len()).ok()?;
+        (self.serves && there < self.copies).then_some(there + 1)
     }
 }
 
@@ -146,8 +152,55 @@ pub fn lacking(rows: &[GroupRow]) -> BTreeMap<(u32, MemberState), BTreeSet<u32>>
     lacks
 }
 
-/// What is wrong with groups, by the targets that make it so, beside these jobs.
+/// What is wrong with groups, and with volumes for that, beside these jobs.
 pub fn troubles(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
+    let mut all = writes_that_wait(map, jobs);
+    all.extend(of_groups(map, jobs));
+    all
+}
+
+/// Volumes that ask for more copies (`--min-copies`) than are in sync in some of their groups. Directories may ask for so many, too,
+/// which nobody but their metadata server knows.
+fn writes_that_wait(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
+    let rows = troubled(map);
+    let mut found: BTreeMap<(u32, BTreeSet<u32>), Vec<&str>> = BTreeMap::new();
+    for volume in map.living() {
+        let Some(template) = &volume.spec.template else { continue };
+        let copies = copies_of(volume);
+        let least = template.min_copies.unwrap_or(1).min(copies);
+        let is_its = |row: &&GroupRow| match template.list.is_empty() {
+            true => row.copies == copies,
+            false => template.list.contains(&row.id),
+        };
+        let short = |row: &&GroupRow| row.too_few_for().is_some_and(|too_few| too_few <= least);
+        let short: BTreeSet<u32> =
+            rows.iter().filter(is_its).filter(short).map(GroupRow::id).collect();
+        if !short.is_empty() {
+            found.entry((least, short)).or_default().push(&volume.spec.name);
+        }
+    }
+    let trouble = |((least, short), volumes): ((u32, BTreeSet<u32>), Vec<&str>)| {
+        let groups = output::count(short.len() as u64, "group", "groups");
+        let volumes = output::several("volume", volumes.into_iter());
+        let short: Vec<GroupRow> =
+            rows.iter().filter(|row| short.contains(&row.id)).cloned().collect();
+        let mends: BTreeSet<String> = lacking(&short)
+            .iter()
+            .map(|((member, state), groups)| mend(map, jobs, *member, *state, groups))
+            .collect();
+        Trouble {
+            stops: true,
+            about: format!(
+                "writes to {volumes} wait where fewer than {least} copies are in sync (--min-copies): in {groups}"
+            ),
+            mend: mends.into_iter().collect::<Vec<_>>().join("; "),
+        }
+    };
+    found.into_iter().map(trouble).collect()
+}
+
+/// What is wrong with groups, by the targets that make it so, beside these jobs.
+pub fn of_groups(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
     let rows = troubled(map);
     let lacks = lacking(&rows);
     let mut stopped: BTreeMap<Vec<u32>, BTreeSet<u32>> = BTreeMap::new();
@@ -170,17 +223,29 @@ pub fn troubles(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
     });
     let lacks = lacks.iter().map(|((member, state), groups)| {
         let name = with_fault(map, *member);
-        let groups = concerned(map, groups);
-        let (about, mend) = match state {
-            MemberState::Joining => (
-                format!("{name} is being made equal in {groups}"),
-                "wait; strake job list shows how far it is".to_owned(),
-            ),
-            _ => (format!("{name} is missing in {groups}"), bring_back(map, jobs, *member)),
+        let how = match state {
+            MemberState::Joining => "is being made equal",
+            _ => "is missing",
         };
-        Trouble { stops: false, about, mend }
+        let about = format!("{name} {how} in {}", concerned(map, groups));
+        Trouble { stops: false, about, mend: mend(map, jobs, *member, *state, groups) }
     });
     stops.chain(lacks).collect()
+}
+
+/// What gives these groups the copy back that a target should have.
+fn mend(
+    map: &ClusterMap,
+    jobs: &[Job],
+    member: u32,
+    state: MemberState,
+    groups: &BTreeSet<u32>,
+) -> String {
+    match (state, jobs::that_fills(jobs, member, groups)) {
+        (MemberState::Joining, Some(job)) => jobs::wait_for(job),
+        (MemberState::Joining, None) => "wait; strake job list shows how far it is".to_owned(),
+        _ => bring_back(map, jobs, member),
+    }
 }
 
 /// A member that has everything answers.
@@ -223,11 +288,17 @@ fn bring_all_back(map: &ClusterMap, jobs: &[Job], targets: &[u32]) -> String {
 
 /// What gives groups the copy back that a target should have, and that others have.
 fn bring_back(map: &ClusterMap, jobs: &[Job], target: u32) -> String {
+    // Nothing is wrong with one that serves, and is not made equal all the same, but what the job says.
+    let is_well = found(map, target).0.is_some_and(works) && !are_unreached(map, &[target]);
+    let tried = jobs::why_unequal(jobs, target).filter(|_| is_well);
     let how = match (jobs::that_empties(jobs, target), replacements(map, &[target])) {
         (Some(job), _) => jobs::wait_for(job),
         (None, Some(command)) => format!("another disk has taken its place: {command}"),
         (None, None) if are_at(map, &[target], Place::Removed) => do_without(target, false),
         (None, None) if are_at(map, &[target], Place::Elsewhere) => PUT_BACK.to_owned(),
+        (None, None) if let Some((job, why)) = tried => format!(
+            "it cannot be made equal: {why}; that is tried again by itself (strake job show {job}), and strake doctor looks closer"
+        ),
         (None, None) => format!(
             "{}. Is it lost: strake target replace {target} NEW, or strake target remove {target}",
             mend_disks(map, &[target])
@@ -365,13 +436,15 @@ fn with_fault(map: &ClusterMap, id: u32) -> String {
 
 /// Names of the volumes whose files get so many copies.
 fn volumes_of(map: &ClusterMap, copies: u32) -> impl Iterator<Item = &str> {
-    let living = map.living();
-    let gets = move |volume: &&strake_wire::message::manager::Volume| {
-        let template = volume.spec.template.as_ref();
-        let listed = template.and_then(|t| t.list.first()).map(|&id| GroupId(id).copies());
-        listed.or(template.and_then(|t| t.copies)).unwrap_or(1) == copies
-    };
-    living.filter(gets).map(|volume| volume.spec.name.as_str())
+    let gets = map.living().filter(move |volume| copies_of(volume) == copies);
+    gets.map(|volume| volume.spec.name.as_str())
+}
+
+/// How many copies the files of a volume get.
+fn copies_of(volume: &Volume) -> u32 {
+    let template = volume.spec.template.as_ref();
+    let listed = template.and_then(|t| t.list.first()).map(|&id| GroupId(id).copies());
+    listed.or(template.and_then(|t| t.copies)).unwrap_or(1)
 }
 
 /// Groups, and the volumes that use such groups for their files. Directories may use them too, and files from before a

@@ -2,6 +2,7 @@
 
 use crate::cluster;
 use crate::failure::{FAILED, Outcome};
+use crate::groups::GroupRow;
 use crate::jobs::lasts;
 use crate::output;
 use crate::soundness::path_in;
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use serde::Serialize;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,8 +49,8 @@ pub enum Parts {
 /// What is looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Files with a part in one of these groups,
-    groups: BTreeSet<u32>,
+    /// Files with a part in one of these groups, which ask for so many copies in sync at least (`--min-copies`; 0: all do),
+    groups: BTreeMap<u32, u32>,
     /// and made before this, in milliseconds since 1970; none: whenever.
     made_before_ms: Option<u64>,
 }
@@ -58,7 +59,13 @@ impl Wanted {
     /// Files with a part in one of these groups. In those that were never used no file has anything.
     pub fn among(map: &ClusterMap, is_meant: impl Fn(&Group) -> bool) -> Self {
         let groups = map.groups.iter().filter(|group| !group.never_used && is_meant(group));
-        Self { groups: groups.map(|group| group.id).collect(), made_before_ms: None }
+        Self { groups: groups.map(|group| (group.id, 0)).collect(), made_before_ms: None }
+    }
+
+    /// Files whose writes wait, since they ask for more copies than are in sync there.
+    pub fn writes_that_wait(rows: &[GroupRow]) -> Self {
+        let short = rows.iter().filter_map(|row| Some((row.id(), row.too_few_for()?)));
+        Self { groups: short.collect(), made_before_ms: None }
     }
 
     /// Files with a part on one of these targets.
@@ -78,7 +85,7 @@ impl Wanted {
     /// What a job has given up, or will; none if that is nothing.
     pub fn lost_by(job: &Job) -> Option<Self> {
         let lost = job.items.iter().filter(|item| item.lost);
-        let groups: BTreeSet<u32> = lost.map(|item| item.group).collect();
+        let groups: BTreeMap<u32, u32> = lost.map(|item| (item.group, 0)).collect();
         // What is made after its end has its parts with who took the place. Clocks differ.
         let made_before_ms = (job.ended_ms > 0).then_some(job.ended_ms + CLOCKS_DIFFER_MS);
         (!groups.is_empty()).then_some(Self { groups, made_before_ms })
@@ -87,12 +94,14 @@ impl Wanted {
     fn holds(&self, attr: &Attr) -> bool {
         let made_ms = u64::try_from(attr.btime.seconds).unwrap_or(0).saturating_mul(1000);
         let in_time = self.made_before_ms.is_none_or(|before| made_ms < before);
-        in_time && has_part_in(attr, &self.groups)
+        let asks = attr.layout.as_ref().map_or(1, |layout| layout.safety.min_copies);
+        let is_meant = |group: u32| self.groups.get(&group).is_some_and(|least| asks >= *least);
+        in_time && has_part_in(attr, is_meant)
     }
 }
 
 /// True if some byte of a file may lie in one of the groups. Holes count as bytes: nobody but the groups knows them.
-fn has_part_in(attr: &Attr, groups: &BTreeSet<u32>) -> bool {
+fn has_part_in(attr: &Attr, is_meant: impl Fn(u32) -> bool) -> bool {
     let Some(layout) = attr.layout.clone().filter(|_| attr.kind == FileKind::File) else {
         return false;
     };
@@ -100,13 +109,13 @@ fn has_part_in(attr: &Attr, groups: &BTreeSet<u32>) -> bool {
         return false;
     }
     let placement = Placement::new(layout);
-    if !placement.slots().iter().any(|group| groups.contains(&group.0)) {
+    if !placement.slots().iter().any(|group| is_meant(group.0)) {
         return false;
     }
     let layout = placement.layout();
     let chunks = (layout.chunk_at(attr.length - 1).0 + 1).min(layout.period().unwrap_or(u64::MAX));
     let looked_at = chunks.min(CHUNKS_LOOKED_MAX);
-    let is_in = |index| groups.contains(&placement.group_of(ChunkIndex(index)).0);
+    let is_in = |index| is_meant(placement.group_of(ChunkIndex(index)).0);
     (0..looked_at).any(is_in) || looked_at < chunks
 }
 
@@ -385,7 +394,7 @@ mod tests {
 
     #[test]
     fn several_samples_end_when_each_has_enough_and_nothing_is_looked_for_in_no_groups() {
-        let some = Wanted { groups: BTreeSet::from([7]), ..Wanted::default() };
+        let some = Wanted { groups: BTreeMap::from([(7, 0)]), ..Wanted::default() };
         let wanted = [some.clone(), Wanted::default(), some];
         let mut samples = Samples::of(&wanted);
         for nth in 0..9 {
@@ -414,7 +423,7 @@ mod tests {
         let unused = Group { never_used: true, ..group(4, &[2]) };
         let groups = vec![group(1, &[1, 2]), group(2, &[1]), group(3, &[2]), unused];
         let map = ClusterMap { groups, ..ClusterMap::default() };
-        let on = |parts| Wanted::on(&map, &[1], parts).groups.into_iter().collect::<Vec<_>>();
+        let on = |parts| Wanted::on(&map, &[1], parts).groups.into_keys().collect::<Vec<_>>();
         assert_eq!(on(Parts::All), [1, 2, 3]);
         assert_eq!(on(Parts::OnlyCopies), [2]);
         assert_eq!(on(Parts::Lacking), [3]);
@@ -424,7 +433,7 @@ mod tests {
     fn a_file_has_parts_where_its_chunks_are_however_long_it_is() {
         let place = |attr: &Attr, slot: usize| {
             let placement = Placement::new(attr.layout.clone().unwrap());
-            has_part_in(attr, &BTreeSet::from([placement.slots()[slot].0]))
+            has_part_in(attr, |group| group == placement.slots()[slot].0)
         };
         let slots = |attr: &Attr| (0..4).map(|slot| place(attr, slot)).collect::<Vec<_>>();
         let simple = |length| slots(&file(Distribution::SimpleStripe, length));
@@ -436,7 +445,19 @@ mod tests {
         assert_eq!(basic, [true, false, false, false]);
         let inline = Attr { inline: true, ..file(Distribution::SimpleStripe, 100) };
         assert_eq!(slots(&inline), [false; 4]);
-        let none = BTreeSet::from([GroupId::of_class(2, 0).0]);
-        assert!(!has_part_in(&file(Distribution::Progressive, 1 << 60), &none));
+        let other = GroupId::of_class(2, 0).0;
+        let progressive = file(Distribution::Progressive, 1 << 60);
+        assert!(!has_part_in(&progressive, |group| group == other));
+    }
+
+    /// A directory may ask for as many copies as its volume does not.
+    #[test]
+    fn of_files_in_a_group_those_that_ask_for_more_copies_are_meant() {
+        let mut attr = file(Distribution::SimpleStripe, 1);
+        let group = Placement::new(attr.layout.clone().unwrap()).slots()[0].0;
+        let wanted = Wanted { groups: BTreeMap::from([(group, 2)]), ..Wanted::default() };
+        assert!(!wanted.holds(&attr));
+        attr.layout.as_mut().unwrap().safety.min_copies = 2;
+        assert!(wanted.holds(&attr));
     }
 }

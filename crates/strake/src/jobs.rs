@@ -60,20 +60,46 @@ pub fn lasts(job: &Job) -> bool {
 
 /// The job that gives to others all that a target has, if one is under way or paused.
 pub fn that_empties(jobs: &[Job], target: u32) -> Option<&Job> {
-    let is_left = |item: &JobItem| {
-        let ended = [JobState::Done, JobState::Failed, JobState::Cancelled];
-        item.from == target && !ended.iter().any(|state| *state as u32 == item.state)
-    };
+    let is_left = |item: &JobItem| item.from == target && !has_ended(item);
     let empties = |job: &&Job| [JobKind::Drain as u32, JobKind::Replace as u32].contains(&job.kind);
     jobs.iter().filter(empties).find(|job| lasts(job) && job.items.iter().any(is_left))
 }
 
-/// What to do where a job is at it already.
+/// The job that makes a target equal in one of these groups, if one is under way or paused: first one that is paused.
+pub fn that_fills<'a>(jobs: &'a [Job], target: u32, groups: &BTreeSet<u32>) -> Option<&'a Job> {
+    let is_left =
+        |item: &JobItem| !has_ended(item) && item.to == target && groups.contains(&item.group);
+    let fills = jobs.iter().filter(|job| lasts(job) && job.items.iter().any(is_left));
+    fills.min_by_key(|job| job.state != JobState::Paused as u32)
+}
+
+/// Why a target could not be made equal when that was tried last, if it could not, and by which job.
+pub fn why_unequal(jobs: &[Job], target: u32) -> Option<(u64, &str)> {
+    jobs.iter().filter(|job| lasts(job)).find_map(|job| {
+        let mut tried = job.items.iter().filter(|item| item.to == target && !has_ended(item));
+        let failed = tried.find(|item| !item.reason.is_empty())?;
+        Some((job.id, failed.reason.as_str()))
+    })
+}
+
+fn has_ended(item: &JobItem) -> bool {
+    let ended = [JobState::Done, JobState::Failed, JobState::Cancelled];
+    ended.iter().any(|state| *state as u32 == item.state)
+}
+
+/// What to do where a job is at it already. One that gets on with none of its parts says why.
 pub fn wait_for(job: &Job) -> String {
     let id = job.id;
-    match job.state == JobState::Paused as u32 {
-        true => format!("job {id} is paused: strake job resume {id}"),
-        false => format!("wait; strake job watch {id} shows how far it is"),
+    let mut left = job.items.iter().filter(|item| !has_ended(item));
+    let runs = |item: &JobItem| item.state == JobState::Running as u32 && item.reason.is_empty();
+    let reason = match left.clone().any(runs) {
+        true => None,
+        false => left.find(|item| !item.reason.is_empty()).map(|item| &item.reason),
+    };
+    match (job.state == JobState::Paused as u32, reason) {
+        (true, _) => format!("job {id} is paused: strake job resume {id}"),
+        (false, Some(reason)) => format!("job {id} is at it, and says: {reason}"),
+        (false, None) => format!("wait; strake job watch {id} shows how far it is"),
     }
 }
 
@@ -180,7 +206,7 @@ impl JobView {
         let left = job.bytes.saturating_sub(job.bytes_done);
         let bytes_left = match &recopy {
             Some(recopy) if !is_done(job) => recopy.bytes_left(),
-            _ => Some(left),
+            _ => (!job.items.iter().any(|item| item.uncounted)).then_some(left),
         };
         let running = job.state == JobState::Running as u32;
         Self {

@@ -1,7 +1,7 @@
 use super::*;
 use strake_wire::message::common::Template;
 use strake_wire::message::jobs::{JobItem, JobKind, JobState};
-use strake_wire::message::manager::{Server, Volume, VolumeSpec};
+use strake_wire::message::manager::VolumeSpec;
 
 /// Where no job is under way.
 fn troubles(map: &ClusterMap) -> Vec<Trouble> {

@@ -223,7 +223,7 @@ fn check_map(map: &ClusterMap, jobs: &[Job], report: &mut Report) {
 
 /// Files that are out of reach although no volume asks for so few copies any more: the map does not know of them.
 async fn check_files(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
-    let stopped = status::stopped_files(view, map).await.files;
+    let stopped = status::stopped_files(view, map).await;
     if !stopped.is_empty() {
         let about = format!("cannot be read or written whole now: {}", stopped.join(", "));
         report.bad("files", about, "start the servers of the groups above again, with their disks");

@@ -3,6 +3,8 @@
 //! Every member of the file's groups is asked for some of its bytes, each by itself, so that a copy
 //! that is damaged, or a target that is slow, shows although readers get along without it.
 
+mod group;
+
 use super::status::{self, Health};
 use crate::cluster::{self, ClusterFlags};
 use crate::failure::{Failure, Outcome};
@@ -107,6 +109,8 @@ struct Member {
     answer_ms: Option<f64>,
     /// Chunks of which the copy here could not be read, and why.
     damaged: BTreeMap<u64, Damage>,
+    /// Chunks of which nothing is here: holes, or given up.
+    absent: BTreeSet<u64>,
 }
 
 /// What could not be read of a chunk's copy.
@@ -182,11 +186,12 @@ async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
                 let home = volume.shares().of(attr.ino);
                 let found = jobs::damage_found(volume.map(), home, attr.ino);
                 // What cannot be asked in time is left out.
-                let suspects = match flags.verify {
+                let mut suspects = match flags.verify {
                     true => BTreeSet::new(),
                     false => timeout(ANSWER_MAX, found).await.unwrap_or_default(),
                 };
-                let chunks = layout.chunks.iter().take(CHUNKS_MAX).collect();
+                let chunks: Vec<ChunkView> = layout.chunks.iter().take(CHUNKS_MAX).collect();
+                suspects.extend(group::doubtful(&map, attr, &chunks));
                 let verify = flags.verify;
                 let taste = Taste { volume, file: &file, chunks, verify, suspects };
                 members = taste.members(&map).await;
@@ -236,7 +241,7 @@ struct Taste<'a> {
     file: &'a Arc<OpenFile>,
     chunks: Vec<ChunkView>,
     verify: bool,
-    /// Chunks of which a scrub has found a copy damaged.
+    /// Chunks of which a scrub has found a copy damaged, or that may have been given up.
     suspects: BTreeSet<u64>,
 }
 
@@ -273,6 +278,7 @@ impl Taste<'_> {
             chunks: chunks.len(),
             answer_ms: None,
             damaged: BTreeMap::new(),
+            absent: BTreeSet::new(),
         };
         if !matches!(state, MemberState::Primary | MemberState::InSync) {
             return member;
@@ -287,7 +293,10 @@ impl Taste<'_> {
             };
             let took = began.elapsed().as_secs_f64() * 1e3;
             match read {
-                Ok(()) => member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took))),
+                Ok(held) => {
+                    member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took)));
+                    member.absent.extend((held == 0).then_some(chunk));
+                }
                 Err(damage) => {
                     // It has answered, if not with what was written.
                     match &damage {
@@ -301,8 +310,8 @@ impl Taste<'_> {
         member
     }
 
-    /// Reads the first bytes of one copy.
-    async fn copy(&self, chunk: ChunkIndex, target: TargetId, end: u64) -> Result<(), Damage> {
+    /// Reads the first bytes of one copy; how many it has of them.
+    async fn copy(&self, chunk: ChunkIndex, target: TargetId, end: u64) -> Result<u64, Damage> {
         let (mut at, mut damaged, mut piece) = (0, BTreeSet::new(), PIECE_BYTES);
         // Where damage was met first, and when.
         let mut met: Option<(u64, Instant)> = None;
@@ -341,7 +350,7 @@ impl Taste<'_> {
         match (damaged.is_empty(), met) {
             (false, _) => Err(Damage::Blocks(damaged)),
             (true, Some((block, _))) => Err(Damage::Mended(block)),
-            (true, None) => Ok(()),
+            (true, None) => Ok(at),
         }
     }
 }
@@ -372,11 +381,12 @@ fn judge(
     let here = |group: &&Group| members.iter().any(|member| member.group == group.id);
     let groups = map.groups.iter().filter(here).cloned().collect();
     let own = ClusterMap { groups, ..map.clone() };
-    problems.extend(groups::troubles(&own, jobs).into_iter().map(|trouble| {
+    problems.extend(groups::of_groups(&own, jobs).into_iter().map(|trouble| {
         let health = if trouble.stops { Health::Broken } else { Health::Degraded };
         (health, format!("{}; {}", trouble.about, trouble.mend))
     }));
-    problems.extend(own.groups.iter().filter_map(|group| too_few(group, attr)));
+    problems.extend(own.groups.iter().filter_map(|group| group::too_few(group, attr)));
+    problems.extend(own.groups.iter().filter_map(|group| group::given_up(group, attr, &members)));
     problems.extend(members.iter().filter_map(|member| damage(member, &members)));
     problems.extend(full(map, &members));
     // Whole chunks take as long as there is of them.
@@ -415,19 +425,6 @@ fn user(holder: &Holder) -> User {
         locks: holder.locks,
         absent: holder.absent,
     }
-}
-
-/// Fewer copies of a group are in sync than the file asks for.
-fn too_few(group: &Group, attr: &Attr) -> Option<(Health, String)> {
-    let least = attr.layout.as_ref()?.safety.min_copies;
-    let there = group.in_sync().len();
-    (there < least as usize).then(|| {
-        let text = format!(
-            "writes wait: {there} of its copies in group {} are in sync, and the file asks for {least} (--min-copies)",
-            group.id
-        );
-        (Health::Broken, text)
-    })
 }
 
 /// Its targets that take no more, or soon will not.
@@ -606,8 +603,8 @@ mod tests {
 
     fn member(target: u32, answer_ms: Option<f64>, damaged: &[(u64, Damage)]) -> Member {
         let damaged = damaged.iter().cloned().collect();
-        let name = format!("h{target}:/t");
-        Member { group: 7, target, name, state: "in sync", chunks: 3, answer_ms, damaged }
+        let (name, absent) = (format!("h{target}:/t"), BTreeSet::new());
+        Member { group: 7, target, name, state: "in sync", chunks: 3, answer_ms, damaged, absent }
     }
 
     fn blocks(chunk: u64, blocks: &[u64]) -> (u64, Damage) {

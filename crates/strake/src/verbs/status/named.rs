@@ -26,6 +26,8 @@ const ASKED_MAX: usize = 4;
 pub(super) struct Named {
     /// Some of the files that cannot be read or written now.
     stopped_files: Sample,
+    /// Some of the files whose writes wait, since they ask for more copies than are in sync (`--min-copies`).
+    waiting_files: Sample,
     /// Some of the files that lack a copy, by the target that should have it.
     lacking_files: Vec<Lacking>,
     /// Some of the files with damage, by the target that has it.
@@ -56,15 +58,15 @@ impl Named {
         let mut damaged = Vec::new();
         let looked = timeout(SAMPLE_WAIT, look_at_damage(view, map, jobs, &mut damaged));
         // What is known of damage when the time is over is told.
-        let ((stopped_files, lacking_files), _) = tokio::join!(by_groups(view, map), looked);
+        let (found, _) = tokio::join!(by_groups(view, map), looked);
         let damaged = damaged.iter().map(Damage::told);
         let damaged_files = damaged.filter(|one| !one.sample.is_empty()).collect();
-        Self { stopped_files, lacking_files, damaged_files }
+        Self { damaged_files, ..found }
     }
 
     /// True if some file is known that cannot be read or written.
     pub fn has_stopped(&self) -> bool {
-        !self.stopped_files.files.is_empty()
+        !self.stopped_files.files.is_empty() || !self.waiting_files.files.is_empty()
     }
 
     /// In words, where these groups are not as they should be.
@@ -75,6 +77,15 @@ impl Named {
             let targets = stopped.flat_map(GroupRow::in_sync).collect();
             let files = self.stopped_files.line(&held::files_verb(&targets));
             lines.push(format!("files that cannot be read or written whole now: {files}"));
+        }
+        // That there may be some which nobody has found says nothing: most files ask for no more.
+        let Sample { files, more } = &self.waiting_files;
+        if !files.is_empty() {
+            let among = if *more { "among others " } else { "" };
+            lines.push(format!(
+                "files whose writes wait, as they ask for more copies than are in sync (--min-copies): {among}{}",
+                files.join(", ")
+            ));
         }
         for Lacking { target, sample, .. } in
             self.lacking_files.iter().filter(|one| !one.sample.is_empty())
@@ -91,9 +102,12 @@ impl Named {
 }
 
 /// Some of the files that cannot be read or written now, for who asks for no others.
-pub async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> Sample {
-    let stopped = stopped(&groups::troubled(map));
-    Sample::find(view, &Wanted::among(map, |group| stopped.contains(&group.id))).await
+pub async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> Vec<String> {
+    let rows = groups::troubled(map);
+    let stopped = stopped(&rows);
+    let stopped = Wanted::among(map, |group| stopped.contains(&group.id));
+    let found = Sample::find_each(view, &[stopped, Wanted::writes_that_wait(&rows)]).await;
+    found.into_iter().flat_map(|sample| sample.files).collect()
 }
 
 /// Those of these groups that do not serve.
@@ -102,24 +116,22 @@ fn stopped(rows: &[GroupRow]) -> BTreeSet<u32> {
 }
 
 /// What has parts in groups that do not serve, or lack a copy.
-async fn by_groups(view: &Arc<MapView>, map: &ClusterMap) -> (Sample, Vec<Lacking>) {
+async fn by_groups(view: &Arc<MapView>, map: &ClusterMap) -> Named {
     let rows = groups::troubled(map);
     let stopped = stopped(&rows);
     let lacking: Vec<_> = groups::lacking(&rows).into_iter().take(TARGETS_MAX).collect();
     let among = |groups: &BTreeSet<u32>| Wanted::among(map, |group| groups.contains(&group.id));
-    let wanted: Vec<Wanted> = Some(&stopped)
-        .into_iter()
-        .chain(lacking.iter().map(|(_, groups)| groups))
-        .map(among)
-        .collect();
+    let mut wanted = vec![among(&stopped), Wanted::writes_that_wait(&rows)];
+    wanted.extend(lacking.iter().map(|(_, groups)| among(groups)));
     let mut found = Sample::find_each(view, &wanted).await.into_iter();
-    let stopped = found.next().unwrap_or_default();
-    let lacking = lacking.into_iter().zip(found).map(|(((target, state), _), sample)| Lacking {
-        target,
-        state: state.word(),
-        sample,
-    });
-    (stopped, lacking.collect())
+    let (stopped_files, waiting_files) =
+        (found.next().unwrap_or_default(), found.next().unwrap_or_default());
+    let lacking_files = lacking
+        .into_iter()
+        .zip(found)
+        .map(|(((target, state), _), sample)| Lacking { target, state: state.word(), sample });
+    let lacking_files = lacking_files.collect();
+    Named { stopped_files, waiting_files, lacking_files, damaged_files: Vec::new() }
 }
 
 /// What the last scrub of a target has left damaged there, a finding of each of some files.
@@ -201,6 +213,7 @@ mod tests {
         let lacking = |target, sample| Lacking { target, state: "missing", sample };
         let named = Named {
             stopped_files: Sample::default(),
+            waiting_files: Sample::default(),
             lacking_files: vec![
                 lacking(2, sample(&[":/main/a", ":/main/b"], true)),
                 lacking(3, sample(&[], false)),
@@ -219,6 +232,11 @@ mod tests {
         assert!(!named.has_stopped());
         let stopped_files = sample(&[":/main/e"], false);
         assert!(Named { stopped_files, ..Named::default() }.has_stopped());
+        let waiting_files = sample(&[":/main/f"], false);
+        let waits = Named { waiting_files, ..Named::default() };
+        assert!(waits.has_stopped() && waits.lines(&[])[0].ends_with("(--min-copies): :/main/f"));
+        let waiting_files = sample(&[], true);
+        assert!(Named { waiting_files, ..Named::default() }.lines(&[]).is_empty());
         assert_eq!(Named::default().lines(&[]), Vec::<String>::new());
     }
 

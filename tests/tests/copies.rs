@@ -190,6 +190,12 @@ fn writes_wait_for_as_many_copies_as_the_volume_asks_for() {
     let mut writer = std::process::Command::new("dd").args(flags).spawn().unwrap();
     // Longer than it takes until the lost one is taken out.
     std::thread::sleep(Duration::from_secs(6));
+    cluster.until("status says that writes wait", |c| {
+        let (code, shown) = c.run(&["status"]);
+        code == Some(2)
+            && shown.contains("writes to volume main wait where fewer than 2 copies are in sync")
+            && shown.contains("ask for more copies than are in sync (--min-copies): :/main/file")
+    });
     let early = writer.try_wait().unwrap();
     cluster.start_again(1);
     assert!(writer.wait().unwrap().success());

@@ -288,6 +288,9 @@ fn what_would_cost_copies_or_data_is_refused_with_the_sentence_why() {
     let (code, told) = cluster.run(&["fsck", "main"]);
     let names = told.lines().any(|l| l.contains("lost-chunk") && l.contains("/single/file"));
     assert!(code == Some(4) && names, "{told}");
+    let place = format!("{}:/main/single/file", cluster.address);
+    let (code, told) = cluster.run(&["why", &place]);
+    assert!(code == Some(2) && told.contains("has lost what it had"), "{told}");
 }
 
 #[test]

@@ -114,10 +114,12 @@ impl Cli {
         }
     }
 
-    /// How much is logged: as the flag says, or else the file of a server.
+    /// How much is logged: as the flag says, or else the file of a server. Doctor says itself what became of the file by which it tries
+    /// targets: who reads that it is lost takes it for one of his.
     pub fn log_level(&self) -> Option<String> {
         let filed = || match &self.verb {
             Verb::Server(flags) => verbs::server::filed_log_level(flags),
+            Verb::Doctor(_) => Some("warn,strake_client::file::flush=off".to_owned()),
             _ => None,
         };
         self.log.log_level.clone().or_else(filed)
@@ -176,6 +178,14 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// That the file was lost by which it tries a target that was full was logged as if it were somebody's.
+    #[test]
+    fn doctor_logs_nothing_of_the_file_by_which_it_tries_targets() {
+        let level = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().log_level();
+        assert!(level("strake doctor").unwrap().contains("strake_client::file::flush=off"));
+        assert_eq!(level("strake doctor --log-level debug").unwrap(), "debug");
     }
 
     /// `strake fsck` with nowhere to write said that all was mended, and `strake status` that nothing was broken.

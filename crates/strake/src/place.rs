@@ -55,8 +55,7 @@ pub async fn find(path: &str, cluster: &ClusterFlags, verb: &str) -> Outcome<Fou
         let attr = place.volume.resolve(&place.cred, place.path.as_bytes()).await;
         return place.with(attr, path).await;
     }
-    let metadata = std::fs::metadata(path).context(|| path.into());
-    let metadata = metadata.map_err(|failure| failure.next(HOW_TO_NAME))?;
+    let metadata = std::fs::metadata(path).map_err(|error| not_seen(path, &error))?;
     // Not by the path: what is bound over a mount hides it.
     let mount = mountpoint::ours().into_iter().find(|mount| mount.device == metadata.dev());
     let mount = mount.ok_or_else(|| {
@@ -93,6 +92,18 @@ impl Place {
             }
         }
     }
+}
+
+/// Why what lies at a path of this machine cannot be looked at.
+fn not_seen(path: &str, error: &std::io::Error) -> Failure {
+    let next = match error.kind() {
+        // A mount has waited for as long as it does.
+        std::io::ErrorKind::TimedOut => {
+            "its metadata server does not answer: strake status shows which server is away"
+        }
+        _ => HOW_TO_NAME,
+    };
+    Failure::new(format!("{path}: {error}")).next(next)
 }
 
 /// What is mounted there.
@@ -213,5 +224,20 @@ impl<'a> Paths<'a> {
     /// Ends every session.
     pub async fn close(self) -> Outcome {
         Ok(self.clients.close().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was told how a path below a mount is named, which it was.
+    #[test]
+    fn a_path_in_a_mount_that_has_waited_in_vain_leads_to_the_servers() {
+        let next = |code| {
+            not_seen("/mnt/file", &std::io::Error::from_raw_os_error(code)).next.unwrap_or_default()
+        };
+        assert!(next(110).contains("strake status shows which server is away"), "ETIMEDOUT");
+        assert_eq!(next(2), HOW_TO_NAME, "ENOENT");
     }
 }

@@ -27,7 +27,8 @@ pub fn name(map: &ClusterMap, id: u32) -> String {
 /// What brings a server back that is down.
 pub fn start_again(name: &str) -> String {
     format!(
-        "on {name}: start `strake server` again, with the flags it had (journalctl -t strake, or its log, says how it ended)"
+        "on {name}: start `strake server` again, with the flags it had (journalctl -t strake, or its log, says how it ended, and what to \
+         do if it ends again)"
     )
 }
 

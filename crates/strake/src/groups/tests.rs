@@ -256,3 +256,95 @@ fn a_group_of_one_copy_stops_with_its_target_if_there_is_something_in_it() {
     map.volumes[0].spec.template = None;
     assert!(has_single(&map, 2) && !has_single(&map, 1) && troubles(&map)[0].stops);
 }
+
+/// A volume that nobody could write to was degraded, and nothing said that its writes wait.
+#[test]
+fn a_volume_that_asks_for_more_copies_than_are_in_sync_is_told_of() {
+    let mut map = map(&[1], &[], [true, false]);
+    let least = |map: &mut ClusterMap, least| {
+        map.volumes[0].spec.template.as_mut().unwrap().min_copies = Some(least);
+    };
+    least(&mut map, 2);
+    let told = troubles(&map);
+    assert_eq!(told.iter().map(|one| one.stops).collect::<Vec<_>>(), [true, false]);
+    let about = "writes to volume safe wait where fewer than 2 copies are in sync (--min-copies): in 1 group";
+    assert_eq!((told[0].about.as_str(), &told[0].mend), (about, &told[1].mend));
+    assert_eq!(
+        super::of_groups(&map, &[]).len(),
+        1,
+        "of one file that is told by what it asks for"
+    );
+    let row = |map: &ClusterMap| troubled(map).remove(0);
+    assert_eq!(row(&map).too_few_for(), Some(2));
+    least(&mut map, 1);
+    assert_eq!(troubles(&map).len(), 1);
+    least(&mut map, 2);
+    map.volumes[0].spec.template.as_mut().unwrap().copies = Some(1);
+    assert_eq!(troubles(&map).len(), 1, "another group has its files");
+    map.volumes[0].spec.template.as_mut().unwrap().copies = Some(2);
+    map.targets[0].up = false;
+    assert_eq!(row(&map).too_few_for(), None, "it is not read either, which is told");
+    assert!(!troubles(&map)[0].about.contains("writes"));
+}
+
+/// Who was told to wait for what somebody had let wait waited for ever.
+#[test]
+fn what_is_made_equal_by_a_job_that_is_paused_waits_for_that_to_be_resumed() {
+    let map = map(&[1], &[2], [true, true]);
+    let item = |group| JobItem { group, to: 2, ..JobItem::default() };
+    let job = |id, state: JobState, group| {
+        let (kind, state) = (JobKind::Heal as u32, state as u32);
+        Job { id, kind, state, items: vec![item(group)], ..Job::default() }
+    };
+    let group = map.groups[0].id;
+    let mend = |jobs: &[Job]| super::troubles(&map, jobs).remove(0).mend;
+    let running = job(7, JobState::Running, group);
+    assert!(mend(std::slice::from_ref(&running)).starts_with("wait; strake job watch 7"));
+    let paused = job(8, JobState::Paused, group);
+    assert_eq!(mend(&[running.clone(), paused]), "job 8 is paused: strake job resume 8");
+    let elsewhere = job(8, JobState::Paused, group + 1);
+    assert!(mend(&[running, elsewhere]).contains("job watch 7"));
+}
+
+/// A disk that was full was to be looked at, and to be replaced.
+#[test]
+fn a_target_that_cannot_be_made_equal_is_told_with_what_the_job_says() {
+    let mut map = map(&[1], &[], [true, true]);
+    map.servers[1].up = true;
+    let reason = "target 2 is full".to_owned();
+    let group = map.groups[0].id;
+    let items = vec![JobItem {
+        group,
+        to: 2,
+        reason,
+        state: JobState::Running as u32,
+        ..JobItem::default()
+    }];
+    let state = JobState::Running as u32;
+    let job = Job { id: 7, kind: JobKind::Heal as u32, state, items, ..Job::default() };
+    let mend = |map: &ClusterMap| super::troubles(map, std::slice::from_ref(&job)).remove(0).mend;
+    let told = mend(&map);
+    assert!(told.starts_with("it cannot be made equal: target 2 is full; "), "{told}");
+    assert!(told.contains("strake job show 7") && !told.contains("replace"), "{told}");
+    map.targets[1].up = false;
+    assert!(mend(&map).contains("which runs without it"), "that was before it ended");
+}
+
+/// It said to wait, for nobody knew what.
+#[test]
+fn a_job_that_gets_on_with_nothing_says_what_it_waits_for() {
+    let item = |state: JobState, reason: &str| JobItem {
+        state: state as u32,
+        reason: reason.to_owned(),
+        ..JobItem::default()
+    };
+    let told = |items: Vec<JobItem>| {
+        jobs::wait_for(&Job { id: 7, state: JobState::Running as u32, items, ..Job::default() })
+    };
+    let [done, waits, runs] =
+        [(JobState::Done, ""), (JobState::Running, "h1 is away"), (JobState::Running, "")]
+            .map(|(state, reason)| item(state, reason));
+    let said = told(vec![done.clone(), item(JobState::Waiting, ""), waits.clone()]);
+    assert_eq!(said, "job 7 is at it, and says: h1 is away");
+    assert!(told(vec![done, waits, runs]).starts_with("wait; "));
+}

@@ -288,8 +288,10 @@ fn bring_all_back(map: &ClusterMap, jobs: &[Job], targets: &[u32]) -> String {
 
 /// What gives groups the copy back that a target should have, and that others have.
 fn bring_back(map: &ClusterMap, jobs: &[Job], target: u32) -> String {
-    // Nothing is wrong with one that serves, and is not made equal all the same, but what the job says.
-    let is_well = found(map, target).0.is_some_and(works) && !are_unreached(map, &[target]);
+    let is_well = found(map, target).0.is_some_and(works)
+        && !are_unreached(map, &[target])
+        && mend_disks(map, &[target]).is_none();
+    // With one that serves all the same nothing is known to be wrong but what the job says.
     let tried = jobs::why_unequal(jobs, target).filter(|_| is_well);
     let how = match (jobs::that_empties(jobs, target), replacements(map, &[target])) {
         (Some(job), _) => jobs::wait_for(job),

@@ -330,8 +330,10 @@ impl JobView {
         if let Some(recopy) = &self.recopy {
             return recopy.hindrance().is_some();
         }
-        let states = self.items.iter().map(|item| item.state);
-        !states.chain(self.targets.iter().map(|one| one.state)).any(|state| state == "running")
+        // What is tried again, or waits for others at its end, runs, too.
+        let gets_on = |item: &ItemView| item.reason.is_empty() || self.rate > 0;
+        let moves = self.items.iter().any(|item| item.state == "running" && gets_on(item));
+        !moves && !self.targets.iter().any(|one| one.state == "running")
     }
 
     /// Items that failed or wait for something, in words.

@@ -312,6 +312,7 @@ mod tests {
     use crate::cli::Cli;
     use clap::CommandFactory;
     use strake_types::GroupId;
+    use strake_wire::message::jobs::{JobItem, JobState};
     use strake_wire::message::manager::{Group, ScrubWord, TargetSpec};
 
     /// Why a job cannot be looked at was shown as a server had said it.
@@ -320,6 +321,19 @@ mod tests {
         let bar = ProgressBar::hidden();
         show_on(&bar, "job 1: no server\x1b[2J\n");
         assert_eq!(bar.message(), "job 1: no server\\u{1b}[2J\\n");
+    }
+
+    /// Who watched it without a terminal was told nothing.
+    #[test]
+    fn a_job_whose_moves_wait_for_others_at_their_end_stands_still() {
+        let stands_still = |reason: &str, rate| {
+            let state = JobState::Running as u32;
+            let item = JobItem { state, reason: reason.to_owned(), ..JobItem::default() };
+            let job = Job { state, rate, items: vec![item], ..Job::default() };
+            JobView::new(&job, &Files::default()).stands_still()
+        };
+        assert!(stands_still("h1 is away", 0));
+        assert!(!stands_still("", 0) && !stands_still("no answer, tried again", 9));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::scrubs;
 use crate::state::State;
 use crate::turns::{Turns, not_yet};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use strake_types::{ErrorKind, Result};
+use strake_types::{ErrorKind, GroupId, Result};
 use strake_wire::message::jobs::{JobKind, JobState, Plan};
 use strake_wire::message::manager::Resynced;
 

@@ -36,8 +36,8 @@ impl Manager {
             }
             let grown = join::grown(state, server, &beat.targets);
             state.targets.extend(grown);
-            if gone_back {
-                mark_ahead(state, &self.lives);
+            if gone_back && mark_ahead(state, &self.lives) {
+                state.cluster.epoch += EPOCHS_LOST;
             }
             Ok(go_on_behind(state, known, &self.lives))
         };
@@ -92,10 +92,14 @@ fn go_on_behind(state: &mut State, known: u64, lives: &BTreeMap<u32, u64>) -> bo
 }
 
 /// Marks those servers with targets that may have what came after this state, unless they have joined since this manager began: in
-/// another life than this one of `lives`. (Of a release without lives one may be marked although it has.)
-fn mark_ahead(state: &mut State, lives: &BTreeMap<u32, u64>) {
+/// another life than this one of `lives`. (Of a release without lives one may be marked although it has.) True if one is that was not.
+fn mark_ahead(state: &mut State, lives: &BTreeMap<u32, u64>) -> bool {
+    let mut marked = false;
     let with_targets: BTreeSet<u32> = state.targets.values().map(|target| target.server).collect();
     for (id, server) in &mut state.servers {
-        server.ahead |= with_targets.contains(id) && lives.get(id) == Some(&server.life);
+        let ahead = with_targets.contains(id) && lives.get(id) == Some(&server.life);
+        marked |= ahead && !server.ahead;
+        server.ahead |= ahead;
     }
+    marked
 }

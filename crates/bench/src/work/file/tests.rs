@@ -267,7 +267,7 @@ fn a_pass_that_is_to_stop_does_not_wait_for_the_disk() {
 fn a_ring_that_is_refused_is_told_from_a_file_that_is() {
     let told = |calls, code| {
         let error = io::Error::from_raw_os_error(code);
-        not_ready(calls, Path::new("/d/f"), &error)
+        not_ready(&pass(Direction::Read, Order::Forward, calls), Path::new("/d/f"), &error)
     };
     let ring = Calls::Ring { depth: 4 };
     for code in [libc::EPERM, libc::ENOSYS, libc::ENOMEM] {

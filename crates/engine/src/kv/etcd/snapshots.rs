@@ -163,6 +163,7 @@ impl Snapshot for EtcdSnapshot {
 
     async fn multi_get(&self, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>> {
         let hub = &self.moment.hub;
+        hub.check_history()?;
         values(&hub.cluster, &hub.keys, self.moment.revision, keys).await
     }
 
@@ -170,6 +171,7 @@ impl Snapshot for EtcdSnapshot {
         if is_empty_range(from, to) {
             return Ok(Vec::new());
         }
+        self.moment.hub.check_history()?;
         let (cluster, keys) = (&self.moment.hub.cluster, &self.moment.hub.keys);
         let (mut key, range_end) = keys.range(from, to);
         let (mut pairs, mut page, mut most) = (Vec::new(), FIRST_PAGE, PAGE_MAX);

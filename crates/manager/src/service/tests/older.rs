@@ -69,9 +69,15 @@ async fn no_server_is_ahead_of_a_manager_that_goes_on_with_what_the_one_before_h
 async fn storage_servers_are_shown_where_the_database_of_a_metadata_server_has_gone_back() {
     let (mut bench, joins) = three().await;
     bench.restart().await;
+    let epoch = bench.map().await.epoch;
     let beat = Heartbeat { server: 3, gone_back: true, ..Heartbeat::default() };
     bench.ask(ManagerOp::Heartbeat(beat.clone())).await.unwrap();
     assert_eq!(bench.ahead().await, [1, 2], "the third holds nothing");
+    let behind = bench.map().await.epoch;
+    assert!(
+        behind > epoch + 1000,
+        "who knows maps that are lost takes none of these for one of them"
+    );
     bench.join(Join { life: 11, ..joins[0].clone() }).await.unwrap();
     assert_eq!(bench.ahead().await, [2]);
     // Another one has met it later.

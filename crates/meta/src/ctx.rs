@@ -131,8 +131,16 @@ impl Ctx {
         session.is_some_and(|session| session.has_opened(self.incarnation, self.seq))
     }
 
-    /// Fails unless root asks, or the user who runs the server: the whole store is his.
+    /// Fails unless root asks.
     pub fn need_root(&self) -> Result<()> {
+        match self.cred.uid {
+            0 => Ok(()),
+            _ => Err(Error::new(ErrorKind::NotPermitted)),
+        }
+    }
+
+    /// Fails unless root asks to be told, or the user who runs the server: he can read the whole store.
+    pub fn need_reader(&self) -> Result<()> {
         let (owner, _) = self.core.options.root_owner;
         match [0, owner].contains(&self.cred.uid) {
             true => Ok(()),

@@ -47,7 +47,7 @@ fn add_session(client: &mut Client, session: &Client) {
 }
 
 impl Volume {
-    /// The paths of an inode, and who has it open or locked. Only root is told.
+    /// The paths of an inode, and who has it open or locked. Only root is told, and the user who runs the metadata server.
     pub async fn describe(&self, cred: &Credentials, ino: Ino) -> Result<Description> {
         let _timer = self.count(Op::Layout);
         match self.ask(cred, MetaOp::Describe(meta::Inode { ino: ino.0 })).await? {

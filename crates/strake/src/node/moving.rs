@@ -66,7 +66,7 @@ pub async fn export(
     home: &Path,
     from: Option<&MetaPlace>,
     file: &Path,
-    progress: impl Fn(Progress),
+    progress: Option<&(dyn Fn(Progress) + Sync)>,
 ) -> Outcome<Dump> {
     let (_lock, mut node) = hold(home)?;
     meta_store::finish_move(home, &mut node)?;

@@ -141,7 +141,8 @@ async fn export(flags: ExportFlags) -> Outcome<u8> {
     let ExportFlags { common: CommonFlags { data, from, json }, file } = flags;
     let place = file.clone();
     let done = until_interrupted(|bar| async move {
-        moving::export(&data, from.as_ref(), &file, |now| bar.draw(now)).await
+        let draw: &(dyn Fn(Progress) + Sync) = &|now| bar.draw(now);
+        moving::export(&data, from.as_ref(), &file, bar.is_shown().then_some(draw)).await
     });
     let Some(dump) = done.await? else { return Ok(INTERRUPTED_CODE) };
     let shown = place.display();
@@ -248,6 +249,10 @@ struct Bar {
 impl Bar {
     fn new() -> Self {
         Self { bar: ProgressBar::new(0), step: Arc::default() }
+    }
+
+    fn is_shown(&self) -> bool {
+        !self.bar.is_hidden()
     }
 
     fn draw(&self, now: Progress) {

@@ -48,12 +48,14 @@ fn draft(file: &Path) -> PathBuf {
 struct Failing {
     kv: Arc<dyn Kv>,
     commits_left: Mutex<usize>,
+    /// How often it was read.
+    snapshots: Mutex<usize>,
 }
 
 impl Failing {
     /// The first commit is the 1st.
     fn before(kv: &Arc<dyn Kv>, commit: usize) -> Self {
-        Self { kv: kv.clone(), commits_left: Mutex::new(commit) }
+        Self { kv: kv.clone(), commits_left: Mutex::new(commit), snapshots: Mutex::default() }
     }
 }
 
@@ -64,6 +66,7 @@ impl Kv for Failing {
     }
 
     async fn snapshot(&self) -> crate::kv::Result<Arc<dyn Snapshot>> {
+        *self.snapshots.lock() += 1;
         self.kv.snapshot().await
     }
 
@@ -103,7 +106,7 @@ async fn every_engine_s_store_is_moved_to_every_other() {
     ];
     for (nth, pair) in stores.windows(2).enumerate() {
         let file = at(&format!("file{nth}"));
-        let made = export(&*pair[0], "about", &file, |_| ()).await.unwrap();
+        let made = export(&*pair[0], "about", &file, None).await.unwrap();
         assert_eq!((made.pairs, &*made.about), (6_000, "about"));
         assert!(is_what_was_exported(&*pair[0], &made.id).await.unwrap());
         assert_eq!(import(&*pair[1], &file, |_| ()).await.unwrap(), made);
@@ -125,7 +128,7 @@ async fn every_engine_s_store_is_moved_to_every_other() {
 async fn an_empty_store_is_moved_too() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
-    assert_eq!(export(&MemoryKv::new(), "", &file, |_| ()).await.unwrap().pairs, 0);
+    assert_eq!(export(&MemoryKv::new(), "", &file, None).await.unwrap().pairs, 0);
     let to = MemoryKv::new();
     import(&to, &file, |_| ()).await.unwrap();
     forget(&to).await.unwrap();
@@ -137,7 +140,7 @@ async fn an_export_that_was_cut_off_anywhere_goes_on_unless_a_server_has_started
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     let from = filled(4_000).await;
-    let id = export(&from, "", &file, |_| ()).await.unwrap().id;
+    let id = export(&from, "", &file, None).await.unwrap().id;
     let whole = std::fs::read(&file).unwrap();
     for len in
         [0, 5, 36, 37, 40, 1_500_000, 2_500_000, whole.len() - 33, whole.len() - 1, whole.len()]
@@ -145,7 +148,7 @@ async fn an_export_that_was_cut_off_anywhere_goes_on_unless_a_server_has_started
         std::fs::remove_file(&file).unwrap();
         std::fs::write(draft(&file), &whole[..len]).unwrap();
         std::fs::set_permissions(draft(&file), Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(export(&from, "", &file, |_| ()).await.unwrap().id, id);
+        assert_eq!(export(&from, "", &file, None).await.unwrap().id, id);
         assert!(std::fs::read(&file).unwrap() == whole, "cut off at {len}");
         assert!(!draft(&file).exists());
     }
@@ -153,13 +156,13 @@ async fn an_export_that_was_cut_off_anywhere_goes_on_unless_a_server_has_started
     std::fs::rename(&file, draft(&file)).unwrap();
     let exported = Mutex::new(0);
     let count = |now: Progress| *exported.lock() += usize::from(now.step == Step::Export);
-    export(&from, "", &file, count).await.unwrap();
+    export(&from, "", &file, Some(&count)).await.unwrap();
     assert_eq!(*exported.lock(), 0);
     // A server was there meanwhile, and has changed something.
     std::fs::rename(&file, draft(&file)).unwrap();
     forget(&from).await.unwrap();
     fill(&from, 4_100).await;
-    assert_ne!(export(&from, "", &file, |_| ()).await.unwrap().id, id);
+    assert_ne!(export(&from, "", &file, None).await.unwrap().id, id);
     let to = MemoryKv::new();
     import(&to, &file, |_| ()).await.unwrap();
     assert_eq!(all(&to).await, all(&from).await);
@@ -178,7 +181,7 @@ async fn an_export_knows_how_much_there_is_before_it_writes() {
                 told.lock().push((now.bytes, now.bytes_total.unwrap()));
             }
         };
-        export(&from, "", &file, tell).await.unwrap();
+        export(&from, "", &file, Some(&tell)).await.unwrap();
         told.into_inner()
     };
     let told = exporting().await;
@@ -191,20 +194,39 @@ async fn an_export_knows_how_much_there_is_before_it_writes() {
     assert!(exporting().await.iter().all(|(_, total)| is_near(*total)));
 }
 
+/// It was read twice, for a bar that nobody saw, while all servers were stopped.
+#[tokio::test]
+async fn a_store_is_read_once_where_nobody_looks_how_far_its_export_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let kv: Arc<dyn Kv> = Arc::new(filled(5_000).await);
+    let kv = Failing::before(&kv, usize::MAX);
+    let tell: &(dyn Fn(Progress) + Sync) = &|_| ();
+    let reads = async |name: &str, is_watched: bool| {
+        let before = *kv.snapshots.lock();
+        let file = dir.path().join(name);
+        export(&kv, "", &file, is_watched.then_some(tell)).await.unwrap();
+        *kv.snapshots.lock() - before
+    };
+    // The first one leaves its mark, which the next ones find.
+    reads("first", false).await;
+    let pages = 5_000_usize.div_ceil(PAGE) + 1;
+    assert_eq!(reads("watched", true).await, reads("unwatched", false).await + pages);
+}
+
 #[tokio::test]
 async fn an_export_overwrites_nothing_and_only_its_owner_reads_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "precious").unwrap();
     let from = filled(10).await;
-    let error = export(&from, "", &file, |_| ()).await.unwrap_err();
+    let error = export(&from, "", &file, None).await.unwrap_err();
     assert!(matches!(error, DumpError::Exists { .. }), "{error}");
     assert_eq!(std::fs::read(&file).unwrap(), b"precious");
     assert!(!draft(&file).exists());
     let file = dir.path().join("other");
-    export(&from, "", &file, |_| ()).await.unwrap();
+    export(&from, "", &file, None).await.unwrap();
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let error = export(&from, "", &dir.path().join("no/dir"), |_| ()).await.unwrap_err();
+    let error = export(&from, "", &dir.path().join("no/dir"), None).await.unwrap_err();
     assert!(error.to_string().contains("no/dir.part"), "{error}");
 }
 
@@ -232,7 +254,7 @@ async fn a_draft_that_is_not_one_s_own_is_left_alone() {
     let from = filled(10).await;
     let refused = async |about: &str| {
         let before = std::fs::read(draft(&file)).unwrap();
-        let error = export(&from, about, &file, |_| ()).await.unwrap_err();
+        let error = export(&from, about, &file, None).await.unwrap_err();
         assert!(matches!(&error, DumpError::Exists { path } if *path == draft(&file)), "{error}");
         assert_eq!(std::fs::read(draft(&file)).unwrap(), before);
         std::fs::remove_file(draft(&file)).unwrap();
@@ -240,7 +262,7 @@ async fn a_draft_that_is_not_one_s_own_is_left_alone() {
     std::fs::write(draft(&file), "precious").unwrap();
     std::fs::set_permissions(draft(&file), Permissions::from_mode(0o600)).unwrap();
     refused("").await;
-    export(&from, "", &file, |_| ()).await.unwrap();
+    export(&from, "", &file, None).await.unwrap();
     std::fs::copy(&file, draft(&file)).unwrap();
     std::fs::remove_file(&file).unwrap();
     refused("another server").await;
@@ -251,7 +273,7 @@ async fn a_draft_that_is_not_one_s_own_is_left_alone() {
     std::fs::write(&elsewhere, "").unwrap();
     std::os::unix::fs::symlink(&elsewhere, draft(&file)).unwrap();
     refused("").await;
-    export(&from, "", &file, |_| ()).await.unwrap();
+    export(&from, "", &file, None).await.unwrap();
 }
 
 /// What this thread has read so far; `None`: the kernel does not count it.
@@ -270,7 +292,7 @@ async fn of_a_draft_that_is_no_export_no_more_is_read_than_its_head() {
     large.set_permissions(Permissions::from_mode(0o600)).unwrap();
     let from = filled(10).await;
     let before = bytes_read();
-    let error = export(&from, "", &file, |_| ()).await.unwrap_err();
+    let error = export(&from, "", &file, None).await.unwrap_err();
     assert!(matches!(&error, DumpError::Exists { path } if *path == draft(&file)), "{error}");
     let read = bytes_read().zip(before).map_or(0, |(after, before)| after - before);
     assert!(read < 1 << 20, "{read} bytes");
@@ -281,8 +303,8 @@ async fn an_import_that_was_killed_before_any_commit_goes_on_there() {
     let dir = tempfile::tempdir().unwrap();
     let (file, other) = (dir.path().join("file"), dir.path().join("other"));
     let from = filled(5_000).await;
-    export(&from, "", &file, |_| ()).await.unwrap();
-    export(&filled(10).await, "", &other, |_| ()).await.unwrap();
+    export(&from, "", &file, None).await.unwrap();
+    export(&filled(10).await, "", &other, None).await.unwrap();
     let embedded = open(EngineKind::Redb, &dir.path().join("redb")).unwrap();
     for to in [Arc::new(MemoryKv::new()) as Arc<dyn Kv>, embedded] {
         let mut before = 0;
@@ -317,7 +339,7 @@ async fn a_store_that_was_moved_is_closed_until_the_move_is_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let (file, second) = (dir.path().join("file"), dir.path().join("second"));
     let from = filled(100).await;
-    let id = export(&from, "", &file, |_| ()).await.unwrap().id;
+    let id = export(&from, "", &file, None).await.unwrap().id;
     let (wanted, other) = (move_of(id, "etcd://h:2379/n"), move_of(id, "etcd://h:2379/other"));
     assert!(moved(&from).await.unwrap().is_none());
     assert!(close(&from, &wanted).await.unwrap());
@@ -326,7 +348,7 @@ async fn a_store_that_was_moved_is_closed_until_the_move_is_given_up() {
     for refused in [
         close(&from, &other).await.map(drop),
         forget(&from).await,
-        export(&from, "", &second, |_| ()).await.map(drop),
+        export(&from, "", &second, None).await.map(drop),
         check_open(&from).await.map_err(DumpError::from),
     ] {
         let error = refused.unwrap_err();
@@ -365,7 +387,7 @@ async fn from_an_export_or_an_import_on_nobody_serves_until_somebody_leads() {
     };
     check_led(&*from).await.unwrap();
     check_led(&*to).await.unwrap();
-    export(&*from, "", &file, |_| ()).await.unwrap();
+    export(&*from, "", &file, None).await.unwrap();
     refused(&from).await;
     import(&Failing::before(&to, 3), &file, |_| ()).await.unwrap_err();
     refused(&to).await;
@@ -386,10 +408,10 @@ async fn an_export_leaves_its_store_open_and_what_has_changed_since_is_not_close
     let dir = tempfile::tempdir().unwrap();
     let (file, second) = (dir.path().join("file"), dir.path().join("second"));
     let from = filled(100).await;
-    let first = export(&from, "", &file, |_| ()).await.unwrap().id;
+    let first = export(&from, "", &file, None).await.unwrap().id;
     forget(&from).await.unwrap();
     assert!(!close(&from, &move_of(first, "")).await.unwrap());
-    let id = export(&from, "", &second, |_| ()).await.unwrap().id;
+    let id = export(&from, "", &second, None).await.unwrap().id;
     assert!(!close(&from, &move_of(first, "")).await.unwrap());
     assert!(moved(&from).await.unwrap().is_none());
     // Where it was imported, it may go on from the same file.
@@ -420,7 +442,7 @@ async fn a_commit_of_which_nobody_knows_is_looked_at() {
         for nth in 0..50_u8 {
             while fill_one(&from, nth).await != Outcome::Committed {}
         }
-        let id = export(&from, "", &file, |_| ()).await.unwrap().id;
+        let id = export(&from, "", &file, None).await.unwrap().id;
         assert!(is_what_was_exported(&from, &id).await.unwrap());
         let to = MemoryKv::adversarial(seed + 100, Rates { unknown: 0.4, ..Rates::ROUGH });
         import(&to, &file, |_| ()).await.unwrap();
@@ -442,7 +464,7 @@ async fn fill_one(kv: &dyn Kv, nth: u8) -> Outcome {
 async fn an_import_into_a_store_that_others_write_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
-    export(&filled(3_000).await, "", &file, |_| ()).await.unwrap();
+    export(&filled(3_000).await, "", &file, None).await.unwrap();
     let to = MemoryKv::new();
     let seen = Mutex::new(None);
     let intrude = |now: Progress| {
@@ -473,7 +495,7 @@ async fn an_import_into_a_store_that_others_write_is_refused() {
 async fn what_the_store_does_not_hold_as_written_is_found_in_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
-    let id = export(&filled(3_000).await, "", &file, |_| ()).await.unwrap().id;
+    let id = export(&filled(3_000).await, "", &file, None).await.unwrap().id;
     let damage: [(&str, Option<&[u8]>); 4] =
         [("k001234", Some(b"x")), ("k002999", None), ("k002999x", Some(b"x")), ("a", Some(b""))];
     for (key, value) in damage {
@@ -496,7 +518,7 @@ async fn what_the_store_does_not_hold_as_written_is_found_in_the_end() {
 async fn a_file_that_was_changed_anywhere_is_refused_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
-    export(&filled(300).await, "whose", &file, |_| ()).await.unwrap();
+    export(&filled(300).await, "whose", &file, None).await.unwrap();
     let whole = std::fs::read(&file).unwrap();
     let to = MemoryKv::new();
     let ends = (0..50).chain(whole.len() - 40..whole.len());

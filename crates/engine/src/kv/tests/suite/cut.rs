@@ -40,10 +40,10 @@ pub fn a_store_is_moved_there_and_back_although_commits_are_cut<S: Shared>(datab
             transaction.put(nth.to_be_bytes().to_vec(), vec![nth as u8; nth as usize % 300]);
         }
         assert_eq!(transaction.commit(&from).await.unwrap(), Outcome::Committed);
-        let moved = dump::export(&from, "", &there, |_| ()).await.unwrap();
+        let moved = dump::export(&from, "", &there, None).await.unwrap();
         dump::import(&*kv, &there, &moved, |_| ()).await.unwrap();
         assert_eq!(moved.pairs, u64::from(S::PAIRS));
-        let again = dump::export(&*kv, "", &back, |_| ()).await.unwrap();
+        let again = dump::export(&*kv, "", &back, None).await.unwrap();
         assert_eq!((again.pairs, again.bytes), (moved.pairs, moved.bytes));
         assert!(dump::is_what_was_exported(&*kv, &again.id).await.unwrap());
         dump::forget(&*kv).await.unwrap();

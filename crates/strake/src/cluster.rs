@@ -137,10 +137,23 @@ fn way_to(asked: &[String], usual: &[String]) -> Option<String> {
 /// True if one of these is the socket of a `strake up` that speaks without encryption by TCP, too: certificates that this host
 /// has for another cluster are of no use there.
 fn is_plain(addresses: &[String]) -> bool {
+    runs_at(addresses).any(|run| run.encrypted == Some(false))
+}
+
+/// True if all of these lead to a `strake up` whose socket we may use: by sockets, or by what it says of itself beside one.
+fn are_ours(addresses: &[String]) -> bool {
+    let may_use = |address: &&String| access_to_socket(address) == Some(Ok(()));
+    let sockets: Vec<String> = addresses.iter().filter(may_use).cloned().collect();
+    let others: Vec<String> = runs_at(&sockets).flat_map(|run| run.addresses).collect();
+    let is_ours = |address: &String| sockets.contains(address) || others.contains(address);
+    !sockets.is_empty() && addresses.iter().all(is_ours)
+}
+
+/// Every `strake up` that runs where one of these sockets lies.
+fn runs_at(addresses: &[String]) -> impl Iterator<Item = RunFile> {
     let sockets = addresses.iter().filter_map(|address| address.strip_prefix(UNIX_PREFIX));
     let directories = sockets.filter_map(|socket| Path::new(socket).parent());
-    let mut runs = directories.filter_map(|data| RunFile::alive(data).ok().flatten());
-    runs.any(|run| run.encrypted == Some(false))
+    directories.filter_map(|data| RunFile::alive(data).ok().flatten())
 }
 
 impl Managers {
@@ -172,7 +185,7 @@ impl Managers {
 
     /// In whose name a command asks about files. The socket of a `strake up` is its owner's alone: he may do there what root may.
     pub fn user(&self) -> Credentials {
-        match self.addresses.iter().any(|address| access_to_socket(address) == Some(Ok(()))) {
+        match are_ours(&self.addresses) {
             true => Credentials::root(),
             false => own_credentials(),
         }
@@ -335,137 +348,4 @@ pub async fn leave_volume(volume: &Arc<Volume>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tls_flags::tests::issued;
-    use strake_base::process::began_ticks;
-    use strake_engine::kv::KvError;
-    use strake_wire::message::manager::Server;
-
-    /// Beside a `strake up --listen ADDR --no-tls` no verb and no mount worked on a host with certificates.
-    #[test]
-    fn a_strake_up_that_speaks_plainly_is_called_without_certificates() {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = format!("unix:{}/strake.sock", dir.path().display());
-        let addresses = vec![socket, "127.0.0.1:7440".to_owned()];
-        assert!(!is_plain(&addresses), "nobody runs there");
-        let pid = std::process::id();
-        let mut run = RunFile {
-            pid,
-            began_ticks: began_ticks(pid).unwrap(),
-            addresses: addresses.clone(),
-            mount: "/mnt".into(),
-            volume: "main".into(),
-            metrics: None,
-            encrypted: None,
-        };
-        for encrypted in [None, Some(true), Some(false)] {
-            run.encrypted = encrypted;
-            run.write(dir.path()).unwrap();
-            // As the run file names it, and as a line of /etc/fstab does.
-            for named in [&addresses[..], &addresses[..1]] {
-                assert_eq!(is_plain(named), encrypted == Some(false), "{encrypted:?}");
-            }
-            assert!(!is_plain(&addresses[1..]));
-        }
-        run.began_ticks = 1;
-        run.write(dir.path()).unwrap();
-        assert!(!is_plain(&addresses), "it has ended");
-    }
-
-    /// `strake --cluster ADDR` named commands that asked nobody, or the `strake up` beside it.
-    #[test]
-    fn who_named_a_cluster_is_told_how_the_next_command_finds_it() {
-        let list = |text: &str| address::complete_list(text);
-        let told = way_to(&list("h1,h2"), &list("h3"));
-        assert_eq!(told.unwrap(), "for all commands: export STRAKE_CLUSTER=h1:7440,h2:7440");
-        assert!(way_to(&list("h1"), &[]).is_some());
-        assert_eq!(way_to(&list("h1:7440"), &list("h2,h1")), None);
-    }
-
-    /// It was passed over without a word.
-    #[tokio::test]
-    async fn a_manager_whose_name_stands_for_no_host_is_told_with_why() {
-        let addresses = ["no..host:7440", "127.0.0.1:7440", "unix:/a"].map(str::to_owned);
-        let told = unknown(&addresses).await;
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("manager no..host:7440 is passed over: failed to lookup"));
-    }
-
-    /// With the database away, the address, the manager's role and the release were blamed.
-    #[test]
-    fn managers_without_their_database_send_to_that_one() {
-        let store = KvError::Unreachable { store: "etcd://h".into(), cause: "no leader".into() };
-        // Of several managers, and of the only one.
-        for before in ["no manager leads the cluster now: ", ""] {
-            sends_to_database(&format!("{before}{store} (tried for 12.2 s)"));
-        }
-    }
-
-    /// What was to be done was left to guess.
-    #[test]
-    fn a_manager_whose_database_another_has_opened_sends_to_that_one() {
-        let store = KvError::TakenOver { store: "etcd://h".into(), by: "h2".into() };
-        sends_to_database(&store.to_string());
-    }
-
-    fn sends_to_database(said: &str) {
-        let error = Error::with(ErrorKind::Unavailable, said.to_owned());
-        let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
-        assert_eq!(told.cause, said);
-        assert!(told.next.unwrap().starts_with("look at the database"));
-    }
-
-    /// Beside "correct the user in --meta" stood that the servers go on by themselves.
-    #[test]
-    fn managers_whose_database_refuses_them_say_what_to_do_and_nothing_else() {
-        let (store, cause) = ("postgres://h/d".into(), "it may not log in".into());
-        let store = KvError::Refused { store, cause, next: "correct the user in --meta".into() };
-        let said = format!("no manager leads the cluster now: {store} (tried for 12.2 s)");
-        let error = Error::with(ErrorKind::Unavailable, said.clone());
-        let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
-        assert_eq!((told.cause, told.next), (said, None));
-    }
-
-    /// It answered, and the address, the manager's role and the release were blamed.
-    #[test]
-    fn a_manager_whose_store_has_stopped_sends_to_its_server() {
-        let store = KvError::Poisoned { store: "/d/meta".into(), cause: "EIO".into() };
-        let error = Error::with(ErrorKind::Poisoned, store.to_string());
-        let told = no_manager(&["h1:7440".to_owned()], &error, "check the address");
-        assert!(told.cause.contains("has died: metadata store /d/meta stopped after"), "{told}");
-        assert!(told.next.unwrap().starts_with("restart its server"));
-    }
-
-    /// The address was said twice.
-    #[test]
-    fn why_no_manager_answers_is_said_with_its_address_once() {
-        let error = |text: &str| Error::with(ErrorKind::Unavailable, text.to_owned());
-        let told = |addresses: &[&str], text: &str| {
-            let addresses: Vec<String> = addresses.iter().map(|&one| one.to_owned()).collect();
-            no_manager(&addresses, &error(text), "look").cause
-        };
-        let late = "h:1: no connection within 3000 ms (tried for 6.2 s)";
-        assert_eq!(told(&["h:1"], late), format!("no manager answers at {late}"));
-        assert_eq!(told(&["h:1", "i:1"], late), format!("no manager answers at h:1, i:1: {late}"));
-        assert_eq!(told(&["h:1"], ""), "no manager answers at h:1: server unavailable");
-    }
-
-    /// Beside a `strake up` that has a Unix socket only, commands warned of a certificate that they did not use.
-    #[test]
-    fn certificates_are_used_where_somebody_is_called_by_tcp() {
-        let dir = tempfile::tempdir().unwrap();
-        let tls = issued(dir.path());
-        let managers = |address: &str| Managers {
-            addresses: vec![address.to_owned()],
-            tls: Some(tls.clone()),
-        };
-        let map = |address: &str| ClusterMap {
-            servers: vec![Server { address: address.to_owned(), ..Server::default() }],
-            ..ClusterMap::default()
-        };
-        assert!(managers("unix:/a").used_tls(&map("unix:/a")).is_none());
-        assert!(managers("unix:/a").used_tls(&map("h:1")).is_some());
-        assert!(managers("h:1").used_tls(&map("unix:/a")).is_some());
-    }
-}
+mod tests;

@@ -343,9 +343,10 @@ fn layout_and_why_act_in_the_name_of_their_user() {
     let there = |name: &str| format!("{}:/main/{name}", servers.address());
     let [of_root, own, secret] = ["of-root", "own", "locked/secret"].map(there);
     let set = ["--chunk-size", "64K"];
-    let existing = ["--copies", "1", "--existing"];
-    let cases: [(i32, &[&str], &[&str], &str); 5] = [
+    let existing = ["--copies", "1", "--existing", "--dry-run"];
+    let cases: [(i32, &[&str], &[&str], &str); 6] = [
         (1, &["layout", "set", &of_root], &set, "operation not permitted"),
+        (1, &["layout", "set", &of_root], &existing[..3], "as root"),
         (1, &["layout", "set", &of_root], &existing, "as root"),
         (2, &["why", &of_root], &[], "as root"),
         (1, &["layout", "get", &secret], &[], "permission denied"),

@@ -77,13 +77,14 @@ pub async fn run(
     flags: &ExistingFlags,
 ) -> Outcome<u8> {
     let volume = &place.volume;
-    if flags.dry_run {
+    // Whoever may not do it is not told how much it would be: it would end where he may not read.
+    let name = name_of(&place, attr.ino, path).await;
+    if flags.dry_run && name.is_ok() {
         let count = count(&place, &attr, copies).await.context(|| path.into());
         cluster::leave_volume(volume).await;
         show_count(&count?, copies, flags.json)?;
         return Ok(0);
     }
-    let name = name_of(&place, attr.ino, path).await;
     cluster::leave_volume(volume).await;
     let wish = RecopyWish { volume: volume.id().0, ino: attr.ino.0, copies, path: name? };
     let map = volume.map().clone();

@@ -63,7 +63,7 @@ enum LayoutVerb {
         #[arg(long, value_name = "TARGET,...", value_delimiter = ',')]
         targets: Vec<u32>,
 
-        /// Take away what was set, so that the directory above counts again
+        /// Take away what was set, or was taken over from the directory above: what the volume has counts again
         #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "copies", "ack", "min_copies", "consistency", "targets"])]
         clear: bool,
 

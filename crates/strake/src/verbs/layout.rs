@@ -63,7 +63,7 @@ enum LayoutVerb {
         #[arg(long, value_name = "TARGET,...", value_delimiter = ',')]
         targets: Vec<u32>,
 
-        /// Take away what was set, or was taken over from the directory above: what the volume has counts again
+        /// Take away what was set, so that what the volume has counts again
         #[arg(long, conflicts_with_all = ["chunk_size", "stripe_width", "distribution", "copies", "ack", "min_copies", "consistency", "targets"])]
         clear: bool,
 
@@ -418,8 +418,14 @@ fn with_present(
 
 /// Why a layout stays as it is, and what gives the file another.
 fn not_set(path: &str, has_contents: bool, copies: Option<u32>, error: &Error) -> Failure {
-    if error.kind != ErrorKind::Busy {
-        return Failure::new(format!("{path}: {error}"));
+    let refused = || Failure::new(format!("{path}: {error}"));
+    match error.kind {
+        ErrorKind::Busy => {}
+        // On a mount the kernel decides, which may show another owner (-o uid=N), and lets a group write.
+        ErrorKind::NotPermitted => {
+            return refused().next("give the command as its owner or as root; who may write to it on a mount can do it there: setfattr -n user.strake.layout.width -v 2, say");
+        }
+        _ => return refused(),
     }
     if !has_contents {
         return Failure::new(format!("{path} is open: its consistency stays as it is"))
@@ -518,6 +524,7 @@ mod tests {
         assert!(open.cause.contains("is open") && open.next.is_some());
         let other = not_set("/mnt/a", true, None, &Error::new(ErrorKind::NotPermitted));
         assert_eq!(other.cause, "/mnt/a: operation not permitted");
+        assert!(other.next.unwrap().contains("as its owner or as root"));
     }
 
     /// Groups of two copies were made for a file whose layout could not be changed, and were in the way of every drain.

@@ -185,13 +185,13 @@ fn draw(bar: &ProgressBar, now: &Progress, stopping: bool) {
     bar.set_message(pace(now));
 }
 
-/// The rate, how many files, and at this rate, where there is one, the time left.
+/// The rate, how many files, and at this rate, where there is one and all files are known, the time left.
 fn pace(now: &Progress) -> String {
     let rate = size::show(now.bytes_per_second as u64);
     let more = if now.complete { "" } else { "+" };
     let files = format!("{rate}/s, {}/{}{more} files", now.entries_done, now.entries_total);
     let left = now.bytes_total.saturating_sub(now.bytes_done) as f64;
-    match left > 0.0 && now.bytes_per_second >= 1.0 {
+    match now.complete && left > 0.0 && now.bytes_per_second >= 1.0 {
         true => {
             let seconds = (left / now.bytes_per_second).ceil() as u64;
             format!("{files}, {} left", output::duration(seconds))
@@ -243,6 +243,9 @@ mod tests {
             ..Progress::default()
         };
         assert_eq!(pace(&now), "14.3 MiB/s, 0/1 files, 10 s left");
+        // It was that of what had been found so far.
+        let found = Progress { complete: false, ..now };
+        assert_eq!(pace(&found), "14.3 MiB/s, 0/1+ files");
         now.bytes_per_second = 0.0;
         assert_eq!(pace(&now), "0 B/s, 0/1 files");
         (now.bytes_per_second, now.bytes_done) = (15e6, now.bytes_total);

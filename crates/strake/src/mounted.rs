@@ -14,6 +14,10 @@ use tokio::sync::watch;
 /// How long it may take to take a mount away for which nothing is waited.
 const DETACH_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// How long a volume that could not be mounted may take to be left: its metadata server may say nothing any more, and ends the
+/// session by itself.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(5);
+
 /// A mounted volume.
 pub struct Mounted {
     volume: Arc<Volume>,
@@ -26,7 +30,10 @@ impl Mounted {
     pub async fn at(point: &Path, volume: Arc<Volume>, options: &MountOptions) -> Outcome<Self> {
         let mounted = Self::mount(point, &volume, options).await;
         if mounted.is_err() {
-            cluster::leave_volume(&volume).await;
+            let left = tokio::time::timeout(LEAVE_TIME_MAX, cluster::leave_volume(&volume)).await;
+            if left.is_err() {
+                tracing::debug!("volume {}: it could not be left in time", volume.name());
+            }
         }
         mounted
     }

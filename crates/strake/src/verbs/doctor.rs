@@ -16,6 +16,7 @@ use crate::verbs::status::{self, Health, Problem};
 use crate::verbs::target::state_of;
 use crate::{mountpoint, output, size};
 use clap::Args;
+use futures::future::join_all;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,7 +29,7 @@ use strake_wire::message::jobs::{Job, JobState};
 use strake_wire::message::manager::ClusterMap;
 use strake_wire::tls::Tls;
 use strake_wire::transport;
-use tokio::net::lookup_host;
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 /// How long a connection or a mount may take to answer.
 const ANSWER_SECONDS_MAX: u64 = 5;
@@ -292,8 +293,14 @@ fn check_room(map: &ClusterMap, report: &mut Report) {
 /// A mount whose process hangs or has died makes every program that looks at it hang or fail. One of
 /// another cluster is told of too, but this cluster is none the worse for it.
 async fn check_mounts(managers: &Managers, map: &ClusterMap, report: &mut Report) {
-    for mount in mountpoint::ours() {
-        let whose = whose(&mount.source, managers, map).await;
+    let mounts = mountpoint::ours();
+    if mounts.is_empty() {
+        return;
+    }
+    let servers = map.servers.iter().map(|server| &server.address);
+    let own = Own::of(managers.addresses.iter().chain(servers).map(|a| &a[..]).collect()).await;
+    for mount in mounts {
+        let whose = whose(&mount.source, managers, map, &own).await;
         let (path, shown) = (mount.path.clone(), mount.path.display().to_string());
         let about = format!("{shown} ({}, {})", mount.source, whose.words());
         let look = tokio::task::spawn_blocking(move || probe_mount(&path));
@@ -324,7 +331,7 @@ async fn check_mounts(managers: &Managers, map: &ClusterMap, report: &mut Report
 enum Whose {
     This,
     Other,
-    /// None of the managers that it was given is a server of this cluster, and none says whose it is.
+    /// None of the managers that it was given is a server of this cluster, and nobody listens there any more.
     Elsewhere,
     Unknown,
 }
@@ -334,14 +341,16 @@ impl Whose {
         match self {
             Whose::This => "of this cluster",
             Whose::Other => "of another cluster",
-            Whose::Elsewhere => "of other servers, which cannot be asked",
+            Whose::Elsewhere => {
+                "of servers that this cluster does not have, and that cannot be asked"
+            }
             Whose::Unknown => "of a cluster that cannot be asked",
         }
     }
 }
 
 /// Asks the managers that a mount was given which cluster is theirs.
-async fn whose(source: &str, asking: &Managers, map: &ClusterMap) -> Whose {
+async fn whose(source: &str, asking: &Managers, map: &ClusterMap, own: &Own<'_>) -> Whose {
     let Some(source) = address::parse_source(source) else { return Whose::Unknown };
     let mut managers = Managers { addresses: source.managers, tls: asking.tls.clone() };
     let mut answer = managers.view(MANAGER_MS_MAX).await;
@@ -353,43 +362,68 @@ async fn whose(source: &str, asking: &Managers, map: &ClusterMap) -> Whose {
     match answer {
         Ok(view) if view.current().cluster == map.cluster => Whose::This,
         Ok(_) => Whose::Other,
-        Err(_) => {
-            let servers = map.servers.iter().map(|server| &server.address);
-            let own: Vec<&str> = asking.addresses.iter().chain(servers).map(|a| &a[..]).collect();
-            match may_be_of(&own, &managers.addresses).await {
-                true => Whose::Unknown,
-                false => Whose::Elsewhere,
-            }
-        }
+        Err(_) if own.have_none_of(&managers.addresses).await => Whose::Elsewhere,
+        Err(_) => Whose::Unknown,
     }
 }
 
-/// True if some managers may be servers with these addresses, by whatever names.
-async fn may_be_of(own: &[&str], managers: &[String]) -> bool {
-    let wait = Duration::from_millis(MANAGER_MS_MAX);
-    let found = async |address: &str| match tokio::time::timeout(wait, lookup_host(address)).await {
-        Ok(Ok(found)) => Some(found.collect::<Vec<_>>()),
-        Ok(Err(_)) | Err(_) => None,
-    };
-    let mut servers = Vec::new();
-    for &address in own.iter().filter(|address| !transport::is_unix(address)) {
-        servers.extend(found(address).await.unwrap_or_default());
+/// Where this cluster is reached.
+struct Own<'a> {
+    addresses: Vec<&'a str>,
+    /// What the names among them stand for.
+    found: Vec<SocketAddr>,
+}
+
+impl<'a> Own<'a> {
+    async fn of(addresses: Vec<&'a str>) -> Self {
+        let by_tcp = addresses.iter().filter(|address| !transport::is_unix(address));
+        let found = join_all(by_tcp.map(|address| found(address))).await;
+        let found = found.into_iter().flatten().flatten().collect();
+        Self { addresses, found }
     }
-    // This machine has an address that others know, too.
-    let is_one = |at: &SocketAddr| {
-        servers.iter().any(|own| own == at || at.ip().is_loopback() && own.port() == at.port())
-    };
-    for manager in managers {
-        let is_own = match transport::is_unix(manager) {
-            true => own.contains(&&manager[..]),
-            // Of a name that stands for nothing now nobody knows.
-            false => found(manager.as_str()).await.is_none_or(|found| found.iter().any(is_one)),
-        };
-        if is_own {
-            return true;
+
+    /// True if none of these managers is a server of this cluster, and all of them are gone.
+    async fn have_none_of(&self, managers: &[String]) -> bool {
+        let gone = join_all(managers.iter().map(|manager| self.is_gone_elsewhere(manager))).await;
+        // What was told by a variable nobody knows.
+        !gone.is_empty() && gone.into_iter().all(|gone| gone)
+    }
+
+    async fn is_gone_elsewhere(&self, manager: &str) -> bool {
+        if let Some(socket) = manager.strip_prefix(transport::UNIX_PREFIX) {
+            return !self.addresses.contains(&manager)
+                && is_gone(UnixStream::connect(socket)).await;
         }
+        // Of a name that stands for nothing now nobody knows.
+        let Some(found) = found(manager).await else { return false };
+        let gone = found.iter().map(|at| is_gone(TcpStream::connect(*at)));
+        !found.iter().any(|at| self.have(at)) && join_all(gone).await.into_iter().all(|gone| gone)
     }
-    managers.is_empty()
+
+    /// This machine has an address that others know, too.
+    fn have(&self, at: &SocketAddr) -> bool {
+        let is_it =
+            |own: &SocketAddr| own == at || at.ip().is_loopback() && own.port() == at.port();
+        self.found.iter().any(is_it)
+    }
+}
+
+/// What an address stands for, if that is known soon.
+async fn found(address: &str) -> Option<Vec<SocketAddr>> {
+    let wait = Duration::from_millis(MANAGER_MS_MAX);
+    let found = tokio::time::timeout(wait, lookup_host(address)).await.ok()?;
+    found.ok().map(Iterator::collect)
+}
+
+/// True if nobody listens there: so a cluster is known that has ended. One that is silent may be a server of this cluster that
+/// is off, or that has another address here.
+async fn is_gone<T>(connect: impl Future<Output = std::io::Result<T>>) -> bool {
+    use std::io::ErrorKind::{ConnectionRefused, NotFound};
+    let wait = Duration::from_millis(MANAGER_MS_MAX);
+    match tokio::time::timeout(wait, connect).await {
+        Ok(Err(error)) => matches!(error.kind(), ConnectionRefused | NotFound),
+        Ok(Ok(_)) | Err(_) => false,
+    }
 }
 
 fn probe_mount(path: &Path) -> std::io::Result<()> {
@@ -440,19 +474,30 @@ mod tests {
         assert!(probe_mount(&dir.path().join("none")).is_err());
     }
 
-    /// One of another cluster that had ended was bad news of this one.
+    /// One of another cluster that had ended was bad news of this one; then one of this cluster was none, which had been given a
+    /// server that is off, or an address that only some know.
     #[tokio::test]
-    async fn a_mount_that_was_given_other_servers_is_none_of_this_cluster() {
-        let own = ["127.0.0.1:9150", "10.0.0.1:9151", "unix:/run/s.sock", ""];
-        let may_be = async |managers: &[&str]| {
+    async fn a_mount_is_of_no_server_of_this_cluster_only_where_nobody_listens_any_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let socket = format!("unix:{}", socket.display());
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let silent = (silent.local_addr().unwrap().to_string(), silent);
+        let addresses = vec!["127.0.0.1:9150", "10.0.0.1:9151", "unix:/run/s.sock", ""];
+        let own = Own::of(addresses).await;
+        let is_elsewhere = async |managers: &[&str]| {
             let managers: Vec<String> = managers.iter().map(|&manager| manager.into()).collect();
-            may_be_of(&own, &managers).await
+            own.have_none_of(&managers).await
         };
-        assert!(!may_be(&["127.0.0.1:9160", "10.0.0.2:9151"]).await);
-        assert!(!may_be(&["unix:/other/s.sock"]).await && may_be(&["unix:/run/s.sock"]).await);
-        assert!(may_be(&["10.0.0.2:1", "10.0.0.1:9151"]).await, "one of them is enough");
-        assert!(may_be(&["127.0.0.1:9151"]).await, "it may run here");
-        assert!(may_be(&[]).await, "it was told by a variable");
+        // Nobody listens at port 1.
+        assert!(is_elsewhere(&["127.0.0.1:1", "unix:/none/s.sock", &socket]).await);
+        assert!(!is_elsewhere(&["127.0.0.1:1", &silent.0]).await, "one may be ours");
+        assert!(!is_elsewhere(&["no..host:7440"]).await, "nobody knows what that was");
+        assert!(!is_elsewhere(&["unix:/run/s.sock"]).await);
+        assert!(!is_elsewhere(&["127.0.0.1:1", "10.0.0.1:9151"]).await, "one of them is enough");
+        assert!(!is_elsewhere(&["127.0.0.1:9151"]).await, "it may run here");
+        assert!(!is_elsewhere(&[]).await, "it was told by a variable");
     }
 
     /// It was told that it speaks without encryption.

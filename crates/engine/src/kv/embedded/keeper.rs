@@ -242,10 +242,7 @@ fn keep_synced<S: Store>(core: &Core<S>) {
             break;
         }
     }
-    let marked = core.commit.lock().journal.sync_mark();
-    if let Err(error) = marked {
-        tracing::warn!(store = core.path, %error, "up to where the journal is synced is not stored");
-    }
+    core.commit.lock().journal.sync_mark();
 }
 
 /// Flushes the journal; returns the version up to which it is on disk.
@@ -265,7 +262,7 @@ fn flush<S: Store>(core: &Core<S>) -> Result<u64> {
     core.check_poison()?;
     let now = commit.newest;
     match commit.journal.note_synced(newest, now) {
-        // Note and mark only sharpen the diagnosis of later damage.
+        // The note only sharpens the diagnosis of later damage, as the mark does.
         Ok(()) | Err(super::AppendError::Full) => Ok(newest),
         Err(error) => Err(core.append_error(error)),
     }

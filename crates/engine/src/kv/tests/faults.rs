@@ -205,6 +205,30 @@ fn a_failed_flush_is_reported_and_stops_all_writes() {
     assert!((20..=30).contains(&heads[0]), "{heads:?}");
 }
 
+/// A bad sector under 24 bytes that are for diagnosis alone stopped all volumes.
+#[test]
+fn a_mark_that_the_disk_neither_writes_nor_reads_stops_no_writes_and_no_start() {
+    let (disk, directory) = (SimDisk::new(10, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(async {
+        commits(&kv, 1..=10).await;
+        kv.sync().await.unwrap();
+        disk.spoil("synced", 0);
+        commits(&kv, 11..=20).await;
+        kv.sync().await.unwrap();
+        commits(&kv, 21..=30).await;
+        kv.sync().await.unwrap();
+    });
+    drop(kv);
+    let kv = open(&disk, directory.path());
+    run(async {
+        commits(&kv, 31..=40).await;
+        kv.sync().await.unwrap();
+    });
+    drop(kv);
+    check_again(&disk, directory.path(), 40);
+}
+
 /// Who tells people of the store said that nothing was wrong with it, until its server was restarted.
 #[test]
 fn a_store_that_has_stopped_says_so_for_good_to_who_only_tells_of_it() {

@@ -25,21 +25,30 @@ const MAGIC: &[u8; 8] = b"STRKSYNC";
 const FORMAT: u32 = 1;
 
 /// Begins the mark of a journal that holds nothing yet. What was in the file before is needed no more, also where the disk does not
-/// read it.
-pub fn create(disk: &dyn Disk) -> io::Result<Arc<dyn DiskFile>> {
-    let file = disk.open(FILE, true)?;
-    file.set_len(0)?;
-    Ok(file)
+/// read it. `None` where that fails: what the file says then is of before, and too little.
+pub fn create(disk: &dyn Disk) -> Option<Arc<dyn DiskFile>> {
+    let file = disk.open(FILE, true).and_then(|file| file.set_len(0).map(|()| file));
+    file.inspect_err(|error| warn(disk, error)).ok()
+}
+
+/// Says that there is no mark from now on.
+pub fn warn(disk: &dyn Disk, error: &io::Error) {
+    tracing::warn!(store = disk.path(), %error, "up to where the journal is synced is not stored");
 }
 
 /// Up to which version everything was synced at least; 0 if nothing says so.
 pub fn read(disk: &dyn Disk) -> u64 {
-    let read = || {
-        let mut bytes = [0; MARK_BYTES];
-        disk.open(FILE, false).ok()?.read_exact_at(&mut bytes, 0).ok()?;
-        decode(&bytes)
-    };
-    read().unwrap_or(0)
+    let mut bytes = [0; MARK_BYTES];
+    let read = disk.open(FILE, false).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    match read {
+        Ok(()) => decode(&bytes).unwrap_or(0),
+        Err(error) => {
+            if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) {
+                tracing::warn!(store = disk.path(), %error, "up to where the journal was synced cannot be read");
+            }
+            0
+        }
+    }
 }
 
 pub fn encode(synced: u64) -> [u8; MARK_BYTES] {

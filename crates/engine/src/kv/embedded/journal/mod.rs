@@ -48,8 +48,8 @@ pub struct Journal {
     older: Vec<u64>,
     unsynced: Unsynced,
     synced: u64,
-    /// Where that is said beside the journal.
-    mark: Arc<dyn DiskFile>,
+    /// Where that is said beside the journal, if it can be: it only sharpens the diagnosis of later damage.
+    mark: Option<Arc<dyn DiskFile>>,
 }
 
 /// What a sync has to flush.
@@ -88,7 +88,7 @@ impl Journal {
     pub fn create(disk: Arc<dyn Disk>, number: u64, base: u64, salt: Salt) -> io::Result<Self> {
         let file = make_segment(&*disk, Header { number, base, synced: base, salt })?;
         file.sync()?;
-        let mark = mark::create(&*disk)?;
+        let mark = mark::create(&*disk);
         disk.sync_directory()?;
         Ok(Self {
             disk,
@@ -162,16 +162,22 @@ impl Journal {
         // A note alone is no reason to sync again.
         self.unsynced = unsynced;
         noted?;
-        let marked = self.mark.write_all_at(&mark::encode(self.synced), 0);
-        marked.map_err(|error| match is_full(&error) {
-            true => AppendError::Full,
-            false => AppendError::Broken(error),
-        })
+        let marked = self.mark.as_ref().map(|m| m.write_all_at(&mark::encode(self.synced), 0));
+        // A full disk may have room again.
+        if let Some(Err(error)) = marked
+            && !is_full(&error)
+        {
+            mark::warn(&*self.disk, &error);
+            self.mark = None;
+        }
+        Ok(())
     }
 
     /// Makes the mark of what is synced survive the loss of power, too.
-    pub fn sync_mark(&self) -> io::Result<()> {
-        self.mark.sync()
+    pub fn sync_mark(&self) {
+        if let Some(Err(error)) = self.mark.as_ref().map(|mark| mark.sync()) {
+            mark::warn(&*self.disk, &error);
+        }
     }
 
     /// Forgets the segments before `number` and returns their names, which can be removed.

@@ -204,6 +204,33 @@ fn a_mark_that_is_not_whole_or_of_a_newer_format_says_nothing() {
     }
 }
 
+/// The store was poisoned, although the flush had succeeded, or did not open.
+#[test]
+fn a_mark_that_cannot_be_made_or_written_says_less_and_stops_nothing() {
+    // Name, length, header and sync of the segment come before it is made; of a sync, the note before it is written.
+    for fault in [SimFault::Io, SimFault::Full] {
+        let disk = SimDisk::new(1, 1 << 20);
+        disk.fault_after(4, fault);
+        let mut written = journal(&disk, 9, &[9]);
+        assert!(!disk.process().list().unwrap().contains(&MARK_FILE.to_owned()), "{fault:?}");
+        assert!(written.note_synced(9, 9).is_ok());
+        assert_eq!(read(&disk.process(), 0).unwrap().0.newest, 9);
+
+        let disk = SimDisk::new(1, 1 << 20);
+        let mut written = journal(&disk, 9, &[4]);
+        disk.fault_after(1, fault);
+        assert!(written.note_synced(9, 9).is_ok());
+        assert_eq!(mark::read(&*disk.process()), 4, "{fault:?}");
+        assert!(written.note_synced(9, 9).is_ok());
+        assert_eq!(read(&disk.process(), 0).unwrap().0.newest, 9);
+        // It cannot be emptied.
+        disk.fault_after(4, fault);
+        Journal::create(disk.process(), 2, 9, SALT).unwrap();
+        assert!(mark::read(&*disk.process()) > 0, "{fault:?}");
+        assert_eq!(read(&disk.process(), 9).unwrap().0.newest, 9);
+    }
+}
+
 /// Were the writes behind each of these heads looked at, this would take a day.
 #[test]
 fn a_hundred_thousand_heads_that_claim_everything_behind_them_are_looked_at_once() {

@@ -55,6 +55,8 @@ pub trait Disk: Send + Sync + 'static {
     /// Differs after what the kernel held and had not written may be gone: after each power loss, and, as far as that can be known, after
     /// the file system was unmounted. Else it stays. Of at most 36 bytes.
     fn boot_id(&self) -> io::Result<String>;
+    /// Whether it differs after the file system was unmounted, too. Else what was not synced may be gone with an unmount that nobody notices.
+    fn knows_unmounts(&self) -> io::Result<bool>;
     /// Differs between a file and any copy of it, and stays while the file lives.
     fn birth(&self, name: &str) -> io::Result<u64>;
     /// Whether the directory is still where it was opened. May wait for any disk on the way there.

@@ -93,6 +93,10 @@ impl Disk for CountedDisk {
         self.inner.boot_id()
     }
 
+    fn knows_unmounts(&self) -> io::Result<bool> {
+        self.inner.knows_unmounts()
+    }
+
     fn birth(&self, name: &str) -> io::Result<u64> {
         self.inner.birth(name)
     }

@@ -26,7 +26,8 @@ pub struct RealDisk {
     directory: File,
     /// Directories have a count of links there, which is 0 once they are removed: a file system may count nothing.
     counts_links: bool,
-    boot: OnceLock<String>,
+    /// See [`Disk::boot_id`] and [`Disk::knows_unmounts`].
+    boot: OnceLock<(String, bool)>,
 }
 
 impl RealDisk {
@@ -40,6 +41,17 @@ impl RealDisk {
         }
         let counts_links = metadata.nlink() > 0;
         Ok(Self { path, directory, counts_links, boot: OnceLock::new() })
+    }
+
+    fn boot(&self) -> io::Result<&(String, bool)> {
+        // Once: each part of a store is to have the same answer.
+        if let Some(boot) = self.boot.get() {
+            return Ok(boot);
+        }
+        let device = self.directory.metadata()?.dev();
+        let mounting = mounting::number(Path::new("/sys"), device)?;
+        let boot = mounting::boot_of(crate::process::boot_id()?, mounting);
+        Ok(self.boot.get_or_init(|| (boot, mounting.is_some())))
     }
 }
 
@@ -83,14 +95,11 @@ impl Disk for RealDisk {
     }
 
     fn boot_id(&self) -> io::Result<String> {
-        // Once: each part of a store is to have the same answer.
-        if let Some(boot) = self.boot.get() {
-            return Ok(boot.clone());
-        }
-        let device = self.directory.metadata()?.dev();
-        let mounting = mounting::number(Path::new("/sys"), device)?;
-        let boot = mounting::boot_of(crate::process::boot_id()?, mounting);
-        Ok(self.boot.get_or_init(|| boot).clone())
+        Ok(self.boot()?.0.clone())
+    }
+
+    fn knows_unmounts(&self) -> io::Result<bool> {
+        Ok(self.boot()?.1)
     }
 
     fn birth(&self, name: &str) -> io::Result<u64> {

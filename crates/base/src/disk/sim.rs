@@ -54,6 +54,7 @@ struct State {
     stopped: bool,
     syncs_fail: bool,
     cold: bool,
+    unmounts_hidden: bool,
 }
 
 #[derive(Default)]
@@ -104,6 +105,7 @@ impl SimDisk {
             stopped: false,
             syncs_fail: false,
             cold: false,
+            unmounts_hidden: false,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
@@ -200,6 +202,11 @@ impl SimDisk {
     /// Whether nothing is in the kernel's cache: [`DiskFile::read_cached_at`] then always refuses.
     pub fn set_cold(&self, cold: bool) {
         self.state.lock().cold = cold;
+    }
+
+    /// From now on nobody can know whether it was unmounted, as of some file systems.
+    pub fn hide_unmounts(&self) {
+        self.state.lock().unmounts_hidden = true;
     }
 
     /// Bytes of space that a file occupies.
@@ -425,6 +432,10 @@ impl Disk for SimProcess {
 
     fn boot_id(&self) -> io::Result<String> {
         Ok(format!("boot-{}", alive(&self.state, self.process)?.boot))
+    }
+
+    fn knows_unmounts(&self) -> io::Result<bool> {
+        Ok(!alive(&self.state, self.process)?.unmounts_hidden)
     }
 
     fn birth(&self, name: &str) -> io::Result<u64> {

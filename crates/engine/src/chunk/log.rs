@@ -33,7 +33,7 @@ pub(super) struct Found {
     pub(super) edits: Vec<Edit>,
     /// Contents of places that a power loss may have taken, in order: later ones count.
     pub(super) marks: Vec<Mark>,
-    /// No power was lost since: all that the edits name was written, and is there.
+    /// No power was lost since: all that the edits name was written, and is there unless its file system was unmounted by force.
     pub(super) is_of_boot: bool,
 }
 

@@ -113,11 +113,11 @@ fn open_unguarded(disk: Arc<dyn Disk>, options: ChunkOptions) -> Result<Arc<Stor
         amounts: Mutex::default(),
         _lock: lock,
     };
-    let mut written = store.load_space()?;
-    if found.is_of_boot {
-        written.note_edits(&found.edits);
-    }
+    let written = store.load_space()?;
     store.check_files(&written)?;
+    if found.is_of_boot {
+        store.check_logged(&found.edits)?;
+    }
     store.identity.upgrade(&*store.disk)?;
     store.carry_out_again(found)?;
     if has_failed {
@@ -229,6 +229,21 @@ impl Store {
             };
             return Err(ChunkError::Damaged { target: self.target.clone(), cause });
         }
+        Ok(())
+    }
+
+    /// The same of what the logs add, if no power was lost since. Nobody was promised that for longer than to an unmount by force:
+    /// where one goes unnoticed, it is only told.
+    fn check_logged(&self, edits: &[Edit]) -> Result<()> {
+        let mut written = Written::default();
+        written.note_edits(edits);
+        let checked = self.check_files(&written);
+        let Err(ChunkError::Damaged { cause, .. }) = &checked else { return checked };
+        let known = self.disk.knows_unmounts();
+        if known.map_err(|error| ChunkError::io(&self.target, &error))? {
+            return checked;
+        }
+        tracing::warn!(target_dir = %self.target, cause, "what was not synced is lost: was its disk unmounted by force?");
         Ok(())
     }
 

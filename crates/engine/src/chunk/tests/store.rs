@@ -355,6 +355,26 @@ fn a_target_that_has_lost_a_data_file_or_its_end_is_refused_until_that_is_back()
     }
 }
 
+/// Such an unmount takes what was not synced: the whole target was refused for what nobody had been promised.
+#[test]
+fn a_file_that_only_the_log_names_may_be_gone_where_an_unmount_by_force_goes_unnoticed() {
+    let disk = formatted(1, 64 << 20);
+    disk.hide_unmounts();
+    let store = open(&disk);
+    put(&store, chunk(1, 0), 0, vec![1; 5000]).unwrap();
+    disk.kill();
+    drop(store);
+    disk.process().remove("data-00000").unwrap();
+    let store = open(&disk);
+    assert!(store.read(chunk(1, 0), 0, 5000).is_err(), "what was written is lost");
+    put(&store, chunk(2, 0), 0, vec![2; 5000]).unwrap();
+    drop(store);
+    assert_eq!(contents(&open(&disk), chunk(2, 0)), vec![2; 5000]);
+    disk.process().remove("data-00000").unwrap();
+    let error = ChunkStore::open(disk.process(), options()).err().unwrap();
+    assert!(matches!(error, ChunkError::Damaged { .. }), "the map names it: {error}");
+}
+
 #[test]
 fn data_that_nobody_syncs_survives_power_loss_moments_later() {
     let disk = formatted(1, 64 << 20);

@@ -242,7 +242,14 @@ fn keep_synced<S: Store>(core: &Core<S>) {
             break;
         }
     }
-    core.commit.lock().journal.sync_mark();
+    // The disk of a store that has stopped may hang.
+    if core.check_poison().is_err() {
+        return;
+    }
+    let mark = core.commit.lock().journal.mark();
+    if let Some(Err(error)) = mark.map(|mark| mark.sync()) {
+        tracing::warn!(store = core.path, %error, "up to where the journal is synced may not be stored");
+    }
 }
 
 /// Flushes the journal; returns the version up to which it is on disk.

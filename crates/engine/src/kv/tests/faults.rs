@@ -246,6 +246,19 @@ fn a_store_that_has_stopped_says_so_for_good_to_who_only_tells_of_it() {
     assert!(matches!(told, KvError::Poisoned { .. }), "no part of it is open: {told}");
 }
 
+/// Its disk may hang, and the stop waited for it.
+#[test]
+fn a_store_that_has_stopped_asks_nothing_more_of_its_disk_when_it_is_closed() {
+    let (disk, directory) = (SimDisk::new(11, DISK_BYTES), tempfile::tempdir().unwrap());
+    let kv = open(&disk, directory.path());
+    run(commits(&kv, 1..=3));
+    disk.set_syncs_fail(true);
+    run(kv.sync()).unwrap_err();
+    let before = disk.operations();
+    drop(kv);
+    assert_eq!(disk.operations(), before);
+}
+
 #[test]
 fn a_commit_that_nobody_syncs_survives_power_loss_moments_later() {
     let (disk, directory) = (SimDisk::new(6, DISK_BYTES), tempfile::tempdir().unwrap());

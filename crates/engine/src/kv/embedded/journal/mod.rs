@@ -173,11 +173,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the mark of what is synced survive the loss of power, too.
-    pub fn sync_mark(&self) {
-        if let Some(Err(error)) = self.mark.as_ref().map(|mark| mark.sync()) {
-            mark::warn(&*self.disk, &error);
-        }
+    /// The mark of what is synced, which survives the loss of power when it is synced itself, without the commit lock.
+    pub fn mark(&self) -> Option<Arc<dyn DiskFile>> {
+        self.mark.clone()
     }
 
     /// Forgets the segments before `number` and returns their names, which can be removed.

@@ -618,7 +618,9 @@ fn a_corrupt_store_is_refused() {
     refused_unchanged(&server.data, &["metadata store", "missing"], &start);
     std::fs::create_dir(&meta).unwrap();
     refused_unchanged(&server.data, &["metadata store", "missing"], &start);
-    std::fs::remove_dir(&meta).unwrap();
+    std::fs::create_dir(meta.join("lost+found")).unwrap();
+    refused_unchanged(&server.data, &["metadata store", "missing"], &start);
+    std::fs::remove_dir_all(&meta).unwrap();
     std::fs::rename(&aside, &meta).unwrap();
 }
 

@@ -128,19 +128,17 @@ pub fn look(home: &Path, node: &Node, wanted: &Wanted) -> Outcome {
         .next(format!("give --meta with that URL and its password, or set STRAKE_META; {MOVE}")));
     }
     choose_engine(&dir, node, wanted.engine)?;
-    if node.has_joined() && !node.engine.is_empty() && holds_nothing(&dir) {
+    if node.has_joined() && !node.engine.is_empty() && holds_none(&dir) {
         return Err(Failure::new(format!("metadata store {} is missing", dir.display()))
             .next("mount its disk, or restore it from a backup"));
     }
     if dir.exists() { Ok(()) } else { check_empty(&dir) }
 }
 
-/// True of a directory that is not there, and of an empty one: a disk that is to be mounted there may be away.
-fn holds_nothing(dir: &Path) -> bool {
-    match std::fs::read_dir(dir) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    }
+/// True of a directory without the file that every store is begun with, or that is not there: the disk that was mounted there may be away, or
+/// a new one be in its place.
+fn holds_none(dir: &Path) -> bool {
+    matches!(dir.join("format").try_exists(), Ok(false))
 }
 
 /// True if the metadata was in another database than the one that is asked for.
@@ -358,6 +356,23 @@ mod tests {
         assert_eq!(unread(KvError::InUse { store: store() }).next, None, "it says that itself");
         let cause = "EMFILE; let its server open more files".into();
         assert_eq!(unread(KvError::Io { store: store(), cause }).next, None, "its disk is well");
+    }
+
+    /// A new disk with its lost+found got a new store, and that a new cluster, before anybody refused.
+    #[test]
+    fn a_directory_without_a_store_is_not_taken_for_a_new_one_by_who_had_one() {
+        let (dir, _) = home(&[META], "fjall");
+        let node = |cluster: &str| Node {
+            engine: "fjall".into(),
+            cluster: cluster.into(),
+            ..Node::default()
+        };
+        let looked = |node: Node| look(dir.path(), &node, &Wanted::default());
+        let refused = looked(node("c")).unwrap_err().to_string();
+        assert!(refused.contains("is missing"), "{refused}");
+        assert!(looked(node("")).is_ok(), "a first start that was cut off");
+        std::fs::write(dir.path().join(META).join("format"), "").unwrap();
+        assert!(looked(node("c")).is_ok(), "what it holds is looked at when it is opened");
     }
 
     /// A home in which these directories hold a file that says what they were.

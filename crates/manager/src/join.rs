@@ -218,7 +218,7 @@ fn check_request(state: &State, request: &Join) -> Result<()> {
             ErrorKind::WrongPeer,
             format!(
                 "the data of server {} belongs to cluster {}, this manager serves cluster {cluster}; \
-                 give --join the address of its own cluster, or an empty --data",
+                 give --join the address of its own cluster, or, if this was its manager and has lost its metadata, {RESTORE}",
                 request.name, request.cluster
             ),
         ));
@@ -281,6 +281,9 @@ fn identify(state: &State, request: &Join, others: &Others<'_>) -> Result<u32> {
     Ok(state.cluster.next_server.max(1))
 }
 
+/// What to do where a manager has lost its metadata: servers that began anew would complete the loss.
+const RESTORE: &str = "leave all --data as they are, and restore the manager's node.json and meta/ from a backup (recover.md)";
+
 /// Why a server is not let in that is not in the cluster. Numbers are given in order, and never twice: one that was not given yet is of
 /// a time that the manager does not know.
 fn unknown(state: &State, server: u32) -> Error {
@@ -288,8 +291,7 @@ fn unknown(state: &State, server: u32) -> Error {
         true => format!("server {server} was removed from the cluster; give it an empty --data"),
         false => format!(
             "server {server} is unknown to this manager, which has given no such number: the manager's metadata was lost, or is \
-             older than the server; leave all --data as they are, and restore the manager's node.json and meta/ from a \
-             backup (recover.md)"
+             older than the server; {RESTORE}"
         ),
     };
     refuse(ErrorKind::WrongPeer, detail)
@@ -493,6 +495,10 @@ mod tests {
         let advice = |server| unknown(&state, server).detail;
         assert!(advice(3).contains("empty --data"), "{}", advice(3));
         let lost = advice(4);
+        assert!(lost.contains("from a backup") && !lost.contains("empty"), "{lost}");
+        // All of it was lost, and the manager began another cluster.
+        let request = Join { cluster: "of before".into(), ..Join::default() };
+        let lost = check_request(&state, &request).unwrap_err().detail;
         assert!(lost.contains("from a backup") && !lost.contains("empty"), "{lost}");
     }
 

@@ -450,7 +450,7 @@ fn check_orphans(options: &NodeOptions, identity: &identity::Node, targets: &[Ta
             target.path.display(),
             options.home.display()
         ))
-        .next("restore node.json and meta/ from a backup, or choose an empty --data")),
+        .next("leave all --data as they are, and restore node.json and meta/ from a backup (recover.md)")),
         None => Ok(()),
     }
 }

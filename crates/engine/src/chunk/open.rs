@@ -222,10 +222,12 @@ impl Store {
                 Some(bytes) if bytes >= needed => continue,
                 Some(bytes) => {
                     format!(
-                        "{name} ends at byte {bytes}, and contents of files lay up to byte {needed}"
+                        "{name} ends at byte {bytes}, and contents of files lay up to byte {needed} (recover.md)"
                     )
                 }
-                None => format!("{name} is missing, and contents of files lay in it: put it back"),
+                None => format!(
+                    "{name} is missing, and contents of files lay in it: put it back (recover.md)"
+                ),
             };
             return Err(ChunkError::Damaged { target: self.target.clone(), cause });
         }

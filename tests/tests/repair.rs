@@ -280,6 +280,52 @@ fn scrub_repairs_what_has_another_copy_and_names_the_files_that_are_lost() {
     assert!(target_of_job(&cluster, job, 1)["chunks"].as_u64().unwrap() > 0);
 }
 
+/// Chunks that were only reserved, in groups that had lost something since their file was made, were told as lost; and before the
+/// damage that a scrub had found so many of them were looked at that it was not told.
+#[test]
+fn chunks_that_are_only_reserved_are_there_where_something_was_lost_and_hide_no_damage() {
+    let mut cluster = Cluster::start(2);
+    let mount = cluster.mount("mnt");
+    File::create(mount.at("reserved")).unwrap();
+    fs::write(mount.at("lost"), vec![0xaa; 4 << 20]).unwrap();
+    File::open(mount.at("lost")).unwrap().sync_all().unwrap();
+    drop(mount);
+    cluster.add();
+    cluster.until("the manager hears of it", |c| {
+        c.json(&["target", "remove", "1", "--dry-run"])["bytes"].as_u64() > Some(1 << 20)
+    });
+    cluster.kill(0);
+    cluster.until("it is gone", |c| c.run(&["status"]).1.contains("is down"));
+    cluster.succeed(&["target", "replace", "1", "3", "--lose-data", "--wait"]);
+    cluster.until("what is left is whole", |c| {
+        c.json(&["status"])["groups"].as_array().is_some_and(Vec::is_empty)
+    });
+    let told = |name: &str| {
+        let why = run(["why", &format!("{}:/main/{name}", cluster.address)]);
+        (why.status.code(), String::from_utf8_lossy(&why.stdout).into_owned())
+    };
+    let (code, text) = told("lost");
+    assert!(code == Some(2) && text.contains("2 chunks, the first of them chunk"), "{text}");
+    let mount = cluster.mount("fresh");
+    let file = File::options().write(true).open(mount.at("reserved")).unwrap();
+    let (chunk, chunks) = (1 << 20, 50);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, chunks * chunk).unwrap();
+    file.write_all_at(&numbered(512), (chunks - 2) * chunk).unwrap();
+    file.sync_all().unwrap();
+    drop((file, mount));
+    let (code, text) = told("reserved");
+    assert!(code != Some(2) && !text.contains("has lost"), "{text}");
+    // One block of each of the last two chunks, of which one is where something was lost.
+    let is_last = |nth: u64| [100, 400].contains(&nth);
+    assert_eq!([1, 2].map(|nth| rot(&target_of(&cluster, nth), is_last)), [1, 1]);
+    assert_eq!(scrub(&cluster.address, &["2", "3"]).0, Some(1));
+    let (code, text) = told("reserved");
+    assert!(code == Some(2) && !text.contains("has lost"), "{text}");
+    for chunk in ["chunk 48", "chunk 49"] {
+        assert!(text.contains(&format!("{chunk} cannot be read from target")), "{text}");
+    }
+}
+
 /// Begins a scrub that nobody waits for; its number.
 fn begin_scrub(cluster: &Cluster, flags: &[&str]) -> u64 {
     let arguments: Vec<&str> = ["scrub", "--no-wait"].iter().chain(flags).copied().collect();

@@ -3,7 +3,7 @@
 use super::{done, unexpected};
 use crate::file::{OpenFile, Rights};
 use crate::metrics::Op;
-use crate::route::Ask;
+use crate::route::{Answer, Ask};
 use crate::share::Share;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use strake_types::layout::Placement;
 use strake_types::shares::SESSION_BITS;
-use strake_types::{ChunkIndex, Credentials, Error, ErrorKind, Ino, Result, TargetId};
+use strake_types::{ChunkIndex, Credentials, Error, ErrorKind, GroupId, Ino, Result, TargetId};
 use strake_wire::message::meta::{
     self, Check, Checked, Client, ClientList, ClientRef, Description, MetaAnswer, MetaOp,
 };
-use strake_wire::message::storage::{Read, StorageOp};
+use strake_wire::message::storage::{ChunkList, ChunksOf, Read, StorageAnswer, StorageOp};
 
 /// All clients, each with the first of its sessions. What a session counts is added to its client.
 fn by_client(sessions: Vec<Client>) -> Vec<Client> {
@@ -183,12 +183,39 @@ impl Volume {
         let group = placement.group_of(chunk);
         let id = self.chunk(file.ino(), chunk);
         let read = StorageOp::Read(Read { chunk: id.into(), offset, len });
+        Ok(self.ask_copy(file, group, target, read).await?.1)
+    }
+
+    /// A page of the chunks of a file, from an index on, that one of a group's targets has, also of those in which there are no bytes:
+    /// no other target is asked; one attempt.
+    pub async fn list_copy(
+        &self,
+        file: &Arc<OpenFile>,
+        group: GroupId,
+        target: TargetId,
+        from: u64,
+    ) -> Result<ChunkList> {
+        let _timer = self.count(Op::Layout);
+        let (volume, ino) = (self.home(file.ino()).0, file.ino().0);
+        let list = StorageOp::Chunks(ChunksOf { volume, ino, from, max: 0 });
+        match self.ask_copy(file, group, target, list).await?.0 {
+            StorageAnswer::Chunks(page) => Ok(page),
+            _ => Err(unexpected("chunks")),
+        }
+    }
+
+    async fn ask_copy(
+        &self,
+        file: &OpenFile,
+        group: GroupId,
+        target: TargetId,
+        op: StorageOp,
+    ) -> Result<Answer> {
         let rights = Some(Rights::of(&file.state, false));
-        let ask =
-            Ask { volume: self, group, op: read, payload: Bytes::new(), rights, attempt: None };
+        let ask = Ask { volume: self, group, op, payload: Bytes::new(), rights, attempt: None };
         let request = ask.request(target, self.map().route(group)?.epoch)?;
         let answer = self.target_once(request, Bytes::new()).await?;
-        Ok(ask.check(answer)?.1)
+        ask.check(answer)
     }
 }
 

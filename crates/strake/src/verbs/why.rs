@@ -109,8 +109,6 @@ struct Member {
     answer_ms: Option<f64>,
     /// Chunks of which the copy here could not be read, and why.
     damaged: BTreeMap<u64, Damage>,
-    /// Chunks of which nothing is here: holes, or given up.
-    absent: BTreeSet<u64>,
 }
 
 /// What could not be read of a chunk's copy.
@@ -175,7 +173,7 @@ async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
     };
     // What a client follows says how full targets are to a sixteenth only.
     let map = cluster::fresh_map(volume.map()).await?;
-    let (mut members, mut held_back) = (Vec::new(), false);
+    let (mut members, mut lost, mut held_back) = (Vec::new(), Vec::new(), false);
     if let Some(layout) = layout.as_ref().filter(|layout| !layout.chunks.is_empty()) {
         // Who holds back what he has written may be what is the matter.
         // Nothing is shown of the contents, and who is told the names may know how they are.
@@ -186,12 +184,12 @@ async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
                 let home = volume.shares().of(attr.ino);
                 let found = jobs::damage_found(volume.map(), home, attr.ino);
                 // What cannot be asked in time is left out.
-                let mut suspects = match flags.verify {
+                let suspects = match flags.verify {
                     true => BTreeSet::new(),
                     false => timeout(ANSWER_MAX, found).await.unwrap_or_default(),
                 };
                 let chunks: Vec<ChunkView> = layout.chunks.iter().take(CHUNKS_MAX).collect();
-                suspects.extend(group::doubtful(&map, attr, &chunks));
+                lost = group::losses(volume, &file, &map, attr, &chunks).await?;
                 let verify = flags.verify;
                 let taste = Taste { volume, file: &file, chunks, verify, suspects };
                 members = taste.members(&map).await;
@@ -204,7 +202,7 @@ async fn report(flags: &WhyFlags, found: &Found) -> Outcome<Report> {
     // A manager of an earlier release knows no jobs.
     let jobs = jobs::fetch(volume.map(), 0).await.map(|list| list.jobs).unwrap_or_default();
     let known = (&map, &jobs[..], flags.verify);
-    let mut report = judge(&flags.path, name, attr, &about, layout, members, known);
+    let mut report = judge(&flags.path, name, attr, &about, layout, (members, lost), known);
     if held_back {
         report.health = Health::Broken;
         report.problems.push(HELD_BACK.to_owned());
@@ -241,7 +239,7 @@ struct Taste<'a> {
     file: &'a Arc<OpenFile>,
     chunks: Vec<ChunkView>,
     verify: bool,
-    /// Chunks of which a scrub has found a copy damaged, or that may have been given up.
+    /// Chunks of which a scrub has found a copy damaged.
     suspects: BTreeSet<u64>,
 }
 
@@ -278,7 +276,6 @@ impl Taste<'_> {
             chunks: chunks.len(),
             answer_ms: None,
             damaged: BTreeMap::new(),
-            absent: BTreeSet::new(),
         };
         if !matches!(state, MemberState::Primary | MemberState::InSync) {
             return member;
@@ -293,10 +290,7 @@ impl Taste<'_> {
             };
             let took = began.elapsed().as_secs_f64() * 1e3;
             match read {
-                Ok(held) => {
-                    member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took)));
-                    member.absent.extend((held == 0).then_some(chunk));
-                }
+                Ok(()) => member.answer_ms = Some(member.answer_ms.map_or(took, |ms| ms.min(took))),
                 Err(damage) => {
                     // It has answered, if not with what was written.
                     match &damage {
@@ -310,8 +304,8 @@ impl Taste<'_> {
         member
     }
 
-    /// Reads the first bytes of one copy; how many it has of them.
-    async fn copy(&self, chunk: ChunkIndex, target: TargetId, end: u64) -> Result<u64, Damage> {
+    /// Reads the first bytes of one copy.
+    async fn copy(&self, chunk: ChunkIndex, target: TargetId, end: u64) -> Result<(), Damage> {
         let (mut at, mut damaged, mut piece) = (0, BTreeSet::new(), PIECE_BYTES);
         // Where damage was met first, and when.
         let mut met: Option<(u64, Instant)> = None;
@@ -338,10 +332,7 @@ impl Taste<'_> {
                     tokio::time::sleep(LOOK).await;
                 }
                 Ok(Err(error)) => return Err(Damage::Unread(error.to_string())),
-                Err(_) => {
-                    let why = format!("no answer for {} s", ANSWER_MAX.as_secs());
-                    return Err(Damage::Unread(why));
-                }
+                Err(_) => return Err(Damage::Unread(no_answer())),
             }
             if at >= next {
                 piece = PIECE_BYTES;
@@ -350,9 +341,14 @@ impl Taste<'_> {
         match (damaged.is_empty(), met) {
             (false, _) => Err(Damage::Blocks(damaged)),
             (true, Some((block, _))) => Err(Damage::Mended(block)),
-            (true, None) => Ok(at),
+            (true, None) => Ok(()),
         }
     }
+}
+
+/// What is said of a target that was waited for in vain.
+fn no_answer() -> String {
+    format!("no answer for {} s", ANSWER_MAX.as_secs())
 }
 
 /// Of which chunks how many bytes are read: of all everything, or of the first its beginning, and everything of
@@ -373,7 +369,7 @@ fn judge(
     attr: &Attr,
     about: &Description,
     layout: Option<LayoutView>,
-    members: Vec<Member>,
+    (members, lost): (Vec<Member>, Vec<(Health, String)>),
     (map, jobs, verify): (&ClusterMap, &[Job], bool),
 ) -> Report {
     let mut problems = Vec::new();
@@ -386,7 +382,7 @@ fn judge(
         (health, format!("{}; {}", trouble.about, trouble.mend))
     }));
     problems.extend(own.groups.iter().filter_map(|group| group::too_few(group, attr)));
-    problems.extend(own.groups.iter().filter_map(|group| group::given_up(group, attr, &members)));
+    problems.extend(lost);
     problems.extend(members.iter().filter_map(|member| damage(member, &members)));
     problems.extend(full(map, &members));
     // Whole chunks take as long as there is of them.
@@ -603,8 +599,8 @@ mod tests {
 
     fn member(target: u32, answer_ms: Option<f64>, damaged: &[(u64, Damage)]) -> Member {
         let damaged = damaged.iter().cloned().collect();
-        let (name, absent) = (format!("h{target}:/t"), BTreeSet::new());
-        Member { group: 7, target, name, state: "in sync", chunks: 3, answer_ms, damaged, absent }
+        let name = format!("h{target}:/t");
+        Member { group: 7, target, name, state: "in sync", chunks: 3, answer_ms, damaged }
     }
 
     fn blocks(chunk: u64, blocks: &[u64]) -> (u64, Damage) {

@@ -244,7 +244,7 @@ fn mend(
     match (state, jobs::that_fills(jobs, member, groups)) {
         (MemberState::Joining, Some(job)) => jobs::wait_for(job),
         (MemberState::Joining, None) => "wait; strake job list shows how far it is".to_owned(),
-        _ => bring_back(map, jobs, member),
+        _ => bring_back(map, jobs, member, groups),
     }
 }
 
@@ -287,12 +287,12 @@ fn bring_all_back(map: &ClusterMap, jobs: &[Job], targets: &[u32]) -> String {
 }
 
 /// What gives groups the copy back that a target should have, and that others have.
-fn bring_back(map: &ClusterMap, jobs: &[Job], target: u32) -> String {
+fn bring_back(map: &ClusterMap, jobs: &[Job], target: u32, groups: &BTreeSet<u32>) -> String {
     let is_well = found(map, target).0.is_some_and(works)
         && !are_unreached(map, &[target])
         && mend_disks(map, &[target]).is_none();
     // With one that serves all the same nothing is known to be wrong but what the job says.
-    let tried = jobs::why_unequal(jobs, target).filter(|_| is_well);
+    let tried = jobs::why_unequal(jobs, target, groups).filter(|_| is_well);
     let how = match (jobs::that_empties(jobs, target), replacements(map, &[target])) {
         (Some(job), _) => jobs::wait_for(job),
         (None, Some(command)) => format!("another disk has taken its place: {command}"),

@@ -73,10 +73,19 @@ pub fn that_fills<'a>(jobs: &'a [Job], target: u32, groups: &BTreeSet<u32>) -> O
     fills.min_by_key(|job| job.state != JobState::Paused as u32)
 }
 
-/// Why a target could not be made equal when that was tried last, if it could not, and by which job.
-pub fn why_unequal(jobs: &[Job], target: u32) -> Option<(u64, &str)> {
+/// Why a target could not be made equal in one of these groups when that was tried last, if it could not, and by which job. Why a move
+/// has not begun is another matter.
+pub fn why_unequal<'a>(
+    jobs: &'a [Job],
+    target: u32,
+    groups: &BTreeSet<u32>,
+) -> Option<(u64, &'a str)> {
+    let is_tried = |item: &&JobItem| {
+        let runs = item.state == JobState::Running as u32;
+        runs && item.to == target && groups.contains(&item.group)
+    };
     jobs.iter().filter(|job| lasts(job)).find_map(|job| {
-        let mut tried = job.items.iter().filter(|item| item.to == target && !has_ended(item));
+        let mut tried = job.items.iter().filter(is_tried);
         let failed = tried.find(|item| !item.reason.is_empty())?;
         Some((job.id, failed.reason.as_str()))
     })

@@ -313,21 +313,22 @@ fn a_target_that_cannot_be_made_equal_is_told_with_what_the_job_says() {
     map.servers[1].up = true;
     let reason = "target 2 is full".to_owned();
     let group = map.groups[0].id;
-    let items = vec![JobItem {
-        group,
-        to: 2,
-        reason,
-        state: JobState::Running as u32,
-        ..JobItem::default()
-    }];
     let state = JobState::Running as u32;
-    let job = Job { id: 7, kind: JobKind::Heal as u32, state, items, ..Job::default() };
-    let mend = |map: &ClusterMap| super::troubles(map, std::slice::from_ref(&job)).remove(0).mend;
-    let told = mend(&map);
+    let item = JobItem { group, to: 2, reason, state, ..JobItem::default() };
+    let mend = |map: &ClusterMap, item: &JobItem| {
+        let (kind, items) = (JobKind::Heal as u32, vec![item.clone()]);
+        super::troubles(map, &[Job { id: 7, kind, state, items, ..Job::default() }]).remove(0).mend
+    };
+    let told = mend(&map, &item);
     assert!(told.starts_with("it cannot be made equal: target 2 is full; "), "{told}");
     assert!(told.contains("strake job show 7") && !told.contains("replace"), "{told}");
+    let elsewhere = JobItem { group: group + 1, ..item.clone() };
+    let waits = JobItem { state: JobState::Waiting as u32, ..item.clone() };
+    for other in [elsewhere, waits] {
+        assert!(!mend(&map, &other).contains("cannot be made equal"), "{other:?}");
+    }
     map.targets[1].up = false;
-    assert!(mend(&map).contains("which runs without it"), "that was before it ended");
+    assert!(mend(&map, &item).contains("which runs without it"), "that was before it ended");
 }
 
 /// It said to wait, for nobody knew what.

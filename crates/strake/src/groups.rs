@@ -12,6 +12,9 @@ use strake_wire::message::manager::{ClusterMap, Group, Server, Target, TargetSpe
 pub const PUT_BACK: &str =
     "move or mount its directory back, check its disk (dmesg, smartctl), then restart its server";
 
+/// Targets that are named where more is said of each.
+const NAMED_MAX: usize = 3;
+
 /// What a target is in one of its groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemberState {
@@ -184,16 +187,12 @@ fn writes_that_wait(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
         let volumes = output::several("volume", volumes.into_iter());
         let short: Vec<GroupRow> =
             rows.iter().filter(|row| short.contains(&row.id)).cloned().collect();
-        let mends: BTreeSet<String> = lacking(&short)
-            .iter()
-            .map(|((member, state), groups)| mend(map, jobs, *member, *state, groups))
-            .collect();
         Trouble {
             stops: true,
             about: format!(
                 "writes to {volumes} wait where fewer than {least} copies are in sync (--min-copies): in {groups}"
             ),
-            mend: mends.into_iter().collect::<Vec<_>>().join("; "),
+            mend: mend_all(map, jobs, &lacking(&short)),
         }
     };
     found.into_iter().map(trouble).collect()
@@ -231,6 +230,26 @@ pub fn of_groups(map: &ClusterMap, jobs: &[Job]) -> Vec<Trouble> {
         Trouble { stops: false, about, mend: mend(map, jobs, *member, *state, groups) }
     });
     stops.chain(lacks).collect()
+}
+
+/// What gives groups the copies back that they lack: it is said with each of the targets, if there are several.
+fn mend_all(
+    map: &ClusterMap,
+    jobs: &[Job],
+    lacks: &BTreeMap<(u32, MemberState), BTreeSet<u32>>,
+) -> String {
+    let members: BTreeSet<u32> = lacks.keys().map(|(member, _)| *member).collect();
+    if members.len() > 1 {
+        let named: Vec<String> = members.iter().take(NAMED_MAX).map(u32::to_string).collect();
+        let more = match members.len() - named.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        return format!("see what is said below of targets {}{more}", named.join(", "));
+    }
+    let mends =
+        lacks.iter().map(|((member, state), groups)| mend(map, jobs, *member, *state, groups));
+    mends.collect::<Vec<_>>().join("; ")
 }
 
 /// What gives these groups the copy back that a target should have.

@@ -287,6 +287,25 @@ fn a_volume_that_asks_for_more_copies_than_are_in_sync_is_told_of() {
     assert!(!troubles(&map)[0].about.contains("writes"));
 }
 
+/// With every target that was away the whole of its sentence was said twice, in one line.
+#[test]
+fn writes_that_wait_for_several_targets_lead_to_what_is_said_of_each() {
+    let mut map = map(&[1], &[], [true, false]);
+    map.volumes[0].spec.template.as_mut().unwrap().min_copies = Some(2);
+    let mend = |map: &mut ClusterMap, id| {
+        let target = Target { id, up: false, ..map.targets[1].clone() };
+        map.targets.push(target);
+        let group =
+            Group { id: GroupId::of_class(2, id).0, members: vec![1, id], ..map.groups[0].clone() };
+        map.groups.push(group);
+        troubles(map).remove(0).mend
+    };
+    assert_eq!(mend(&mut map, 3), "see what is said below of targets 2, 3");
+    assert_eq!(mend(&mut map, 4), "see what is said below of targets 2, 3, 4");
+    mend(&mut map, 5);
+    assert_eq!(mend(&mut map, 6), "see what is said below of targets 2, 3, 4 and 2 more");
+}
+
 /// Who was told to wait for what somebody had let wait waited for ever.
 #[test]
 fn what_is_made_equal_by_a_job_that_is_paused_waits_for_that_to_be_resumed() {

@@ -20,7 +20,8 @@ use strake_types::{Attr, ChunkIndex, Credentials, ErrorKind, FileKind, Ino, Resu
 use strake_wire::map::MapView;
 use strake_wire::message::jobs::Job;
 use strake_wire::message::manager::{ClusterMap, Group};
-use tokio::time::timeout;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 /// Pages of directories listed at once.
 const WIDTH: usize = 16;
@@ -28,6 +29,8 @@ const WIDTH: usize = 16;
 const PAGE_ENTRIES: u32 = 1024;
 /// How long files are looked for where only some are to be named,
 pub const SAMPLE_WAIT: Duration = Duration::from_secs(2);
+/// how much longer once only files are looked for of which there may be none (most ask for no `--min-copies`),
+const RARE_WAIT: Duration = Duration::from_millis(300);
 /// and how many.
 const SAMPLE_FILES: usize = 3;
 /// Chunks of a file that are looked at; of one with more, whose groups do not repeat, it is said that it has a part.
@@ -91,6 +94,11 @@ impl Wanted {
         (!groups.is_empty()).then_some(Self { groups, made_before_ms })
     }
 
+    /// True if only files that ask for several copies in sync are meant. Whether any do is known to nobody but their metadata server.
+    fn is_rare(&self) -> bool {
+        self.groups.values().all(|least| *least > 0)
+    }
+
     fn holds(&self, attr: &Attr) -> bool {
         let made_ms = u64::try_from(attr.btime.seconds).unwrap_or(0).saturating_mul(1000);
         let in_time = self.made_before_ms.is_none_or(|before| made_ms < before);
@@ -142,9 +150,19 @@ impl Sample {
         }
         let map = view.current();
         let served = cluster::served_volume_names(&map);
-        let note = |nth, path: &str| samples.note(nth, path);
-        let looked = timeout(SAMPLE_WAIT, find(view, &served, wanted, note)).await;
-        let whole = matches!(looked, Ok(Looked { unread, ended: true }) if unread.is_empty());
+        let nearly_full = Notify::new();
+        if samples.lack_only_rare() {
+            nearly_full.notify_one();
+        }
+        let note = |nth, path: &str| {
+            let flow = samples.note(nth, path);
+            if samples.lack_only_rare() {
+                nearly_full.notify_one();
+            }
+            flow
+        };
+        let looked = in_time(find(view, &served, wanted, note), &nearly_full).await;
+        let whole = matches!(looked, Some(Looked { unread, ended: true }) if unread.is_empty());
         samples.end(whole && served.len() == map.living().count())
     }
 
@@ -191,8 +209,19 @@ impl<'a> Samples<'a> {
 
     /// True if no other file would change them.
     fn are_full(&self) -> bool {
-        let mut each = self.wanted.iter().zip(&self.found);
-        each.all(|(wanted, sample)| wanted.groups.is_empty() || sample.more)
+        self.lack().next().is_none()
+    }
+
+    /// True if only [rare](Wanted::is_rare) ones would.
+    fn lack_only_rare(&self) -> bool {
+        self.lack().all(Wanted::is_rare)
+    }
+
+    /// What is looked for still.
+    fn lack(&self) -> impl Iterator<Item = &Wanted> {
+        let each = self.wanted.iter().zip(&self.found);
+        let lack = each.filter(|(wanted, sample)| !wanted.groups.is_empty() && !sample.more);
+        lack.map(|(wanted, _)| wanted)
     }
 
     fn note(&mut self, nth: usize, file: &str) -> ControlFlow<()> {
@@ -207,6 +236,19 @@ impl<'a> Samples<'a> {
         let each = self.wanted.iter().zip(&mut self.found);
         each.for_each(|(wanted, sample)| sample.more |= !whole && !wanted.groups.is_empty());
         self.found
+    }
+}
+
+/// What a look finds within the time that it has, of which little is left once it is nearly done.
+async fn in_time(look: impl Future<Output = Looked>, nearly_done: &Notify) -> Option<Looked> {
+    let rest = async {
+        nearly_done.notified().await;
+        sleep(RARE_WAIT).await;
+    };
+    tokio::select! {
+        biased;
+        looked = timeout(SAMPLE_WAIT, look) => looked.ok(),
+        () = rest => None,
     }
 }
 
@@ -410,6 +452,24 @@ mod tests {
         let _ = short.note(2, "g");
         assert_eq!(more(&short.end(true)), [(0, false), (0, false), (1, false)]);
         assert_eq!(more(&Samples::of(&wanted).end(false)), [(0, true), (0, false), (0, true)]);
+    }
+
+    /// Mostly there is none, and each status of a cluster that lacked copies went through the tree for as long as it may.
+    #[tokio::test(start_paused = true)]
+    async fn files_of_which_there_may_be_none_are_looked_for_a_moment_longer_than_others() {
+        let asking = |least| Wanted { groups: BTreeMap::from([(7, least)]), ..Wanted::default() };
+        let wanted = [asking(0), asking(2)];
+        assert!(Samples::of(&wanted[1..]).lack_only_rare());
+        let mut samples = Samples::of(&wanted);
+        for _ in 0..=SAMPLE_FILES {
+            assert!(!samples.lack_only_rare() && samples.note(0, "f").is_continue());
+        }
+        assert!(samples.lack_only_rare() && !samples.are_full());
+        let nearly_done = Notify::new();
+        nearly_done.notify_one();
+        let began = tokio::time::Instant::now();
+        assert!(in_time(std::future::pending(), &nearly_done).await.is_none());
+        assert!(began.elapsed() < SAMPLE_WAIT);
     }
 
     #[test]

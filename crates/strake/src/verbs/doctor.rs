@@ -224,10 +224,21 @@ fn check_map(map: &ClusterMap, jobs: &[Job], report: &mut Report) {
 
 /// Files that are out of reach although no volume asks for so few copies any more: the map does not know of them.
 async fn check_files(view: &Arc<MapView>, map: &ClusterMap, report: &mut Report) {
-    let stopped = status::stopped_files(view, map).await;
+    let (stopped, waiting) = status::stopped_files(view, map).await;
+    tell_files(&stopped, &waiting, report);
+}
+
+fn tell_files(stopped: &[String], waiting: &[String], report: &mut Report) {
     if !stopped.is_empty() {
         let about = format!("cannot be read or written whole now: {}", stopped.join(", "));
         report.bad("files", about, "start the servers of the groups above again, with their disks");
+    }
+    if !waiting.is_empty() {
+        let about = format!(
+            "writes wait, as more copies are asked for than are in sync (--min-copies): {}",
+            waiting.join(", ")
+        );
+        report.bad("files", about, "bring the copies back that the groups above lack");
     }
 }
 
@@ -446,6 +457,18 @@ mod tests {
         check_map(map, &[], &mut report);
         check_room(map, &mut report);
         report.worst()
+    }
+
+    /// What is read all the same was told as out of reach.
+    #[test]
+    fn files_whose_writes_wait_are_not_told_as_out_of_reach() {
+        let mut report = Report { findings: Vec::new(), json: true };
+        tell_files(&[], &[":/main/file".to_owned()], &mut report);
+        tell_files(&[":/main/gone".to_owned()], &[], &mut report);
+        let about: Vec<&str> = report.findings.iter().map(|one| one.about.as_str()).collect();
+        assert_eq!(about.len(), 2);
+        assert!(about[0].starts_with("writes wait") && about[0].ends_with(": :/main/file"));
+        assert_eq!(about[1], "cannot be read or written whole now: :/main/gone");
     }
 
     /// A long path was held for one that nobody listens at: it does not fit into the address of a socket.

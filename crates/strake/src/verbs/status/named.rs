@@ -101,13 +101,14 @@ impl Named {
     }
 }
 
-/// Some of the files that cannot be read or written now, for who asks for no others.
-pub async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> Vec<String> {
+/// Some of the files that cannot be read or written now, and some of those whose writes wait, for who asks for no others.
+pub async fn stopped_files(view: &Arc<MapView>, map: &ClusterMap) -> (Vec<String>, Vec<String>) {
     let rows = groups::troubled(map);
     let stopped = stopped(&rows);
     let stopped = Wanted::among(map, |group| stopped.contains(&group.id));
-    let found = Sample::find_each(view, &[stopped, Wanted::writes_that_wait(&rows)]).await;
-    found.into_iter().flat_map(|sample| sample.files).collect()
+    let wanted = [stopped, Wanted::writes_that_wait(&rows)];
+    let mut found = Sample::find_each(view, &wanted).await.into_iter().map(|sample| sample.files);
+    (found.next().unwrap_or_default(), found.next().unwrap_or_default())
 }
 
 /// Those of these groups that do not serve.

@@ -100,7 +100,9 @@ fn has_ended(item: &JobItem) -> bool {
 pub fn wait_for(job: &Job) -> String {
     let id = job.id;
     let mut left = job.items.iter().filter(|item| !has_ended(item));
-    let runs = |item: &JobItem| item.state == JobState::Running as u32 && item.reason.is_empty();
+    let runs = |item: &JobItem| {
+        item.state == JobState::Running as u32 && (item.reason.is_empty() || job.rate > 0)
+    };
     let reason = match left.clone().any(runs) {
         true => None,
         false => left.find(|item| !item.reason.is_empty()).map(|item| &item.reason),

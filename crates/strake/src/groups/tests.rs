@@ -358,13 +358,19 @@ fn a_job_that_gets_on_with_nothing_says_what_it_waits_for() {
         reason: reason.to_owned(),
         ..JobItem::default()
     };
-    let told = |items: Vec<JobItem>| {
-        jobs::wait_for(&Job { id: 7, state: JobState::Running as u32, items, ..Job::default() })
+    let job = |items: Vec<JobItem>, rate| Job {
+        id: 7,
+        state: JobState::Running as u32,
+        items,
+        rate,
+        ..Job::default()
     };
+    let told = |items: Vec<JobItem>| jobs::wait_for(&job(items, 0));
     let [done, waits, runs] =
         [(JobState::Done, ""), (JobState::Running, "h1 is away"), (JobState::Running, "")]
             .map(|(state, reason)| item(state, reason));
     let said = told(vec![done.clone(), item(JobState::Waiting, ""), waits.clone()]);
     assert_eq!(said, "job 7 is at it, and says: h1 is away");
+    assert!(jobs::wait_for(&job(vec![waits.clone()], 9)).starts_with("wait; "), "tried again");
     assert!(told(vec![done, waits, runs]).starts_with("wait; "));
 }

@@ -422,11 +422,10 @@ fn awaited(state: &State, facts: &Facts, item: &Item) -> Option<String> {
         false => format!("{} is not in sync yet", name_of(state, id)),
     };
     let why: Vec<String> = behind.into_iter().map(why).collect();
+    let why = if why.is_empty() { String::new() } else { format!(": {}", why.join(", ")) };
     Some(format!(
-        "target {} has everything, and target {} leaves when {copies} copies are in sync without it: {}",
-        item.to,
-        item.from,
-        why.join(", ")
+        "target {} has everything, and target {} leaves when {copies} copies are in sync without it{why}",
+        item.to, item.from
     ))
 }
 

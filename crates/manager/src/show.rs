@@ -284,7 +284,7 @@ fn item(state: &State, live: &Liveness, item: &Item) -> JobItem {
         bytes_sent: item.sent + if is_equal { 0 } else { sent },
         at: seen.and_then(|seen| seen.progress.at),
         lost: item.lost,
-        uncounted: item.uncounted && bytes == 0 && !is_done,
+        uncounted: item.uncounted && bytes == 0 && item.lasts() && !is_equal,
     }
 }
 
@@ -361,6 +361,11 @@ mod tests {
         (group.members, group.in_sync) = (vec![1, 2], vec![1, 2]);
         assert_eq!(item(&state, &live, &moved).bytes_done, 9);
         (moved.bytes, moved.uncounted) = (0, true);
+        assert!(!item(&state, &live, &moved).uncounted);
+        // What is given up has nothing left to be sent.
+        moved.to = 3;
+        assert!(item(&state, &live, &moved).uncounted);
+        moved.set(JobState::Failed, "it is full");
         assert!(!item(&state, &live, &moved).uncounted);
     }
 

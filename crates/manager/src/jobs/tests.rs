@@ -640,6 +640,19 @@ fn a_move_that_has_sent_everything_says_for_whom_it_waits() {
     assert!(item.is(JobState::Done) && item.reason.is_empty(), "{item:?}");
 }
 
+/// It ended with a colon, and nothing behind that.
+#[test]
+fn a_move_that_waits_for_copies_that_nobody_is_to_have_names_none() {
+    const THREE: u32 = GroupId::of_class(3, 0).0;
+    let mut state = cluster(&[1; 4]);
+    let (members, in_sync, leaving) = (vec![2, 3], vec![2, 3], vec![3]);
+    let group = Group { epoch: 7, members, in_sync, leaving, ..Group::default() };
+    state.groups.insert(THREE, group);
+    let item = Item { group: THREE, from: 3, to: 2, ..Item::default() };
+    let told = awaited(&state, &all_serve(&state, 1), &item).unwrap();
+    assert!(told.ends_with("leaves when 3 copies are in sync without it"), "{told}");
+}
+
 /// Enters a rebalancing that is to move the second target's part of the pair to the fourth; its number.
 fn rebalance(state: &mut State) -> u32 {
     let item =

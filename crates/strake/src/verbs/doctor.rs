@@ -408,7 +408,9 @@ impl<'a> Own<'a> {
         // Of a name that stands for nothing now nobody knows.
         let Some(found) = found(manager).await else { return false };
         let gone = found.iter().map(|at| is_gone(TcpStream::connect(*at)));
-        !found.iter().any(|at| self.have(at)) && join_all(gone).await.into_iter().all(|gone| gone)
+        !found.is_empty()
+            && !found.iter().any(|at| self.have(at))
+            && join_all(gone).await.into_iter().all(|gone| gone)
     }
 
     /// This machine has an address that others know, too.

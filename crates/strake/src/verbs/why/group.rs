@@ -31,7 +31,11 @@ pub(super) async fn losses(
     attr: &Attr,
     chunks: &[ChunkView],
 ) -> Result<Vec<(Health, String)>> {
-    let looks = expected(map, attr, chunks).into_iter().map(|(group, expected)| async move {
+    let expected = expected(map, attr, chunks);
+    if expected.is_empty() {
+        return Ok(Vec::new());
+    }
+    let looks = expected.into_iter().map(|(group, expected)| async move {
         let last = expected.last().copied().unwrap_or_default();
         (group.id, expected, held_in(volume, file, group, last).await)
     });

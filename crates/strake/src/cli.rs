@@ -114,12 +114,10 @@ impl Cli {
         }
     }
 
-    /// How much is logged: as the flag says, or else the file of a server. Doctor says itself what became of the file by which it tries
-    /// targets: who reads that it is lost takes it for one of his.
+    /// How much is logged: as the flag says, or else the file of a server.
     pub fn log_level(&self) -> Option<String> {
         let filed = || match &self.verb {
             Verb::Server(flags) => verbs::server::filed_log_level(flags),
-            Verb::Doctor(_) => Some("warn,strake_client::file::flush=off".to_owned()),
             _ => None,
         };
         self.log.log_level.clone().or_else(filed)
@@ -173,6 +171,7 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log;
     use clap::CommandFactory;
 
     #[test]
@@ -183,7 +182,10 @@ mod tests {
     /// That the file was lost by which it tries a target that was full was logged as if it were somebody's.
     #[test]
     fn doctor_logs_nothing_of_the_file_by_which_it_tries_targets() {
-        let level = |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().log_level();
+        let level = |line: &str| {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            cli.log_level().or_else(|| Some(log::usual(cli.is_long_running()).to_owned()))
+        };
         assert!(level("strake doctor").unwrap().contains("strake_client::file::flush=off"));
         assert_eq!(level("strake doctor --log-level debug").unwrap(), "debug");
     }

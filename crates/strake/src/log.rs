@@ -16,7 +16,8 @@ const VARIABLE: &str = "STRAKE_LOG";
 
 /// What a process that stays logs, unless another level is wanted.
 const OF_STAYING: &str = "info";
-/// The same of a command: what was written and is lost it tells of itself, by the names of files.
+/// The same of a command: what was written and is lost it tells of itself, by the names of files; and what doctor loses, as it tries
+/// targets, is nobody's.
 const OF_COMMAND: &str = "warn,strake_client::file::flush=off";
 
 /// The flag that says how much is logged.
@@ -35,10 +36,14 @@ impl LogFlags {
     }
 }
 
+/// How much is logged unless another level is wanted.
+pub fn usual(stays: bool) -> &'static str {
+    if stays { OF_STAYING } else { OF_COMMAND }
+}
+
 /// Starts logging to stderr, with more than warnings where the process stays, unless another level is `wanted`.
 pub fn start(wanted: Option<&str>, is_typed: bool, stays: bool) -> Outcome {
-    let otherwise = if stays { OF_STAYING } else { OF_COMMAND };
-    let (filter, wrong) = chosen(wanted, is_typed, otherwise)?;
+    let (filter, wrong) = chosen(wanted, is_typed, usual(stays))?;
     if stays {
         stderr::write_behind().context(|| "starting the thread that writes the log".into())?;
         set_hook(Box::new(tell_panic));

@@ -73,8 +73,7 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
     let failed =
         |e: io::Error| Error::with(ErrorKind::Unavailable, format!("connecting to {address}: {e}"));
     if let Some(path) = address.strip_prefix(UNIX_PREFIX) {
-        let near = Near::new(Path::new(path)).map_err(failed)?;
-        return UnixStream::connect(&near.path).await.map(Connected::plain).map_err(failed);
+        return connect_unix(path).await.map(Connected::plain).map_err(failed);
     }
     let addresses = tokio::net::lookup_host(address).await.map_err(failed)?;
     let addresses: Vec<SocketAddr> = addresses.collect();
@@ -86,6 +85,12 @@ pub async fn connect(address: &str, tls: Option<&Tls>) -> Result<Connected> {
     let connected = tls.connect(socket, host_of(address)).await;
     let (stream, certificate) = connected.map_err(|e| e.about(address))?;
     Ok(Connected { stream: Arc::new(stream), certificate: Some(certificate) })
+}
+
+/// Connects to a Unix socket, however long its path is.
+pub async fn connect_unix(path: &str) -> io::Result<UnixStream> {
+    let near = Near::new(Path::new(path))?;
+    UnixStream::connect(&near.path).await
 }
 
 /// Connects to that of the addresses of a name which is the first to answer, by TCP alone.

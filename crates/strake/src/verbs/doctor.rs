@@ -29,7 +29,7 @@ use strake_wire::message::jobs::{Job, JobState};
 use strake_wire::message::manager::ClusterMap;
 use strake_wire::tls::Tls;
 use strake_wire::transport;
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, lookup_host};
 
 /// How long a connection or a mount may take to answer.
 const ANSWER_SECONDS_MAX: u64 = 5;
@@ -403,7 +403,7 @@ impl<'a> Own<'a> {
     async fn is_gone_elsewhere(&self, manager: &str) -> bool {
         if let Some(socket) = manager.strip_prefix(transport::UNIX_PREFIX) {
             return !self.addresses.contains(&manager)
-                && is_gone(UnixStream::connect(socket)).await;
+                && is_gone(transport::connect_unix(socket)).await;
         }
         // Of a name that stands for nothing now nobody knows.
         let Some(found) = found(manager).await else { return false };
@@ -507,6 +507,9 @@ mod tests {
         let socket = dir.path().join("s");
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         let socket = format!("unix:{}", socket.display());
+        let deep = dir.path().join("d".repeat(200)).join("s");
+        std::fs::create_dir(deep.parent().unwrap()).unwrap();
+        let deep = format!("unix:{}", deep.display());
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = (silent.local_addr().unwrap().to_string(), silent);
         let addresses = vec!["127.0.0.1:9150", "10.0.0.1:9151", "unix:/run/s.sock", ""];
@@ -517,6 +520,7 @@ mod tests {
         };
         // Nobody listens at port 1.
         assert!(is_elsewhere(&["127.0.0.1:1", "unix:/none/s.sock", &socket]).await);
+        assert!(is_elsewhere(&[&deep]).await, "a socket's address has no room for its path");
         assert!(!is_elsewhere(&["127.0.0.1:1", &silent.0]).await, "one may be ours");
         assert!(!is_elsewhere(&["no..host:7440"]).await, "nobody knows what that was");
         assert!(!is_elsewhere(&["unix:/run/s.sock"]).await);

@@ -54,6 +54,9 @@ pub struct VolumeOptions {
     /// Keep what the metadata server has leased: names and attributes are asked for again only when they may
     /// have changed.
     pub leases: bool,
+    /// With leases: answer removals and renames before the metadata server has heard of them, where nobody else is. Worth it where
+    /// that is reached over a network.
+    pub behind: bool,
     /// Most files that are open at once; the next open fails.
     pub open_files_max: usize,
     /// Where time comes from; a clock that goes on while the machine sleeps, if leases are kept.
@@ -80,6 +83,7 @@ impl Default for VolumeOptions {
             exclusive: false,
             remember: true,
             leases: false,
+            behind: false,
             open_files_max: OPEN_FILES_MAX,
             clock: Arc::new(WakingClock),
         }

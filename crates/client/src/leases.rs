@@ -9,6 +9,7 @@ mod recalls;
 
 pub(crate) use recalls::follow_recalls;
 
+use crate::behind::Behind;
 use crate::file::OpenFile;
 use crate::moments::{MOMENT, Moments};
 use crate::names::{Known, Names, thin};
@@ -16,6 +17,7 @@ use crate::notes::{ANSWER_AGE_MAX, Notes};
 use crate::share::Share;
 use crate::told::{self, Told};
 use crate::volume::Volume;
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
@@ -67,6 +69,8 @@ pub(crate) struct Leases {
     told_until: AtomicU64,
     shards: [Mutex<Shard>; SHARDS],
     names: Names,
+    /// What is leased exclusively, and changed by that.
+    pub behind: Arc<Behind>,
     believer: RwLock<Option<Weak<dyn Believer>>>,
 }
 
@@ -121,6 +125,7 @@ impl Leases {
             told_until: AtomicU64::new(0),
             shards: std::array::from_fn(|_| Mutex::default()),
             names: Names::default(),
+            behind: Arc::default(),
             believer: RwLock::default(),
         }
     }
@@ -239,6 +244,9 @@ impl Leases {
         if asked <= note.recalled || now.saturating_sub(asked) > ANSWER_AGE_MAX {
             return;
         }
+        if attr.exclusive != 0 {
+            self.behind.learn(ino, attr.exclusive, now);
+        }
         match shard.leased.get_mut(&ino) {
             Some(leased) if leased.version.is_some_and(|known| attr.version < known) => {}
             Some(leased) if leased.version.is_some() || asked > note.changed => {
@@ -323,6 +331,24 @@ impl Leases {
         }
     }
 
+    /// Names as they are from now on, by a change that is still to be sent: whatever was asked for before says nothing of them.
+    pub fn change_behind(&self, names: &[(Ino, Bytes, Option<Ino>)], now: Duration) {
+        for (dir, name, leads) in names {
+            let mut shard = self.shard(*dir).lock();
+            shard.note_change(*dir, now);
+            let whole = shard.leased.get(dir).and_then(|leased| leased.whole);
+            match leads {
+                None if whole == Some(self.names.thinned()) => self.names.forget(*dir, name),
+                leads => self.names.put(*dir, name, Known { leads: *leads, asked: now }),
+            }
+        }
+    }
+
+    /// Takes note of the answer to such a change. What it says of names may have been changed once more since.
+    pub fn learn_behind(&self, answer: &MetaAnswer, asked: Duration, now: Duration) {
+        told::each_attributes(answer, |attr| self.learn_inode(attr, (asked, now)));
+    }
+
     /// A change of an inode by this mount has ended.
     fn note_change(&self, ino: Ino, now: Duration) {
         self.shard(ino).lock().note_change(ino, now);
@@ -337,6 +363,7 @@ impl Leases {
 
     /// Nothing is believed at all that was asked for before.
     pub fn forget_all(&self, now: Duration) {
+        self.behind.forget_leases();
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.leased.clear();
@@ -467,6 +494,9 @@ impl Volume {
 
     /// For how long one who is told attributes of this version now may believe them.
     pub fn believable(&self, ino: Ino, version: u64) -> Duration {
+        if self.leases(ino).behind.touches(ino) {
+            return Duration::ZERO;
+        }
         self.leases(ino).time_for(ino, version, self.now())
     }
 
@@ -490,9 +520,12 @@ impl Volume {
         by: &Share,
         op: &MetaOp,
         answer: &MetaAnswer,
-        asked: Duration,
+        (asked, behind): (Duration, bool),
     ) {
         let now = self.now();
+        if behind {
+            return by.leases.learn_behind(answer, asked, now);
+        }
         by.leases.learn(op, answer, asked, now);
         let believed = strake_base::is_broken("borrowers-tell");
         if told::is_change(op) && self.parts().len() > 1 && !believed {
@@ -529,6 +562,7 @@ impl Volume {
     /// Before a new session, or an old one of a server that has forgotten its leases.
     pub(crate) fn end_leases(&self, share: &Share) {
         share.leases.sessions.fetch_add(1, Ordering::AcqRel);
+        share.leases.behind.note_session();
         share.leases.end(self.now());
         self.report_all_closes();
     }

@@ -15,6 +15,7 @@
 //! * [`mod@file`] — the contents of open files: write-behind, read-ahead, flush, publish.
 //! * [`route`] — from a piece of a file to the server that holds it, with retries within a time limit (`patience`), of
 //!   which people are told ([`strake_wire::waits`]).
+//! * `changes` — what the metadata server changes, once; `behind`, changes of names that are answered before they are sent.
 //! * `copies`, `members` — groups of several members: fail-over, and which member answers a read.
 //! * [`session`] — what makes the metadata server remember our open files, locks and mutations.
 //! * `leases` — what the metadata server has leased to this mount, with `names`, `notes` of what was taken
@@ -33,6 +34,8 @@
 #![cfg_attr(not(test), warn(clippy::large_futures))]
 
 pub mod api;
+mod behind;
+mod changes;
 mod contents;
 mod copies;
 pub mod file;

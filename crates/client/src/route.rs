@@ -71,6 +71,17 @@ impl Awaited {
     }
 }
 
+/// How something is asked for.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sending<'a> {
+    /// The number of a mutation; 0: it has none.
+    pub(crate) seq: u64,
+    /// The life of a file in which it was begun: it is not sent after that.
+    pub(crate) life: Option<Life<'a>>,
+    /// Its caller is answered already ([`crate::behind`]).
+    pub(crate) behind: bool,
+}
+
 /// What the metadata server has said.
 pub(crate) struct Said {
     pub(crate) answer: MetaAnswer,
@@ -82,59 +93,7 @@ pub(crate) struct Said {
     pub(crate) told_cuts: bool,
 }
 
-/// The number of a mutation, given back whatever becomes of the operation; but that of an open of which nobody hears is
-/// needed to close it.
-struct SeqGuard<'a> {
-    volume: &'a Volume,
-    session: &'a Session,
-    seq: u64,
-    /// The file that it opens, and does nothing else, until it is answered.
-    opens: Option<Ino>,
-    /// What it may cut, as far as is known, and directories.
-    cuts: Vec<Ino>,
-    /// The server has done it, or refused.
-    heard: bool,
-    /// It is not at it any more, whatever has become of it.
-    ended: bool,
-}
-
-impl SeqGuard<'_> {
-    /// The operation has ended so. What was not answered in time may be carried out all the same.
-    fn ended<T>(&mut self, answer: &Result<T>) {
-        let is_late = answer.as_ref().is_err_and(|error| error.kind == ErrorKind::TimedOut);
-        self.opens = self.opens.filter(|_| is_late);
-        self.heard = answer.as_ref().err().is_none_or(told::is_refusal);
-        self.ended = answer.as_ref().err().is_none_or(told::is_last_word);
-    }
-}
-
-impl Drop for SeqGuard<'_> {
-    fn drop(&mut self) {
-        match self.opens {
-            _ if self.seq == 0 => {}
-            Some(ino) => {
-                let (seq, since) = (self.seq, self.volume.now());
-                self.session.give_up_open(Unheard { ino, seq, since });
-            }
-            None if self.ended => self.session.end_mutation(self.seq),
-            None => self.session.give_up_mutation(self.seq, !self.cuts.is_empty()),
-        }
-        if self.heard {
-            return;
-        }
-        self.volume.doubt_cuts(self.cuts.iter().copied());
-    }
-}
-
 impl Volume {
-    /// The server may still have to cut chunks of these files: whoever writes there before it has been asked for that would lose
-    /// what he writes.
-    pub(crate) fn doubt_cuts(&self, inos: impl IntoIterator<Item = Ino>) {
-        for file in inos.into_iter().filter_map(|ino| self.inodes().file(ino)) {
-            file.core().cut_in_doubt = Some(self.now());
-        }
-    }
-
     /// Asks the metadata server something that changes nothing.
     pub(crate) async fn ask(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
         self.ask_about(cred, op).await.map(|said| said.answer)
@@ -142,7 +101,7 @@ impl Volume {
 
     /// As [`Volume::ask`]; also when and in which session it was asked.
     pub(crate) async fn ask_about(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
-        self.meta(self.share_for(&op), cred.into(), op, 0, None).await
+        self.meta(self.share_for(&op), cred.into(), op, Sending::default()).await
     }
 
     /// As [`Volume::ask`], of what is about a whole share.
@@ -152,7 +111,7 @@ impl Volume {
         cred: &Credentials,
         op: MetaOp,
     ) -> Result<MetaAnswer> {
-        self.meta(share, cred.into(), op, 0, None).await.map(|said| said.answer)
+        self.meta(share, cred.into(), op, Sending::default()).await.map(|said| said.answer)
     }
 
     /// Asks all shares the same, also where one does not answer.
@@ -162,64 +121,20 @@ impl Volume {
     }
 
     /// The share that carries out an operation.
-    fn share_for(&self, op: &MetaOp) -> &Share {
+    pub(crate) fn share_for(&self, op: &MetaOp) -> &Share {
         self.share_of(op.place().unwrap_or(Ino::ROOT))
-    }
-
-    /// Lets the metadata server change something, once.
-    pub(crate) async fn mutate(&self, cred: &Credentials, op: MetaOp) -> Result<MetaAnswer> {
-        self.mutate_as(cred, op).await.map(|said| said.answer)
-    }
-
-    /// As [`Volume::mutate`], of what was begun in a life of a file: never after that.
-    pub(crate) async fn mutate_in(
-        &self,
-        life: Life<'_>,
-        cred: &Credentials,
-        op: MetaOp,
-    ) -> Result<MetaAnswer> {
-        self.mutate_about(cred, op, Some(life)).await.map(|said| said.answer)
-    }
-
-    /// As [`Volume::mutate`]; also when and in which session it was asked.
-    pub(crate) async fn mutate_as(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
-        self.mutate_about(cred, op, None).await
-    }
-
-    async fn mutate_about(
-        &self,
-        cred: &Credentials,
-        op: MetaOp,
-        life: Option<Life<'_>>,
-    ) -> Result<Said> {
-        let share = self.share_for(&op);
-        let session = &share.session;
-        let seq = if self.options().remember { session.begin_mutation() } else { 0 };
-        let opens = told::only_opens(&op);
-        let cuts = if told::may_cut(&op) { self.touched(&op) } else { Vec::new() };
-        let (heard, ended) = (false, false);
-        let mut number = SeqGuard { volume: self, session, seq, opens, cuts, heard, ended };
-        let doubtful = self.keeps_leases() && opens.is_none();
-        let doubt = doubtful.then(|| Doubt::new(self, &op));
-        let said = self.meta(share, cred.into(), op, seq, life).await;
-        if let Some(doubt) = doubt {
-            doubt.end(said.as_ref().err());
-        }
-        number.ended(&said);
-        said
     }
 
     /// Asks until there is an answer or the patience is over, in a box: what is needed for a message is not to make each
     /// operation larger that is answered from memory.
-    fn meta<'a>(
+    pub(crate) fn meta<'a>(
         &'a self,
         share: &'a Share,
         cred: Cred,
         op: MetaOp,
-        seq: u64,
-        life: Option<Life<'a>>,
+        how: Sending<'a>,
     ) -> BoxFuture<'a, Result<Said>> {
-        Box::pin(self.ask_until_answered(share, cred, op, seq, life))
+        Box::pin(self.ask_until_answered(share, cred, op, how))
     }
 
     async fn ask_until_answered(
@@ -227,9 +142,11 @@ impl Volume {
         share: &Share,
         cred: Cred,
         op: MetaOp,
-        seq: u64,
-        life: Option<Life<'_>>,
+        Sending { seq, life, behind }: Sending<'_>,
     ) -> Result<Said> {
+        if !behind && told::comes_after_names(&op) {
+            share.leases.behind.over().await;
+        }
         let works = Worker::of_share(share.id, &op);
         let mut patience = Patience::new(self).on(told::inode(&op)).with(works);
         let what = || format!("the metadata server of {}", self.called(share.id));
@@ -244,7 +161,7 @@ impl Volume {
         // What only opens a file counts for nothing when its session is lost: in the next one it is asked for again.
         let is_once = seq != 0 && told::only_opens(&op).is_none();
         let request = self.session_request(share, (session, incarnation), op);
-        let mut request = MetaRequest { seq, cred, closed, ..request };
+        let mut request = MetaRequest { seq, cred, closed, behind, ..request };
         // It may have been carried out, and its answer be lost: only its session knows.
         let mut in_doubt = false;
         loop {
@@ -269,7 +186,7 @@ impl Volume {
             let error = match answer {
                 Ok(answer) => {
                     if let Some(op) = request.op.as_ref().filter(|_| self.keeps_leases()) {
-                        self.learn_leases(share, op, &answer, asked);
+                        self.learn_leases(share, op, &answer, (asked, behind));
                     }
                     let incarnation = request.incarnation;
                     return Ok(Said { answer, asked, incarnation, told_cuts });

@@ -245,6 +245,11 @@ impl Session {
         state.report.clone()
     }
 
+    /// True if a report is under way.
+    pub(crate) fn is_reporting(&self) -> bool {
+        self.state.lock().report.is_some()
+    }
+
     /// True if a close of this file is still to be reported.
     pub(crate) fn owes_close_of(&self, ino: u64) -> bool {
         self.state.lock().owed.contains_key(&ino)
@@ -321,6 +326,7 @@ impl Volume {
             claims: self.keeps_leases(),
             moves: self.follows_moves(),
             release: self.options().release.to_owned(),
+            behind: self.writes_behind(),
         };
         let mut patience = Patience::new(self);
         let what = || format!("a session for {}", self.called(share.id));

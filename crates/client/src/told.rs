@@ -63,6 +63,19 @@ pub(crate) fn inode(op: &MetaOp) -> Option<Ino> {
     }))
 }
 
+/// True for what has to come after all changes of names that were answered before: but for what is about contents alone, and
+/// for what the server asks of us, which somebody else may wait for.
+pub(crate) fn comes_after_names(op: &MetaOp) -> bool {
+    use MetaOp::*;
+    match op {
+        Publish(publish) => publish.sync,
+        WriteInline(write) => write.sync,
+        RenewSession(_) | Told(_) | Settle(_) | Claim(_) | MoveOut(_) | ReadInline(_) => false,
+        Open(open) => open.mode.truncate,
+        _ => true,
+    }
+}
+
 /// True for what may take the last name of a file away.
 pub(crate) fn takes_names_away(op: &MetaOp) -> bool {
     matches!(op, MetaOp::Unlink(_) | MetaOp::Rename(_))

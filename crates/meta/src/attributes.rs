@@ -34,6 +34,7 @@ pub(crate) fn attributes(inode: &Inode, shard: Option<&Shard>, ctx: &Ctx) -> Att
         no_xattrs: has_no_xattrs(inode),
         leased: false,
         name_leased: false,
+        exclusive: 0,
         layout: inode.layout.clone(),
     };
     if let Some(shard) = shard {

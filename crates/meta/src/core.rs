@@ -37,6 +37,8 @@ use tokio::sync::{Notify, OnceCell};
 
 /// Most inodes kept decoded in memory, and as many guard shards.
 const INODES_MAX: usize = 200_000;
+/// Exclusive leases given in a millisecond, at most, as a power of two: each server numbers them from when it starts.
+const EXCLUSIVE_PER_MS_BITS: u32 = 16;
 /// Most directory entries kept in memory.
 const ENTRIES_MAX: usize = 400_000;
 
@@ -459,6 +461,7 @@ impl Core {
         })
         .await?;
         volume.sessions.be_patient_until(self.monotonic_ms() + LEASE_MS_AT_SERVER);
+        volume.leases.number_exclusive_from(self.wall_ms() << EXCLUSIVE_PER_MS_BITS);
         let mut replies: HashMap<u64, Replies> = HashMap::new();
         replies.extend(found.iter().map(|(id, _)| (*id, Replies::default())));
         load_replies(&*snapshot, volume.id, &mut replies).await?;
@@ -468,6 +471,7 @@ impl Core {
             let ledger = Ledger::with(seqs);
             let session = Session::new(id, record.client, ledger, grace_ms, true)
                 .keeping_leases(record.leases);
+            let session = if record.behind { session.was_behind() } else { session };
             session.is_of(record.mount);
             if record.claims {
                 session.note_claims();

@@ -36,6 +36,8 @@ pub(crate) struct Ctx {
     pub answered: u64,
     /// The caller's incarnation of its session.
     pub incarnation: u64,
+    /// Directories of which the caller has answered a change already, by his exclusive leases on them.
+    pub behind: Vec<Ino>,
 }
 
 /// Nobody is leased what has no name any more, and files of which everybody writes his part.
@@ -57,6 +59,7 @@ impl Ctx {
             seq: 0,
             answered: 0,
             incarnation: 0,
+            behind: Vec::new(),
         }
     }
 
@@ -112,6 +115,20 @@ impl Ctx {
         if let Some(keeper) = &self.keeper {
             self.volume.leases.give_back(&keeper.holder, ino);
         }
+    }
+
+    /// The session's id; 0: there is none.
+    pub fn session_id(&self) -> u64 {
+        self.session.as_ref().map_or(0, |session| session.id)
+    }
+
+    /// True if the caller has still the exclusive leases by which he has answered the change. The locks of the directories are held.
+    pub fn may_be_behind(&self) -> bool {
+        let Some(session) = &self.session else { return self.behind.is_empty() };
+        let has = |dir: &Ino| self.volume.leases.is_exclusive(session.id, *dir);
+        self.behind.iter().all(has)
+            || session.is_unsure()
+            || strake_base::is_broken("names-behind-need-leases")
     }
 
     /// The session, which the operation cannot do without.

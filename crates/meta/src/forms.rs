@@ -182,7 +182,14 @@ fn shards() -> Vec<Vec<u8>> {
 fn sessions() -> Vec<Vec<u8>> {
     let client = "host, process 7, /mnt".into();
     let (since_ms, mount) = (1 << 40, 1 << 60);
-    vec![encoded(&SessionRecord { client, since_ms, leases: true, mount, claims: true })]
+    vec![encoded(&SessionRecord {
+        client,
+        since_ms,
+        leases: true,
+        mount,
+        claims: true,
+        behind: true,
+    })]
 }
 
 fn locks() -> Vec<Vec<u8>> {

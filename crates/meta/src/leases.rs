@@ -9,15 +9,18 @@
 //! ([`Holder::fetch`]), which says how far it has followed. Lock order: a part of the table, then
 //! a holder's state.
 
+mod exclusive;
 mod holder;
 
+pub(crate) use exclusive::Visitors;
 pub(crate) use holder::Holder;
 
+use exclusive::Exclusive;
 use holder::{Entered, Recall, Renewed, now_ms};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use strake_base::clock::Clock;
 use strake_types::Ino;
@@ -32,6 +35,8 @@ pub(crate) struct Leases {
     parts: [Mutex<HashMap<Ino, Place>>; PARTS],
     /// Holders of which everything is being recalled.
     clearing: AtomicUsize,
+    /// The number of the last exclusive lease.
+    last_exclusive: AtomicU64,
 }
 
 /// What is known of an inode.
@@ -40,6 +45,12 @@ struct Place {
     /// It is being changed: only who does it gets a lease.
     changing: u32,
     shares: Vec<Share>,
+    /// Somebody has an exclusive lease on it.
+    exclusive: Option<Exclusive>,
+    /// The sessions of requests that are at it, 0 of those without one; with repeats.
+    visitors: Vec<u64>,
+    /// None is given an exclusive lease before then: several use it.
+    crowded_until_ms: u64,
 }
 
 /// Who asks for a lease, or makes a change: a session, under one of its numbers (`MetaRequest::leases`).
@@ -74,7 +85,11 @@ pub(crate) struct Changing {
 
 impl Default for Leases {
     fn default() -> Self {
-        Leases { parts: std::array::from_fn(|_| Mutex::default()), clearing: AtomicUsize::new(0) }
+        Leases {
+            parts: std::array::from_fn(|_| Mutex::default()),
+            clearing: AtomicUsize::new(0),
+            last_exclusive: AtomicU64::new(0),
+        }
     }
 }
 
@@ -126,9 +141,11 @@ impl Leases {
 
     /// The inode is gone: leases on it are worth nothing, and nobody would ever recall them.
     pub fn forget(&self, ino: Ino) {
-        let place =
-            self.part(ino).lock().get_mut(&ino).map(|place| std::mem::take(&mut place.shares));
-        place.iter().flatten().for_each(|share| share.holder.drop_lease(ino));
+        let taken = self.part(ino).lock().get_mut(&ino).map(|place| {
+            place.exclusive.take().iter().for_each(Exclusive::is_over);
+            std::mem::take(&mut place.shares)
+        });
+        taken.iter().flatten().for_each(|share| share.holder.drop_lease(ino));
         self.tidy(ino);
     }
 
@@ -257,6 +274,7 @@ impl Leases {
             let mut part = self.part(ino).lock();
             let place = part.entry(ino).or_default();
             place.changing += 1;
+            place.note_crowd(own.map_or(0, |own| own.holder.id), now_ms);
             let others = |share: &Share| own.is_none_or(|own| !share.is_of(own));
             self.recall_from(place, ino, others, now_ms, waits, &mut cleared);
         }
@@ -289,6 +307,7 @@ impl Leases {
 
     /// The session is over, with all that was leased to it.
     pub fn end(&self, holder: &Arc<Holder>) {
+        self.take_all_exclusive(holder);
         let inodes = holder.end(&self.clearing);
         self.take_shares(holder, inodes);
         holder.wake();
@@ -323,7 +342,10 @@ impl Share {
 
 impl Place {
     fn is_empty(&self) -> bool {
-        self.changing == 0 && self.shares.is_empty()
+        self.changing == 0
+            && self.shares.is_empty()
+            && self.exclusive.is_none()
+            && self.visitors.is_empty()
     }
 }
 

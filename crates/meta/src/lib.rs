@@ -20,6 +20,7 @@
 //! * `check` — whether all of it fits together, while it is in use.
 //! * `locks` — locks of operations on inodes; locks of applications on files.
 //! * `leases` — what clients may believe without asking, and how it is taken back before a change.
+//! * `visit` — who comes to a directory of which another client changes names before it says so waits for that.
 //! * `sharing`, `claims` — files that several have open: who may hold back what he has written to them.
 //! * `session`, `ledger` — who is connected, what he holds open, which replies he may ask for again.
 //! * `upkeep`, `lost_sessions` — what is looked after all the time: volumes, expired sessions, counts.
@@ -96,6 +97,7 @@ mod txn;
 mod uncounted;
 mod upkeep;
 mod view;
+mod visit;
 mod volume;
 
 pub use forms::FORMS;

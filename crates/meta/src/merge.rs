@@ -123,10 +123,10 @@ pub(crate) async fn with_others(
     }
     let (sender, answer) = oneshot::channel();
     let (keeper, cred) = (ctx.keeper.clone(), ctx.cred.clone());
-    let Ctx { incarnation, seq, answered, .. } = *ctx;
+    let (behind, Ctx { incarnation, seq, answered, .. }) = (ctx.behind.clone(), *ctx);
     let is_first = merge_queue.add(
         place,
-        Waiting { session, incarnation, keeper, cred, seq, answered, op, answer: sender },
+        Waiting { session, incarnation, keeper, cred, seq, answered, behind, op, answer: sender },
     );
     if is_first {
         task::spawn(carry_out_all(ctx.clone(), place));
@@ -172,10 +172,10 @@ fn together(batch: &[Waiting]) -> usize {
 /// Carries out changes in one directory, whose lock is held at first; `like`: the request of one of them.
 async fn carry_out(like: &Ctx, dir: Ino, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
-        let Waiting { session, incarnation, keeper, cred, seq, answered, op, answer } = one;
+        let Waiting { session, incarnation, keeper, cred, seq, answered, behind, op, answer } = one;
         let leases = keeper.as_ref().map_or(0, |keeper| keeper.number);
         let (session, own) = (Some(session), Ctx::own(&like.core, &like.volume));
-        let ctx = Ctx { session, incarnation, leases, keeper, cred, seq, answered, ..own };
+        let ctx = Ctx { session, incarnation, leases, keeper, cred, seq, answered, behind, ..own };
         ((ctx, op), answer)
     };
     let (asked, senders): (Vec<_>, Vec<_>) = batch.into_iter().map(request).unzip();
@@ -201,13 +201,13 @@ async fn carry_out(like: &Ctx, dir: Ino, batch: Vec<Waiting>, held: Held) {
 }
 
 /// Not if its session is over, nor if an earlier call of it has been carried out since this one began, nor if its client
-/// has given it up.
+/// has given it up, or has answered it by what it has no more.
 fn is_to_be_carried_out(ctx: &Ctx) -> bool {
     let lives = ctx.session.as_ref().is_some_and(|session| session.check().is_ok());
     let is_new = |ledger: &Arc<Ledger>| {
         !ledger.is_stored(ctx.seq) && !ledger.is_in_doubt(ctx.seq) && !ledger.is_over(ctx.seq)
     };
-    lives && ctx.ledger().is_some_and(is_new)
+    lives && ctx.ledger().is_some_and(is_new) && ctx.may_be_behind()
 }
 
 /// Asks the store once for all names, takes the locks of what they lead to as far as nobody has them, and asks once for
@@ -239,10 +239,16 @@ async fn opens_what_is_there(tx: &mut Tx<'_>, op: &Change) -> bool {
     !op.exclusive && !matches!(found, Ok(None))
 }
 
-/// True if what a change touches beside the directory is locked, and no other change on this view has touched it.
+/// True if what a change touches beside the directory is locked, and no other change on this view has touched it; and no
+/// other session has it leased exclusively.
 async fn has_to_itself(tx: &mut Tx<'_>, op: &Change) -> bool {
     let Ok(touched) = op.touches(tx).await else { return false };
-    touched.iter().all(|ino| tx.need_lock(*ino).is_ok() && !tx.has_changed(*ino))
+    let (leases, own) = (&tx.ctx.volume.leases, tx.ctx.session_id());
+    touched.iter().all(|ino| {
+        tx.need_lock(*ino).is_ok()
+            && !tx.has_changed(*ino)
+            && !leases.is_exclusive_to_others(own, *ino)
+    })
 }
 
 /// One for each that asked, but for the last ones where those did not fit. After a commit the directory stays locked until

@@ -74,11 +74,21 @@ impl Volume {
 
     /// Notes that a session is granted claims on files. What an earlier server has granted to whom nobody else knows.
     pub async fn note_claims(&self, session: u64) -> Result<()> {
+        self.note_of(session, |record| record.claims = true).await
+    }
+
+    /// The same of exclusive leases on directories.
+    pub async fn note_behind(&self, session: u64) -> Result<()> {
+        self.note_of(session, |record| record.behind = true).await
+    }
+
+    async fn note_of(&self, session: u64, note: impl Fn(&mut SessionRecord) + Sync) -> Result<()> {
         let key = keys::session(self.id, session);
         self.own_transaction(Some(&key), |stored, tx| {
             // One that is over meanwhile stays so.
-            if let Some(record) = decoded::<SessionRecord>(&key, stored)? {
-                tx.put(key.clone(), records::encode(&SessionRecord { claims: true, ..record }));
+            if let Some(mut record) = decoded::<SessionRecord>(&key, stored)? {
+                note(&mut record);
+                tx.put(key.clone(), records::encode(&record));
             }
             Ok(())
         })

@@ -302,6 +302,9 @@ pub(crate) struct SessionRecord {
     /// It was granted claims on files: after a restart who reads waits for it.
     #[prost(bool, tag = "5")]
     pub claims: bool,
+    /// It was given exclusive leases on directories: after a restart who comes to any waits for it.
+    #[prost(bool, tag = "6")]
+    pub behind: bool,
 }
 
 /// `V`: statistics of the volume.

@@ -23,6 +23,7 @@ use crate::recopy::Jobs;
 use crate::stop::Stop;
 use crate::txn::{Mutation, mutate};
 use crate::upkeep;
+use crate::visit;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -248,6 +249,7 @@ impl MetaServer {
             seq: request.seq,
             answered: request.answered,
             incarnation: request.incarnation,
+            behind: if request.behind { visit::named(&op) } else { Vec::new() },
         };
         if let Some(ino) = op.place().filter(|ino| !ctx.is_here(*ino)) {
             let detail = format!(
@@ -259,6 +261,7 @@ impl MetaServer {
         if let Some(closed) = &request.closed {
             sessions::renew(&ctx, closed).await?;
         }
+        let _visitors = visit::visit(&ctx, visit::named(&op)).await?;
         perform(&ctx, &op).await
     }
 }
@@ -284,7 +287,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::OpenSession(op) => Box::pin(sessions::open(ctx, op)),
         MetaOp::RenewSession(op) => Box::pin(sessions::renew(ctx, op)),
         MetaOp::CloseSession(_) => Box::pin(sessions::close(ctx)),
-        MetaOp::Lookup(op) => Box::pin(lookup::lookup(ctx, op)),
+        MetaOp::Lookup(op) => Box::pin(visit::look(ctx, || lookup::lookup(ctx, op))),
         MetaOp::GetAttr(op) => Box::pin(getattr::getattr(ctx, op)),
         MetaOp::SetAttr(op) => Box::pin(mutate(ctx, op)),
         MetaOp::Create(op) => Box::pin(open_beside_others(ctx, op)),
@@ -293,7 +296,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::Rename(op) => Box::pin(mutate(ctx, op)),
         MetaOp::ReadLink(op) => Box::pin(readlink::readlink(ctx, op)),
         MetaOp::Open(op) => Box::pin(open_beside_others(ctx, op)),
-        MetaOp::ReadDir(op) => Box::pin(readdir::readdir(ctx, op)),
+        MetaOp::ReadDir(op) => Box::pin(visit::look(ctx, || readdir::readdir(ctx, op))),
         MetaOp::Publish(op) => Box::pin(past_end::publish(ctx, op)),
         MetaOp::WriteInline(op) => Box::pin(mutate(ctx, op)),
         MetaOp::MoveOut(op) => {

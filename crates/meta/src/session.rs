@@ -5,6 +5,7 @@
 //! expired, no file without a name is deleted ([`Sessions::may_hold`]).
 
 mod begins;
+mod behind;
 mod opens;
 mod questions;
 mod rests;
@@ -43,6 +44,8 @@ pub(crate) struct Session {
     pub minds: Minds,
     /// It may have claims on files, or may have had some of an earlier server.
     claims: AtomicBool,
+    /// Its exclusive leases on directories.
+    behind: behind::Behind,
     /// Its client asks where a file lies before it goes by that.
     moves: AtomicBool,
     /// In which incarnation its client began it; 0: nobody knows.
@@ -125,6 +128,7 @@ impl Session {
             keeps_leases: false,
             minds: Minds::default(),
             claims: AtomicBool::new(false),
+            behind: behind::Behind::default(),
             moves: AtomicBool::new(false),
             deadline_ms: AtomicU64::new(deadline_ms),
             begun_in: 0,
@@ -266,6 +270,8 @@ pub(crate) struct Sessions {
     patience_ms: AtomicU64,
     /// A session was absent when this was looked at last.
     had_absent: AtomicBool,
+    /// Who may have changed names by what an earlier server has leased.
+    unsure: behind::Unsure,
 }
 
 impl Sessions {
@@ -273,6 +279,7 @@ impl Sessions {
     pub fn insert(&self, session: Arc<Session>) {
         let mut all = self.all.write();
         self.had_absent.fetch_or(session.is_absent(), Ordering::AcqRel);
+        self.count_unsure(&session);
         all.insert(session.id, session);
     }
 
@@ -340,6 +347,7 @@ impl Sessions {
 
     /// Takes a session out that has ended.
     pub fn remove(&self, session: &Session) {
+        self.is_sure(session);
         self.all.write().remove(&session.id);
     }
 

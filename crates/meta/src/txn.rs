@@ -15,6 +15,7 @@ use crate::locks::inodes::Held;
 use crate::records::{self, Raw};
 use crate::stored::store_error;
 use crate::view::{Tx, each_attributes};
+use crate::visit::visit;
 use prost::Message;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::common::Attributes;
@@ -86,7 +87,7 @@ pub(crate) async fn mutate(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> 
                 strake_base::count_case("answer-from-memory");
                 let mut answer = (*answer).clone()?;
                 // It may have been recalled since, and followed.
-                each_attributes(&mut answer, |attr| attr.leased = false);
+                each_attributes(&mut answer, |attr| (attr.leased, attr.exclusive) = (false, 0));
                 return Box::pin(give_again(ctx, op, answer)).await;
             }
             Begin::Late => return Err(late()),
@@ -145,6 +146,17 @@ fn check_wanted(ctx: &Ctx) -> Result<()> {
     }
 }
 
+/// Fails if the client has answered the change already, and somebody has been there since.
+fn check_behind(ctx: &Ctx) -> Result<()> {
+    match ctx.may_be_behind() {
+        true => Ok(()),
+        false => {
+            let detail = "others have used the directory since the client has answered this change";
+            Err(Error::with(ErrorKind::Stale, detail))
+        }
+    }
+}
+
 /// Waits, with no lock held, until an answer is on disk that has to be.
 async fn durable(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     let asked = op.wants_sync() && !strake_base::is_broken("fsync-reaches-journal");
@@ -174,6 +186,8 @@ pub(crate) async fn under_locks(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
 /// One try; `None` or a conflict: it has to begin again.
 async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let scope = op.scope(ctx).await?;
+    // Who has something of it leased exclusively waits for these locks with what he has under way.
+    let _visitors = visit(ctx, scope.clone()).await?;
     let (held, borrowed) = borrow::lock(ctx, &scope, op.elsewhere(ctx)).await?;
     // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
     check_session(ctx)?;
@@ -184,6 +198,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     // Its client may have given it up while it waited, and have gone on by what it has asked for since: a cut would take
     // away what was written after that.
     check_wanted(ctx)?;
+    check_behind(ctx)?;
     op.prepare(ctx, &held).await?;
     let counted = ctx.has_opened();
     let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);

@@ -290,7 +290,8 @@ impl Volume {
     async fn say_told(&self, ino: Ino, number: u64, kept: bool) -> Result<()> {
         let paged = |file: Arc<FileState>| file.core().open.paged > 0;
         let keeps_pages = self.inodes().file(ino).is_some_and(paged);
-        let op = MetaOp::Told(meta::Told { ino: ino.0, number, keeps_pages, kept, rests: false });
+        let told = meta::Told { ino: ino.0, number, keeps_pages, kept, ..meta::Told::default() };
+        let op = MetaOp::Told(told);
         done(&self.ask(&self.root_cred(), op).await?, "told")
     }
 

@@ -11,7 +11,7 @@ use super::open::{OpenFile, TellBy};
 use super::state::FileState;
 use super::unpublished::{Times, Unpublished};
 use crate::metrics::Op;
-use crate::ops::done;
+use crate::ops::{done, names_are_lost};
 use crate::unsynced::{Acknowledged, Marks, boot_of, lost, vouching};
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -334,7 +334,12 @@ impl Volume {
         result = result.and(self.all_left_synced(&left, &boots));
         let op = MetaOp::Sync(meta::Inode { ino: 0 });
         let names = self.ask_all(&self.root_cred(), &op).await;
-        result.and(names.and_then(|names| names.iter().try_for_each(|a| done(a, "sync"))))
+        result = result.and(names.and_then(|names| names.iter().try_for_each(|a| done(a, "sync"))));
+        let lost = self
+            .parts()
+            .iter()
+            .fold(false, |any, share| share.leases.behind.take_all_lost() || any);
+        if lost { result.and(Err(names_are_lost())) } else { result }
     }
 
     /// From now on closed files of which a loss is found out are remembered, for [`Volume::take_unsure`].

@@ -123,7 +123,10 @@ impl Volume {
         let Stamp { session, incarnation, .. } = own.stamp();
         let (followed, forgotten) = (at.number, at.forgotten);
         let (waits, waited) = (self.waits.told(self.now()), self.waits.over(self.now()));
-        let recalls = Recalls { followed, forgotten, waits, waited };
+        let given_back = leases.behind.to_tell(self.now());
+        let behind = leases.behind.is_of_before();
+        let recalls =
+            Recalls { followed, forgotten, waits, waited, behind, given_back: given_back.clone() };
         let mut request =
             self.session_request(share, (session, incarnation), MetaOp::Recalls(recalls));
         // What was closed because it was recalled: somebody may be waiting for that.
@@ -137,6 +140,8 @@ impl Volume {
         match answer {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 report.iter().for_each(|number| own.reported(*number));
+                leases.behind.told(&given_back);
+                self.give_back(share, &recalled.exclusive);
                 self.share(&recalled.shared);
                 self.rest(&recalled.rest);
                 self.doubt_cuts(recalled.cuts.iter().copied().map(Ino));

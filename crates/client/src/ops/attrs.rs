@@ -1,6 +1,6 @@
 //! Attributes.
 
-use super::done;
+use super::{done, names_are_lost};
 use crate::file::OpenFile;
 use crate::metrics::Op;
 use crate::volume::Volume;
@@ -18,6 +18,9 @@ impl Volume {
     /// through this volume are in them at once.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
         let _timer = self.count(Op::GetAttr);
+        if self.leases(ino).behind.touches(ino) {
+            self.leases(ino).behind.over().await;
+        }
         if let Some(attr) = self.known_attr(ino) {
             self.metrics().attr_cache(true);
             return Ok(attr);
@@ -174,8 +177,12 @@ impl Volume {
         let op = MetaOp::Sync(meta::Inode { ino: ino.0 });
         match self.ask(&self.root_cred(), op).await {
             // Another mount has removed it, as in [`Volume::getattr`]: the server keeps none that is open.
-            Err(error) if error.kind == ErrorKind::Stale => Ok(()),
-            answer => done(&answer?, "sync"),
+            Err(error) if error.kind == ErrorKind::Stale => {}
+            answer => done(&answer?, "sync")?,
+        }
+        match self.leases(ino).behind.take_lost(ino) {
+            true => Err(names_are_lost()),
+            false => Ok(()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The operations of a volume, one file per family.
 
 mod attrs;
+mod behind;
 pub(crate) mod dirs;
 mod inspect;
 mod layouts;
@@ -10,6 +11,7 @@ mod paths;
 pub(crate) mod space;
 mod xattrs;
 
+pub(crate) use behind::names_are_lost;
 pub(crate) use names::open_mode;
 
 use crate::file::FileState;

@@ -239,8 +239,16 @@ impl Volume {
     ) -> Result<Attr> {
         self.report_close_of(parent, &name);
         let unlink = meta::Unlink { at: at(parent, name)?, directory };
+        if let Some(attr) = self.remove_behind(cred, &unlink) {
+            return Ok(attr);
+        }
         let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Unlink(unlink)).await?;
+        self.removed(answer, parent, asked)
+    }
+
+    /// The answer to a removal.
+    pub(super) fn removed(&self, answer: MetaAnswer, parent: Ino, asked: Duration) -> Result<Attr> {
         let attr = self.named(answer, parent, asked, "unlink")?;
         self.forget_nameless(&attr);
         Ok(attr)
@@ -267,7 +275,6 @@ impl Volume {
             no_replace: flags.no_replace,
             exchange: flags.exchange,
         };
-        let asked = self.now();
         let carry = || {
             self.carry_moments(parent, new_parent);
             if flags.exchange {
@@ -276,9 +283,22 @@ impl Volume {
         };
         // Before anybody else can change it there; and what was still told while it was under way.
         carry();
+        if let Some(renamed) = self.rename_behind(cred, &rename) {
+            return Ok(renamed);
+        }
+        let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Rename(rename)).await;
         carry();
-        let answer = answer?;
+        self.renamed(answer?, (parent, new_parent), asked)
+    }
+
+    /// The answer to a rename.
+    pub(super) fn renamed(
+        &self,
+        answer: MetaAnswer,
+        (parent, new_parent): (Ino, Ino),
+        asked: Duration,
+    ) -> Result<(Attr, Option<Attr>)> {
         let MetaAnswer::Renamed(renamed) = answer else { return Err(unexpected("rename")) };
         self.learn_directory(parent, renamed.parent, asked);
         if new_parent != parent {

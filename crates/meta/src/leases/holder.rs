@@ -66,6 +66,10 @@ pub(super) struct State {
     rest: BTreeMap<Ino, u64>,
     /// Files of which a cut may stay undone, until it has heard of that.
     cuts: BTreeSet<Ino>,
+    /// Its exclusive leases, by their numbers.
+    exclusive: HashMap<u64, Ino>,
+    /// Those that it is to give back, until it has heard of that.
+    asked_back: BTreeMap<Ino, u64>,
     /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
     /// forgotten it, too.
     everything: Option<Recall>,
@@ -300,6 +304,27 @@ impl Holder {
         self.entered.notify_waiters();
     }
 
+    /// It has an exclusive lease.
+    pub(super) fn note_exclusive(&self, number: u64, ino: Ino) {
+        self.state.lock().exclusive.insert(number, ino);
+    }
+
+    /// It has it no more. On which inode it was.
+    pub(super) fn drop_exclusive(&self, number: u64) -> Option<Ino> {
+        self.state.lock().exclusive.remove(&number)
+    }
+
+    /// It has none any more. On which inodes they were.
+    pub(super) fn drop_all_exclusive(&self) -> HashMap<u64, Ino> {
+        std::mem::take(&mut self.state.lock().exclusive)
+    }
+
+    /// It is to give an exclusive lease back, with what it fetches next.
+    pub(super) fn ask_back(&self, ino: Ino, number: u64) {
+        self.state.lock().asked_back.insert(ino, number);
+        self.entered.notify_waiters();
+    }
+
     /// What is recalled and not followed; waits for something as long as it may.
     pub async fn fetch(&self, patience: Duration) -> Recalled {
         let until = tokio::time::Instant::now() + patience;
@@ -395,11 +420,15 @@ impl State {
     /// What is to be answered at once, if anything.
     fn fetched(&mut self) -> Option<Recalled> {
         let everything = self.remembers();
-        let is_asked = !self.asked.is_empty() || !self.rest.is_empty() || !self.cuts.is_empty();
+        let is_asked = !self.asked.is_empty()
+            || !self.rest.is_empty()
+            || !self.cuts.is_empty()
+            || !self.asked_back.is_empty();
         if everything || !self.waiting.is_empty() || is_asked {
             let asked = std::mem::take(&mut self.asked).into_iter();
             let ask = |((ino, keep), number): ((Ino, bool), u64)| Ask { ino: ino.0, number, keep };
             let rest = std::mem::take(&mut self.rest).into_iter();
+            let asked_back = std::mem::take(&mut self.asked_back).into_iter();
             return Some(Recalled {
                 number: self.last,
                 inodes: self.waiting.iter().map(|(_, ino)| ino.0).collect(),
@@ -407,6 +436,7 @@ impl State {
                 shared: asked.map(ask).collect(),
                 rest: rest.map(|(ino, number)| ask(((ino, false), number))).collect(),
                 cuts: std::mem::take(&mut self.cuts).into_iter().map(|ino| ino.0).collect(),
+                exclusive: asked_back.map(|(ino, number)| ask(((ino, false), number))).collect(),
             });
         }
         (self.ended || self.stopping).then(|| self.nothing())

@@ -6,6 +6,8 @@ use std::time::Duration;
 use strake_types::Result;
 use strake_wire::message::meta::{MetaAnswer, Recalls, Wait};
 
+/// How long one waits of which others wait to hear.
+const SOON: Duration = Duration::from_millis(20);
 /// Waits of a client that are told.
 const WAITS_MAX: usize = 8;
 /// Characters of each.
@@ -17,10 +19,19 @@ pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     *session.waits.lock() = told(&op.waits);
     *session.waited.lock() = told(&op.waited);
     let holder = &session.holder;
+    op.given_back.iter().for_each(|number| ctx.volume.leases.take_exclusive(holder, *number));
+    if !op.behind {
+        ctx.volume.sessions.is_sure(session);
+    }
     let (followed, forgotten) = (op.followed, op.forgotten);
     let begin = ctx.volume.leases.renew(holder, followed, forgotten, &*ctx.core.clock);
-    // The client believes nothing before the first answer.
-    let patience = if begin { Duration::ZERO } else { FETCH };
+    let patience = match () {
+        // The client believes nothing before the first answer.
+        () if begin => Duration::ZERO,
+        // Others wait until it says that nothing is under way.
+        () if session.is_unsure() => SOON,
+        () => FETCH,
+    };
     Ok(MetaAnswer::Recalled(holder.fetch(patience).await))
 }
 

@@ -65,6 +65,7 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
 /// What a client says of itself. True if it asks before it reads or writes what others may have claimed.
 fn note_said(session: &Client, op: &OpenSession) -> bool {
     session.says_moves(op.moves);
+    session.says_behind(op.behind);
     *session.release.lock() = op.release.chars().take(RELEASE_CHARS_MAX).collect();
     session.minds_claims(op.claims)
 }
@@ -82,8 +83,9 @@ async fn begin(ctx: &Ctx, op: &OpenSession) -> Result<Arc<Client>> {
     // After a restart it is waited for until what was leased to it is over.
     let leases = ctx.leases > 0;
     let since_ms = core.wall_ms();
-    let (mount, claims) = (op.mount, false);
-    let record = SessionRecord { client: client.clone(), since_ms, leases, mount, claims };
+    let (name, mount) = (client.clone(), op.mount);
+    let record =
+        SessionRecord { client: name, since_ms, leases, mount, ..SessionRecord::default() };
     let value = records::encode(&record);
     volume.put(keys::session(volume.id, id), value).await?;
     // Its id is not given to another client when the power is lost.

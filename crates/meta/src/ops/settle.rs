@@ -66,8 +66,14 @@ pub(crate) async fn settled(ctx: &Ctx, op: &Inode) -> Result<MetaAnswer> {
 
 /// The caller has told what it had written, and holds nothing back from now on.
 pub(crate) fn told(ctx: &Ctx, op: &Told) -> Result<MetaAnswer> {
-    let session = ctx.need_session()?;
-    ctx.volume.sessions.tells(session, op, ctx.incarnation);
+    let (session, volume) = (ctx.need_session()?, &ctx.volume);
+    match op.exclusive {
+        0 => volume.sessions.tells(session, op, ctx.incarnation),
+        number => {
+            volume.leases.take_exclusive(&session.holder, number);
+            volume.sessions.told.notify_waiters();
+        }
+    }
     Ok(MetaAnswer::Done(Nothing {}))
 }
 

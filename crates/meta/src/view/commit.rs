@@ -12,8 +12,9 @@ use crate::locks::inodes::Held;
 use crate::places::Places;
 use crate::records::{self, Raw};
 use prost::Message;
+use strake_base::{is_broken, task};
 use strake_engine::kv::Transaction;
-use strake_types::{Ino, Result};
+use strake_types::{FileKind, Ino, Result};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, MetaReply};
 
@@ -126,6 +127,7 @@ impl<'a> Tx<'a> {
         let Some(keeper) = &ctx.keeper else { return };
         let sessions = &self.ctx.volume.sessions;
         let own = ctx.session.as_deref();
+        let (behind, clock) = (self.may_be_behind(ctx), &*ctx.core.clock);
         each_attributes(answer, |attr| {
             let ino = Ino(attr.ino);
             let locked = alone && self.held.has(ino);
@@ -133,7 +135,26 @@ impl<'a> Tx<'a> {
             let shared = own.is_some_and(|session| sessions.writes_through(session, ino));
             let lives = covered && ctx.is_here(ino) && is_leasable(attr) && !shared;
             attr.leased = lives && self.ctx.lease_to(keeper, ino, true);
+            let is_dir = attr.kind == FileKind::Directory as u32;
+            if attr.leased && is_dir && behind && !is_broken("exclusive-leases") {
+                attr.exclusive = self.ctx.volume.leases.give_exclusive(keeper, ino, clock);
+            }
         });
+    }
+
+    /// True if the caller may be given exclusive leases on directories. The first time that is noted in the store.
+    fn may_be_behind(&self, ctx: &Ctx) -> bool {
+        let Some(session) = ctx.session.as_ref().filter(|_| ctx.settings.shares.count == 1) else {
+            return false;
+        };
+        if !session.may_be_behind() && session.begins_to_note_behind() {
+            let (session, volume) = (session.clone(), ctx.volume.clone());
+            task::spawn(async move {
+                let noted = volume.note_behind(session.id).await;
+                session.note_behind(noted.is_ok());
+            });
+        }
+        session.may_be_behind()
     }
 
     /// Stores the reply with the mutation, one of so many, and deletes replies that were received. `None`: it has no number.

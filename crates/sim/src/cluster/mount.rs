@@ -38,7 +38,7 @@ pub struct Mount {
 impl Mount {
     /// Mounts the volume on a machine.
     pub async fn start(world: &Arc<World>, plan: &Plan, number: u32) -> Result<Arc<Mount>> {
-        let mount = VolumeOptions { leases: true, ..VolumeOptions::default() };
+        let mount = VolumeOptions { leases: true, behind: true, ..VolumeOptions::default() };
         Self::connect(world, plan, number, mount).await
     }
 

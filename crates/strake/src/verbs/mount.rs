@@ -151,6 +151,7 @@ fn sort_options(flags: &MountFlags) -> Outcome<Wanted> {
             client_name,
             release: RELEASE,
             leases: true,
+            behind: true,
             ..VolumeOptions::default()
         },
         ..Wanted::default()

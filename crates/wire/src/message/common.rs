@@ -93,6 +93,10 @@ pub struct Attributes {
     /// Answers to a name: the caller has one on the directory, too, so the name may be believed as well.
     #[prost(bool, tag = "19")]
     pub name_leased: bool,
+    /// Of a directory: the number of the exclusive lease that the caller has on it; 0: none. Nobody else has one, and who
+    /// comes there waits for what the caller changes behind ([`MetaRequest::behind`](super::meta::MetaRequest::behind)).
+    #[prost(uint64, tag = "20")]
+    pub exclusive: u64,
 }
 
 /// [`t::Distribution`].
@@ -444,6 +448,7 @@ impl From<&t::Attr> for Attributes {
             layout: v.layout.as_ref().map(Into::into),
             leased: false,
             name_leased: false,
+            exclusive: 0,
         }
     }
 }

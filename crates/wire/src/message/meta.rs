@@ -59,6 +59,10 @@ pub struct MetaRequest {
         tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46"
     )]
     pub op: Option<MetaOp>,
+    /// The change was answered by the client before it was sent, by its exclusive leases on the directories
+    /// ([`Attributes::exclusive`]): [`strake_types::ErrorKind::Stale`] if it has them no more.
+    #[prost(bool, tag = "47")]
+    pub behind: bool,
 }
 
 /// The operations of a metadata server.
@@ -292,6 +296,9 @@ pub struct OpenSession {
     /// Of which release it is, for people; empty: one that does not say.
     #[prost(string, tag = "9")]
     pub release: String,
+    /// It gives exclusive leases back when it is asked to ([`Recalled::exclusive`]), and so may be given some.
+    #[prost(bool, tag = "10")]
+    pub behind: bool,
 }
 
 /// See [`MetaOp::RenewSession`].
@@ -332,6 +339,12 @@ pub struct Recalls {
     /// What has waited there lately and does not any more, for people: the metadata server may be what was waited for.
     #[prost(message, repeated, tag = "4")]
     pub waited: Vec<Wait>,
+    /// Numbers of exclusive leases that the client has no more, with nothing under way there.
+    #[prost(uint64, repeated, tag = "5")]
+    pub given_back: Vec<u64>,
+    /// Changes that the client has answered are under way since before it took up its session.
+    #[prost(bool, tag = "6")]
+    pub behind: bool,
 }
 
 /// An operation of a client that waits, or has waited.

@@ -116,6 +116,7 @@ impl Gen {
             layout: self.opt(Self::layout),
             leased: self.bool(),
             name_leased: self.bool(),
+            exclusive: self.u64(),
         }
     }
 
@@ -250,6 +251,7 @@ impl Gen {
             claims: self.bool(),
             moves: self.bool(),
             release: self.string(),
+            behind: self.bool(),
         }
     }
 
@@ -300,6 +302,8 @@ impl Gen {
                 waits: self.list(Self::wait),
                 forgotten: self.u64(),
                 waited: self.list(Self::wait),
+                given_back: self.list(Self::u64),
+                behind: self.bool(),
             }),
             ListClients(nothing),
             EvictClient(meta::ClientRef { session: self.u64() }),
@@ -359,6 +363,7 @@ impl Gen {
             closed: Some(self.closed()),
             given_up: self.list(Self::u64),
             op: None,
+            behind: self.bool(),
         };
         let ops = self.meta_ops().into_iter();
         ops.map(|op| meta::MetaRequest { op: Some(op), ..request.clone() }).collect()

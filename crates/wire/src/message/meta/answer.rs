@@ -160,6 +160,10 @@ pub struct Recalled {
     /// again as long as the cut is undone.
     #[prost(uint64, repeated, tag = "6")]
     pub cuts: Vec<u64>,
+    /// Directories in which somebody else is now, with the numbers of the exclusive leases on them: when nothing is under way
+    /// there any more, [`Told::exclusive`](super::Told::exclusive) says so. Asked for again until it is said.
+    #[prost(message, repeated, tag = "7")]
+    pub exclusive: Vec<Ask>,
 }
 
 /// See [`Recalled::shared`] and [`Recalled::rest`].

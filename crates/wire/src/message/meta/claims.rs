@@ -49,6 +49,10 @@ pub struct Told {
     /// written, and before the next write the client asks where the file lies ([`Look::to_write`]).
     #[prost(bool, tag = "5")]
     pub rests: bool,
+    /// The number of an exclusive lease on this directory, and nothing else is said than this: the client has it no more, with
+    /// nothing under way there ([`Recalled::exclusive`](super::Recalled::exclusive)).
+    #[prost(uint64, tag = "6")]
+    pub exclusive: u64,
 }
 
 /// See [`MetaOp::Claim`](super::MetaOp::Claim).

@@ -13,6 +13,7 @@ impl Gen {
             shared: self.list(Self::ask),
             rest: self.list(Self::ask),
             cuts: self.list(Self::u64),
+            exclusive: self.list(Self::ask),
         })
     }
 
@@ -29,7 +30,8 @@ impl Gen {
     pub(super) fn told(&mut self) -> meta::MetaOp {
         let (ino, number) = (self.u64(), self.u64());
         let (keeps_pages, kept, rests) = (self.bool(), self.bool(), self.bool());
-        meta::MetaOp::Told(meta::Told { ino, number, keeps_pages, kept, rests })
+        let exclusive = self.u64();
+        meta::MetaOp::Told(meta::Told { ino, number, keeps_pages, kept, rests, exclusive })
     }
 
     pub(super) fn claim(&mut self) -> meta::MetaOp {

@@ -1,0 +1,89 @@
+//! Sessions that may have exclusive leases on directories ([`crate::leases`]), and what they have under way by them.
+
+use super::{Session, Sessions};
+use crate::leases::Holder;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// What is known of one session.
+#[derive(Default)]
+pub(crate) struct Behind {
+    /// Its client gives exclusive leases back when it is asked to.
+    said: AtomicBool,
+    /// The store is being told that it may have some,
+    noting: AtomicBool,
+    /// and says so.
+    noted: AtomicBool,
+    /// An earlier server may have given it some, and it may have something under way by them.
+    unsure: AtomicBool,
+}
+
+impl Session {
+    /// Whether its client gives exclusive leases back when it is asked to: of who keeps no leases that is not believed.
+    pub fn says_behind(&self, said: bool) {
+        self.behind.said.store(said && self.keeps_leases, Ordering::Release);
+    }
+
+    /// The store says that it was given exclusive leases.
+    pub fn was_behind(self) -> Self {
+        self.behind.noted.store(true, Ordering::Release);
+        self.behind.unsure.store(true, Ordering::Release);
+        self
+    }
+
+    /// True if it may be given exclusive leases.
+    pub fn may_be_behind(&self) -> bool {
+        self.behind.said.load(Ordering::Acquire) && self.behind.noted.load(Ordering::Acquire)
+    }
+
+    /// True for the one who is to note in the store that it may be given some.
+    pub fn begins_to_note_behind(&self) -> bool {
+        let may = self.behind.said.load(Ordering::Acquire);
+        may && !self.behind.noting.swap(true, Ordering::AcqRel)
+    }
+
+    /// That is noted, or could not be.
+    pub fn note_behind(&self, noted: bool) {
+        self.behind.noted.fetch_or(noted, Ordering::AcqRel);
+        self.behind.noting.store(noted, Ordering::Release);
+    }
+
+    /// True if it may have something under way by what an earlier server has given it.
+    pub fn is_unsure(&self) -> bool {
+        self.behind.unsure.load(Ordering::Acquire)
+    }
+}
+
+/// How many sessions are unsure.
+#[derive(Default)]
+pub(crate) struct Unsure(AtomicUsize);
+
+impl Sessions {
+    /// One that is unsure is entered.
+    pub(super) fn count_unsure(&self, session: &Session) {
+        self.unsure.0.fetch_add(session.is_unsure().into(), Ordering::AcqRel);
+    }
+
+    /// Nothing of what an earlier server has given to a session is under way any more, or is to be carried out.
+    pub fn is_sure(&self, session: &Session) {
+        if session.behind.unsure.swap(false, Ordering::AcqRel) {
+            self.unsure.0.fetch_sub(1, Ordering::AcqRel);
+            self.told.notify_waiters();
+        }
+    }
+
+    /// One that is unsure, beside `own`. With those whose leases are over that ends.
+    pub fn unsure(&self, own: u64, now_ms: u64) -> Option<Arc<Holder>> {
+        if self.unsure.0.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let unsure = self.all().into_iter().filter(|one| one.id != own && one.is_unsure());
+        unsure.into_iter().find_map(|one| match one.holder.believes(now_ms) {
+            true => Some(one.holder.clone()),
+            false => {
+                self.is_sure(&one);
+                None
+            }
+        })
+    }
+}

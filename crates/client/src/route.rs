@@ -7,10 +7,9 @@
 //! each time they are sent.
 
 use crate::file::{FileState, Life, Rights};
-use crate::leases::Doubt;
 use crate::ops::unexpected;
 use crate::patience::Patience;
-use crate::session::{Session, Stamp, Unheard};
+use crate::session::Stamp;
 use crate::share::Share;
 use crate::told;
 use crate::volume::Volume;

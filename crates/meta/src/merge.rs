@@ -123,7 +123,8 @@ pub(crate) async fn with_others(
     }
     let (sender, answer) = oneshot::channel();
     let (keeper, cred) = (ctx.keeper.clone(), ctx.cred.clone());
-    let (behind, Ctx { incarnation, seq, answered, .. }) = (ctx.behind.clone(), *ctx);
+    let Ctx { incarnation, seq, answered, .. } = *ctx;
+    let behind = ctx.behind.clone();
     let is_first = merge_queue.add(
         place,
         Waiting { session, incarnation, keeper, cred, seq, answered, behind, op, answer: sender },

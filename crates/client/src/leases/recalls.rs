@@ -141,7 +141,7 @@ impl Volume {
             Ok(MetaAnswer::Recalled(recalled)) if nth() == at.session => {
                 report.iter().for_each(|number| own.reported(*number));
                 leases.behind.told(&given_back);
-                self.give_back(share, &recalled.exclusive);
+                self.give_directories_back(share, &recalled.exclusive);
                 self.share(&recalled.shared);
                 self.rest(&recalled.rest);
                 self.doubt_cuts(recalled.cuts.iter().copied().map(Ino));

@@ -167,7 +167,7 @@ impl Volume {
     }
 
     /// Gives back exclusive leases that others wait for, each when nothing is under way there.
-    pub(crate) fn give_back(&self, share: &Share, asks: &[Ask]) {
+    pub(crate) fn give_directories_back(&self, share: &Share, asks: &[Ask]) {
         for ask in asks.iter().copied() {
             let (Some(volume), behind) = (self.own.upgrade(), share.leases.behind.clone()) else {
                 return;

@@ -34,7 +34,7 @@ pub(super) struct Recall {
 #[derive(Default)]
 pub(crate) struct Holder {
     /// The session.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     pub(super) state: Mutex<State>,
     /// Held by the one who lets leases begin anew.
     pub(super) renewing: Mutex<()>,

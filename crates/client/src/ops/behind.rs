@@ -28,6 +28,14 @@ impl Volume {
         self.options().behind && self.keeps_leases() && self.shares().count == 1
     }
 
+    /// Returns when nothing that touches an inode is under way: its attributes are known then.
+    pub(crate) async fn until_told_of(&self, ino: Ino) {
+        let behind = &self.leases(ino).behind;
+        if behind.touches(ino) {
+            behind.over().await;
+        }
+    }
+
     /// What a name is known to stand for, with attributes as they are now.
     fn known_in(&self, dir: Ino, name: &Bytes) -> Option<Attr> {
         let ino = self.leases(dir).name(dir, name, self.now())??;

@@ -52,6 +52,7 @@ impl Volume {
             match self.leases(parent).name(parent, &at.name, asked) {
                 Some(None) => return Err(Error::new(ErrorKind::NotFound)),
                 Some(Some(ino)) => {
+                    self.until_told_of(ino).await;
                     if let Some(attr) = self.known_attr(ino) {
                         return Ok(attr);
                     }

@@ -1,34 +1,40 @@
 //! Changes of names that this mount has answered and that are under way to the metadata server: by exclusive leases on
 //! directories, which say that nobody else is there before we have told. docs/design/0053-names-behind.md.
 //!
-//! Here is only what is leased so, and what is under way; [`crate::ops`] decides what may be answered, and sends it.
+//! Here is what is leased so, and what is under way, in order; [`crate::ops`] decides what may be answered, and sends it.
 
-use bytes::Bytes;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use crate::told::After;
+use parking_lot::{Mutex, MutexGuard};
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use strake_types::Ino;
-use strake_wire::message::meta::Ask;
+use strake_types::{Ino, Timestamp};
+use strake_wire::message::meta::{Ask, ChangeBehind};
 use tokio::sync::Notify;
 
 /// Most changes under way at once.
-const UNDER_WAY_MAX: usize = 64;
+const UNDER_WAY_MAX: usize = 256;
+/// Most changes of one message.
+const BATCH_MAX: usize = 64;
 /// An exclusive lease that was not used for so long is given back.
 const IDLE: Duration = Duration::from_secs(1);
 /// So many that were given back are remembered one by one.
 const GIVEN_BACK_MAX: usize = 1_024;
-/// So many directories are remembered of which changes were lost; beyond, each is taken for one.
+/// So many directories are remembered of which changes were lost; of more only that there are some.
 const LOST_MAX: usize = 1_024;
 
 /// What is leased exclusively by one share, and what is under way there.
 #[derive(Default)]
 pub(crate) struct Behind {
+    /// Held while something begins, and while what has become of it is learnt: so what is known here is always that of
+    /// the last that has begun.
+    turn: Mutex<()>,
     state: Mutex<State>,
     /// How many changes are under way, to be looked at without the lock.
     under_way: AtomicUsize,
-    /// One has ended.
+    /// Some have ended.
     ended: Notify,
 }
 
@@ -42,16 +48,24 @@ struct State {
     to_tell: Vec<u64>,
     /// Numbers that it has asked for, as long as they are being given back.
     asked_for: HashSet<u64>,
-    /// What is under way, in the order in which it has begun.
-    changes: BTreeMap<u64, Touched>,
-    /// How many have begun.
+    /// What is under way, in order.
+    queue: VecDeque<Queued>,
+    /// Somebody sends it.
+    is_sent: bool,
+    /// How many have begun, and how many of those have ended: all up to that.
     begun: u64,
-    /// The same when the session was last taken up.
+    ended: u64,
+    /// How many had begun when the session was last taken up, or all leases had ended.
     begun_before: u64,
-    /// Changes by which a directory is changed otherwise, under way.
+    /// The last change that touches an inode.
+    touched: HashMap<Ino, u64>,
+    /// What is changed otherwise, under way, and how often.
     others: HashMap<Ino, usize>,
     /// Directories of which changes were lost that nobody has been told of.
     lost: HashSet<Ino>,
+    lost_more: bool,
+    /// The server's time, at least, at some moment.
+    time: Option<(Timestamp, Duration)>,
 }
 
 /// An exclusive lease on a directory.
@@ -61,67 +75,119 @@ struct Exclusive {
     used: Duration,
 }
 
-/// What a change touches.
-pub(crate) struct Touched {
-    /// Directories of which names are changed: all have to be leased exclusively.
+/// A change that is under way.
+#[derive(Clone)]
+pub(crate) struct Queued {
+    /// As it is sent; its number is 0 before.
+    pub change: ChangeBehind,
+    /// Directories of which names are changed.
     pub dirs: Vec<Ino>,
     /// What the names stand for.
     pub inodes: Vec<Ino>,
-    /// Those of them that have to be leased exclusively, too.
-    pub removed_dir: Option<Ino>,
-    pub names: Vec<(Ino, Bytes)>,
+    /// Which of these is gone with it.
+    pub gone: Option<Ino>,
 }
 
-impl Touched {
-    fn has(&self, ino: Ino) -> bool {
-        self.dirs.contains(&ino) || self.inodes.contains(&ino)
-    }
-
-    /// True if it matters which of the two is carried out first.
-    fn meets(&self, other: &Touched) -> bool {
-        self.inodes.iter().any(|ino| other.has(*ino))
-            || other.inodes.iter().any(|ino| self.has(*ino))
-            || self.names.iter().any(|name| other.names.contains(name))
+impl Queued {
+    fn touches(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.dirs.iter().chain(&self.inodes).copied()
     }
 }
 
-/// A change that is under way until this is dropped.
-pub(crate) struct UnderWay {
-    behind: Arc<Behind>,
-    nth: u64,
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut state = self.behind.state.lock();
-        state.changes.remove(&self.nth);
-        self.behind.under_way.store(state.changes.len(), Ordering::Release);
-        drop(state);
-        self.behind.ended.notify_waiters();
-    }
-}
-
-/// A change of names in directories that is not written behind, until this is dropped: none begins there meanwhile.
+/// Changes of inodes that are not written behind, until this is dropped: none begins there meanwhile.
 pub(crate) struct Otherwise {
     behind: Arc<Behind>,
-    dirs: Vec<Ino>,
+    inodes: Vec<Ino>,
 }
 
 impl Drop for Otherwise {
     fn drop(&mut self) {
+        if self.inodes.is_empty() {
+            return;
+        }
         let mut state = self.behind.state.lock();
-        for dir in &self.dirs {
-            if let Some(count) = state.others.get_mut(dir) {
+        for ino in &self.inodes {
+            if let Some(count) = state.others.get_mut(ino) {
                 *count -= 1;
                 if *count == 0 {
-                    state.others.remove(dir);
+                    state.others.remove(ino);
                 }
             }
         }
     }
 }
 
+/// The right to begin a change, or to learn what has become of some.
+pub(crate) struct Turn<'a> {
+    behind: &'a Behind,
+    /// Some changes have ended in it.
+    ends: Cell<bool>,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Turn<'_> {
+    /// A change begins, if these directories are leased exclusively, and nothing that it touches is changed otherwise. True if
+    /// somebody has to send it.
+    pub fn begin(&self, queued: Queued, leased: &[Ino], now: Duration) -> Option<bool> {
+        let state = &mut *self.behind.state.lock();
+        let may = leased.iter().all(|dir| state.leased.contains_key(dir))
+            && queued.touches().all(|ino| !state.others.contains_key(&ino));
+        if !may {
+            return None;
+        }
+        for dir in leased {
+            state.leased.entry(*dir).and_modify(|leased| leased.used = now);
+        }
+        queued.gone.iter().for_each(|ino| drop(state.leased.remove(ino)));
+        state.begun += 1;
+        let nth = state.begun;
+        state.touched.extend(queued.touches().map(|ino| (ino, nth)));
+        state.queue.push_back(queued);
+        self.behind.under_way.store(state.queue.len(), Ordering::Release);
+        Some(!std::mem::replace(&mut state.is_sent, true))
+    }
+
+    /// The first so many have ended. They are not under way any more from when this is dropped.
+    pub fn end(&self, count: usize) -> Vec<Queued> {
+        self.ends.set(true);
+        let state = &mut *self.behind.state.lock();
+        let count = count.min(state.queue.len());
+        let over: Vec<Queued> = state.queue.drain(..count).collect();
+        state.ended += count as u64;
+        let ended = state.ended;
+        for ino in over.iter().flat_map(Queued::touches) {
+            if state.touched.get(&ino).is_some_and(|last| *last <= ended) {
+                state.touched.remove(&ino);
+            }
+        }
+        self.behind.under_way.store(state.queue.len(), Ordering::Release);
+        over
+    }
+
+    /// Changes of names in a directory were answered and are not made.
+    pub fn lose(&self, dirs: &[Ino]) {
+        let state = &mut *self.behind.state.lock();
+        match state.lost.len() < LOST_MAX {
+            true => state.lost.extend(dirs),
+            false => state.lost_more = true,
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.ends.get() {
+            self.behind.ended.notify_waiters();
+        }
+    }
+}
+
 impl Behind {
+    /// Waits for nothing but who has it, for some instructions.
+    pub fn turn(&self) -> Turn<'_> {
+        Turn { _turn: self.turn.lock(), behind: self, ends: Cell::new(false) }
+    }
+
     /// An answer says that a directory is leased exclusively under a number.
     pub fn learn(&self, dir: Ino, number: u64, now: Duration) {
         let mut state = self.state.lock();
@@ -131,83 +197,110 @@ impl Behind {
         }
     }
 
-    /// Nothing is leased any more.
-    pub fn forget_leases(&self) {
-        self.state.lock().leased.clear();
+    /// It is that late at the server, at least.
+    pub fn learn_time(&self, told: Timestamp, now: Duration) {
+        let mut state = self.state.lock();
+        let later =
+            state.time.is_none_or(|(known, then)| told > known.plus(now.saturating_sub(then)));
+        if later {
+            state.time = Some((told, now));
+        }
     }
 
-    /// The session is about to be taken up, or another one to begin.
-    pub fn note_session(&self) {
+    /// The server's time now, and no later.
+    pub fn time(&self, now: Duration) -> Option<Timestamp> {
+        let (told, then) = self.state.lock().time?;
+        Some(told.plus(now.saturating_sub(then)))
+    }
+
+    /// Nothing is leased any more; also as the session is about to be taken up, or another one to begin.
+    pub fn forget_leases(&self) {
         let mut state = self.state.lock();
         state.leased.clear();
         state.begun_before = state.begun;
     }
 
-    /// True if something is under way that was before the session was last taken up.
+    /// True if something is under way that had begun before that.
     pub fn is_of_before(&self) -> bool {
         let state = self.state.lock();
-        state.changes.first_key_value().is_some_and(|(nth, _)| *nth <= state.begun_before)
+        state.ended < state.begun_before
     }
 
-    /// A change begins, if it may.
-    pub fn begin(self: &Arc<Self>, touched: Touched, now: Duration) -> Option<UnderWay> {
-        let state = &mut *self.state.lock();
-        let needed = touched.dirs.iter().chain(&touched.removed_dir);
-        let may = state.changes.len() < UNDER_WAY_MAX
-            && needed.clone().all(|dir| state.leased.contains_key(dir))
-            && needed.clone().all(|dir| !state.others.contains_key(dir))
-            && !state.changes.values().any(|other| other.meets(&touched));
-        if !may {
-            return None;
+    /// These inodes are changed otherwise from now on.
+    pub fn change_otherwise(self: &Arc<Self>, inodes: Vec<Ino>) -> Otherwise {
+        if !inodes.is_empty() {
+            let mut state = self.state.lock();
+            inodes.iter().for_each(|ino| *state.others.entry(*ino).or_default() += 1);
         }
-        for dir in needed {
-            state.leased.entry(*dir).and_modify(|leased| leased.used = now);
-        }
-        touched.removed_dir.iter().for_each(|dir| drop(state.leased.remove(dir)));
-        state.begun += 1;
-        let nth = state.begun;
-        state.changes.insert(nth, touched);
-        self.under_way.store(state.changes.len(), Ordering::Release);
-        Some(UnderWay { behind: Arc::clone(self), nth })
+        Otherwise { behind: Arc::clone(self), inodes }
     }
 
-    /// Names of these directories are changed otherwise from now on.
-    pub fn change_otherwise(self: &Arc<Self>, dirs: Vec<Ino>) -> Otherwise {
-        let mut state = self.state.lock();
-        for dir in &dirs {
-            *state.others.entry(*dir).or_default() += 1;
-        }
-        drop(state);
-        Otherwise { behind: Arc::clone(self), dirs }
+    /// True if something is under way.
+    pub fn is_busy(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) > 0
     }
 
     /// True if something that is under way touches an inode.
     pub fn touches(&self, ino: Ino) -> bool {
-        self.under_way.load(Ordering::Acquire) > 0
-            && self.state.lock().changes.values().any(|change| change.has(ino))
+        self.is_busy() && self.state.lock().touched.contains_key(&ino)
     }
 
-    /// Returns when nothing is under way that has begun before.
-    pub async fn over(&self) {
-        if self.under_way.load(Ordering::Acquire) > 0 {
-            let begun = self.state.lock().begun;
-            self.until(|nth, _| nth > begun).await;
+    /// True if an inode is gone with something that is under way.
+    pub fn is_gone(&self, ino: Ino) -> bool {
+        self.is_busy() && self.state.lock().queue.iter().any(|one| one.gone == Some(ino))
+    }
+
+    /// Returns when there is room for one more.
+    pub async fn room(&self) {
+        if self.under_way.load(Ordering::Acquire) >= UNDER_WAY_MAX {
+            let ended = self.state.lock().ended + 1;
+            self.until_ended(ended).await;
         }
     }
 
-    /// The same of what touches a directory.
-    async fn over_in(&self, dir: Ino) {
-        self.until(|_, change| !change.has(dir)).await;
+    /// Returns when so much is made that had begun before.
+    pub async fn until(&self, after: &After) {
+        if !self.is_busy() {
+            return;
+        }
+        let last = match after {
+            After::Nothing => return,
+            After::Everything => self.state.lock().begun,
+            After::These(inodes) => self.last_of(inodes),
+        };
+        self.until_ended(last).await;
     }
 
-    async fn until(&self, is_fine: impl Fn(u64, &Touched) -> bool) {
+    fn last_of(&self, inodes: &[Ino]) -> u64 {
+        let state = self.state.lock();
+        inodes.iter().filter_map(|ino| state.touched.get(ino)).copied().max().unwrap_or(0)
+    }
+
+    async fn until_ended(&self, nth: u64) {
         loop {
             let ended = self.ended.notified();
-            if self.state.lock().changes.iter().all(|(nth, change)| is_fine(*nth, change)) {
+            // In turn: what has become of those that have ended is known.
+            if self.turn().has_ended(nth) {
                 return;
             }
             ended.await;
         }
+    }
+
+    /// The next changes to be sent, from the first on; none: nobody sends them any more.
+    pub fn batch(&self, mut number: impl FnMut() -> u64) -> Vec<ChangeBehind> {
+        let state = &mut *self.state.lock();
+        let first = state.queue.iter_mut().take(BATCH_MAX);
+        let batch: Vec<ChangeBehind> = first
+            .map(|queued| {
+                if queued.change.seq == 0 {
+                    queued.change.seq = number();
+                }
+                queued.change.clone()
+            })
+            .collect();
+        state.is_sent = !batch.is_empty();
+        batch
     }
 
     /// Gives back an exclusive lease that the server has asked for, when nothing is under way there any more. False: that is
@@ -222,7 +315,7 @@ impl Behind {
             state.leased.remove(&dir);
             state.note_given_back(dir, ask.number);
         }
-        self.over_in(dir).await;
+        self.until_ended(self.last_of(&[dir])).await;
         true
     }
 
@@ -234,9 +327,10 @@ impl Behind {
     /// The numbers of exclusive leases that are given back, and were not told: also those that were not used for a while.
     pub fn to_tell(&self, now: Duration) -> Vec<u64> {
         let state = &mut *self.state.lock();
-        let is_used = |dir: Ino| state.changes.values().any(|change| change.has(dir));
-        let is_idle = |leased: &Exclusive| now >= leased.used + IDLE;
-        let idle = state.leased.iter().filter(|(dir, leased)| is_idle(leased) && !is_used(**dir));
+        let is_idle = |dir: &Ino, leased: &Exclusive| {
+            now >= leased.used + IDLE && !state.touched.contains_key(dir)
+        };
+        let idle = state.leased.iter().filter(|(dir, leased)| is_idle(dir, leased));
         let idle: Vec<(Ino, u64)> = idle.map(|(dir, leased)| (*dir, leased.number)).collect();
         for (dir, number) in idle {
             state.leased.remove(&dir);
@@ -253,20 +347,22 @@ impl Behind {
         }
     }
 
-    /// A change of names in these directories was answered and is not made.
-    pub fn lose(&self, dirs: &[Ino]) {
-        self.state.lock().lost.extend(dirs);
-    }
-
     /// True, once, if changes in a directory were lost.
     pub fn take_lost(&self, dir: Ino) -> bool {
-        let lost = &mut self.state.lock().lost;
-        lost.remove(&dir) || lost.len() > LOST_MAX
+        self.state.lock().lost.remove(&dir)
     }
 
     /// The same of any directory.
     pub fn take_all_lost(&self) -> bool {
-        !std::mem::take(&mut self.state.lock().lost).is_empty()
+        let state = &mut *self.state.lock();
+        let lost = std::mem::take(&mut state.lost);
+        !lost.is_empty() | std::mem::take(&mut state.lost_more)
+    }
+}
+
+impl Turn<'_> {
+    fn has_ended(&self, nth: u64) -> bool {
+        self.behind.state.lock().ended >= nth
     }
 }
 

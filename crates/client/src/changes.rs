@@ -83,16 +83,9 @@ impl Volume {
         self.mutate_about(cred, op, Sending::default()).await
     }
 
-    /// As [`Volume::mutate_as`], of names whose change was answered already.
-    pub(crate) async fn mutate_behind(&self, cred: &Credentials, op: MetaOp) -> Result<Said> {
-        self.mutate_about(cred, op, Sending { behind: true, ..Sending::default() }).await
-    }
-
     async fn mutate_about(&self, cred: &Credentials, op: MetaOp, how: Sending<'_>) -> Result<Said> {
         let share = self.share_for(&op);
-        let dirs = told::places(&op).into_iter().flatten().map(|at| Ino(at.parent));
-        let _otherwise =
-            (!how.behind).then(|| share.leases.behind.change_otherwise(dirs.collect()));
+        let _otherwise = share.leases.behind.change_otherwise(self.touched(&op));
         let session = &share.session;
         let seq = if self.options().remember { session.begin_mutation() } else { 0 };
         let opens = told::only_opens(&op);

@@ -86,6 +86,13 @@ impl Inodes {
         node.file.clone()
     }
 
+    /// Attributes as they will be when a change is made that is answered already: of the version that is known.
+    pub(crate) fn answer(&self, attr: Attr, now: Duration) {
+        let ino = attr.ino;
+        let mut shard = self.shard(ino).lock();
+        shard.nodes.entry(ino).or_default().attr = Some((Arc::new(attr), now));
+    }
+
     /// Attributes with the time they were asked for, and the file's state.
     #[allow(clippy::type_complexity)]
     pub(crate) fn get(&self, ino: Ino) -> (Option<(Arc<Attr>, Duration)>, Option<Arc<FileState>>) {

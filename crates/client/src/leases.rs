@@ -244,6 +244,10 @@ impl Leases {
         if asked <= note.recalled || now.saturating_sub(asked) > ANSWER_AGE_MAX {
             return;
         }
+        if self.behind.touches(ino) {
+            // What is known of it is of later.
+            return;
+        }
         if attr.exclusive != 0 {
             self.behind.learn(ino, attr.exclusive, now);
         }
@@ -344,9 +348,9 @@ impl Leases {
         }
     }
 
-    /// Takes note of the answer to such a change. What it says of names may have been changed once more since.
-    pub fn learn_behind(&self, answer: &MetaAnswer, asked: Duration, now: Duration) {
-        told::each_attributes(answer, |attr| self.learn_inode(attr, (asked, now)));
+    /// What an answer to such a change, which was `asked` for then, says of an inode that no later one touches.
+    pub fn learn_made(&self, attr: &Attributes, asked: Duration, now: Duration) {
+        self.learn_inode(attr, (asked, now));
     }
 
     /// A change of an inode by this mount has ended.
@@ -494,9 +498,6 @@ impl Volume {
 
     /// For how long one who is told attributes of this version now may believe them.
     pub fn believable(&self, ino: Ino, version: u64) -> Duration {
-        if self.leases(ino).behind.touches(ino) {
-            return Duration::ZERO;
-        }
         self.leases(ino).time_for(ino, version, self.now())
     }
 
@@ -520,12 +521,9 @@ impl Volume {
         by: &Share,
         op: &MetaOp,
         answer: &MetaAnswer,
-        (asked, behind): (Duration, bool),
+        asked: Duration,
     ) {
         let now = self.now();
-        if behind {
-            return by.leases.learn_behind(answer, asked, now);
-        }
         by.leases.learn(op, answer, asked, now);
         let believed = strake_base::is_broken("borrowers-tell");
         if told::is_change(op) && self.parts().len() > 1 && !believed {
@@ -562,7 +560,7 @@ impl Volume {
     /// Before a new session, or an old one of a server that has forgotten its leases.
     pub(crate) fn end_leases(&self, share: &Share) {
         share.leases.sessions.fetch_add(1, Ordering::AcqRel);
-        share.leases.behind.note_session();
+        share.leases.behind.forget_leases();
         share.leases.end(self.now());
         self.report_all_closes();
     }

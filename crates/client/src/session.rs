@@ -45,6 +45,8 @@ struct State {
     claims: bool,
     /// It takes attributes that were set together with what was written.
     with_writes: bool,
+    /// It has others wait for changes of names that were answered before they were sent.
+    behind: bool,
     /// The incarnation that was begun last, or from which they are counted: the server counts in it as soon as it has heard of it.
     begun: u64,
     /// Of mutations.
@@ -150,6 +152,7 @@ impl Session {
         let mut state = self.state.lock();
         (state.id, state.incarnation) = (session.session, incarnation);
         (state.claims, state.with_writes) = (session.claims, session.with_writes);
+        state.behind = session.behind;
         state.closed.clear();
         state.owed.clear();
         state.report = None;
@@ -163,6 +166,11 @@ impl Session {
     /// True if attributes that are set may be told with what was written.
     pub(crate) fn takes_with_writes(&self) -> bool {
         self.state.lock().with_writes
+    }
+
+    /// True if changes of names may be answered before they are sent.
+    pub(crate) fn takes_behind(&self) -> bool {
+        self.state.lock().behind
     }
 
     /// A number for a mutation; [`Session::end_mutation`] must follow.
@@ -243,11 +251,6 @@ impl Session {
             state.report = Some(meta::RenewSession { closed, number, incarnation });
         }
         state.report.clone()
-    }
-
-    /// True if a report is under way.
-    pub(crate) fn is_reporting(&self) -> bool {
-        self.state.lock().report.is_some()
     }
 
     /// True if a close of this file is still to be reported.

@@ -63,22 +63,35 @@ pub(crate) fn inode(op: &MetaOp) -> Option<Ino> {
     }))
 }
 
-/// True for what has to come after all changes of names that were answered before: but for what is about contents alone, and
-/// for what the server asks of us, which somebody else may wait for.
-pub(crate) fn comes_after_names(op: &MetaOp) -> bool {
+/// What of the changes of names that were answered before they were sent has to be made before something else is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// None of it.
+    Nothing,
+    /// All.
+    Everything,
+    /// What touches these.
+    These(Vec<Ino>),
+}
+
+/// The same of an operation which is about these inodes. What the server asks of us waits for nothing: somebody waits for that.
+pub(crate) fn comes_after(op: &MetaOp, about: Vec<Ino>) -> After {
     use MetaOp::*;
     match op {
-        Publish(publish) => publish.sync,
-        WriteInline(write) => write.sync,
-        RenewSession(_) | Told(_) | Settle(_) | Claim(_) | MoveOut(_) | ReadInline(_) => false,
-        Open(open) => open.mode.truncate,
-        _ => true,
+        OpenSession(_) | RenewSession(_) | Recalls(_) | Told(_) | Behind(_) => After::Nothing,
+        Publish(publish) if publish.sync => After::Everything,
+        WriteInline(write) if write.sync => After::Everything,
+        _ => match op.place() {
+            _ if matches!(op, Sync(_)) => After::Everything,
+            None => After::Everything,
+            Some(place) => After::These(about.into_iter().chain([place]).collect()),
+        },
     }
 }
 
 /// True for what may take the last name of a file away.
 pub(crate) fn takes_names_away(op: &MetaOp) -> bool {
-    matches!(op, MetaOp::Unlink(_) | MetaOp::Rename(_))
+    matches!(op, MetaOp::Unlink(_) | MetaOp::Rename(_) | MetaOp::Behind(_))
 }
 
 /// True for what may change inodes of other shares than the one that carries it out.

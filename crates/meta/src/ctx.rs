@@ -10,7 +10,7 @@ use crate::volume::Volume;
 use std::sync::Arc;
 use strake_types::access::Subject;
 use strake_types::acl::Acl;
-use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, VolumeId};
+use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, Timestamp, VolumeId};
 use strake_wire::message::common::Attributes;
 
 /// What one request brings along.
@@ -36,9 +36,25 @@ pub(crate) struct Ctx {
     pub answered: u64,
     /// The caller's incarnation of its session.
     pub incarnation: u64,
-    /// Directories of which the caller has answered a change already, by his exclusive leases on them.
-    pub behind: Vec<Ino>,
+    /// The caller has answered the change already.
+    pub behind: Option<Behind>,
 }
+
+/// A change that the caller has answered already, by his exclusive leases.
+#[derive(Clone, Copy)]
+pub(crate) struct Behind {
+    /// The directories, once or twice the same.
+    pub dirs: [Ino; 2],
+    /// What the name leads to,
+    pub ino: Ino,
+    /// and the new one; 0: nothing.
+    pub other: Ino,
+    /// When it was answered.
+    pub at: Timestamp,
+}
+
+/// A time that was answered counts if it is no further off than this: a client may wait so long for a server.
+const BEHIND_SECONDS_MAX: u64 = 150;
 
 /// Nobody is leased what has no name any more, and files of which everybody writes his part.
 pub(crate) fn is_leasable(attr: &Attributes) -> bool {
@@ -59,7 +75,7 @@ impl Ctx {
             seq: 0,
             answered: 0,
             incarnation: 0,
-            behind: Vec::new(),
+            behind: None,
         }
     }
 
@@ -122,13 +138,37 @@ impl Ctx {
         self.session.as_ref().map_or(0, |session| session.id)
     }
 
-    /// True if the caller has still the exclusive leases by which he has answered the change. The locks of the directories are held.
-    pub fn may_be_behind(&self) -> bool {
-        let Some(session) = &self.session else { return self.behind.is_empty() };
+    /// The time to stamp on what is changed: that which the caller has answered, unless it is far off.
+    pub fn now(&self) -> Timestamp {
+        let now = self.core.now();
+        let answered = self.behind.map(|behind| behind.at);
+        answered.filter(|at| at.seconds.abs_diff(now.seconds) <= BEHIND_SECONDS_MAX).unwrap_or(now)
+    }
+
+    /// Fails if the caller has answered the change already, and has the exclusive leases no more by which he did. The locks of the
+    /// directories are held.
+    pub fn check_behind(&self) -> Result<()> {
+        let (Some(behind), Some(session)) = (self.behind, &self.session) else { return Ok(()) };
         let has = |dir: &Ino| self.volume.leases.is_exclusive(session.id, *dir);
-        self.behind.iter().all(has)
-            || session.is_unsure()
-            || strake_base::is_broken("names-behind-need-leases")
+        let may = !session.is_cut_off() && (session.is_unsure() || behind.dirs.iter().all(has));
+        match may || strake_base::is_broken("names-behind-need-leases") {
+            true => Ok(()),
+            false => {
+                let detail =
+                    "others have used the directory since the client has answered this change";
+                Err(Error::with(ErrorKind::Stale, detail))
+            }
+        }
+    }
+
+    /// Fails if the caller has answered the change already, of another inode than the one that a name leads to, if to any.
+    pub fn check_leads(&self, of: impl FnOnce(&Behind) -> Ino, leads: u64) -> Result<()> {
+        match self.behind.as_ref().map(of) {
+            Some(ino) if ino.0 != leads => {
+                Err(Error::with(ErrorKind::Stale, "the name leads to another inode by now"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The session, which the operation cannot do without.

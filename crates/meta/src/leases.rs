@@ -115,7 +115,7 @@ impl Leases {
         {
             let mut part = self.part(ino).lock();
             let place = part.entry(ino).or_default();
-            if place.changing > 0 && !own {
+            if place.changing > 0 && !own || place.is_others(holder.id) {
                 return false;
             }
             match place.shares.iter_mut().find(|share| share.holder.id == holder.id) {
@@ -142,7 +142,7 @@ impl Leases {
     /// The inode is gone: leases on it are worth nothing, and nobody would ever recall them.
     pub fn forget(&self, ino: Ino) {
         let taken = self.part(ino).lock().get_mut(&ino).map(|place| {
-            place.exclusive.take().iter().for_each(Exclusive::is_over);
+            place.exclusive.take().iter().for_each(Exclusive::drop);
             std::mem::take(&mut place.shares)
         });
         taken.iter().flatten().for_each(|share| share.holder.drop_lease(ino));

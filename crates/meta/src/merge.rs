@@ -114,7 +114,8 @@ pub(crate) async fn with_others(
         (Place { opening: ctx.volume.opening, dir: Ino(dir) }, ctx.session.clone()?);
     let Core { locks, merge_queue, .. } = &*ctx.core;
     ctx.ledger()?;
-    if !locks.is_taken(ctx.volume.id, place.dir) || !ctx.is_here(place.dir) {
+    let alone = !locks.is_taken(ctx.volume.id, place.dir) || ctx.behind.is_some();
+    if alone || !ctx.is_here(place.dir) {
         return None;
     }
     let op = change();
@@ -124,10 +125,9 @@ pub(crate) async fn with_others(
     let (sender, answer) = oneshot::channel();
     let (keeper, cred) = (ctx.keeper.clone(), ctx.cred.clone());
     let Ctx { incarnation, seq, answered, .. } = *ctx;
-    let behind = ctx.behind.clone();
     let is_first = merge_queue.add(
         place,
-        Waiting { session, incarnation, keeper, cred, seq, answered, behind, op, answer: sender },
+        Waiting { session, incarnation, keeper, cred, seq, answered, op, answer: sender },
     );
     if is_first {
         task::spawn(carry_out_all(ctx.clone(), place));
@@ -173,10 +173,10 @@ fn together(batch: &[Waiting]) -> usize {
 /// Carries out changes in one directory, whose lock is held at first; `like`: the request of one of them.
 async fn carry_out(like: &Ctx, dir: Ino, batch: Vec<Waiting>, held: Held) {
     let request = |one: Waiting| {
-        let Waiting { session, incarnation, keeper, cred, seq, answered, behind, op, answer } = one;
+        let Waiting { session, incarnation, keeper, cred, seq, answered, op, answer } = one;
         let leases = keeper.as_ref().map_or(0, |keeper| keeper.number);
         let (session, own) = (Some(session), Ctx::own(&like.core, &like.volume));
-        let ctx = Ctx { session, incarnation, leases, keeper, cred, seq, answered, behind, ..own };
+        let ctx = Ctx { session, incarnation, leases, keeper, cred, seq, answered, ..own };
         ((ctx, op), answer)
     };
     let (asked, senders): (Vec<_>, Vec<_>) = batch.into_iter().map(request).unzip();
@@ -202,13 +202,13 @@ async fn carry_out(like: &Ctx, dir: Ino, batch: Vec<Waiting>, held: Held) {
 }
 
 /// Not if its session is over, nor if an earlier call of it has been carried out since this one began, nor if its client
-/// has given it up, or has answered it by what it has no more.
+/// has given it up.
 fn is_to_be_carried_out(ctx: &Ctx) -> bool {
     let lives = ctx.session.as_ref().is_some_and(|session| session.check().is_ok());
     let is_new = |ledger: &Arc<Ledger>| {
         !ledger.is_stored(ctx.seq) && !ledger.is_in_doubt(ctx.seq) && !ledger.is_over(ctx.seq)
     };
-    lives && ctx.ledger().is_some_and(is_new) && ctx.may_be_behind()
+    lives && ctx.ledger().is_some_and(is_new)
 }
 
 /// Asks the store once for all names, takes the locks of what they lead to as far as nobody has them, and asks once for

@@ -45,8 +45,6 @@ pub(crate) struct Waiting {
     pub seq: u64,
     /// Mutations up to this number have been answered.
     pub answered: u64,
-    /// Directories of which the client has answered it already ([`crate::ctx::Ctx::behind`]).
-    pub behind: Vec<Ino>,
     /// What is to be done.
     pub op: Change,
     /// Dropped, it goes its own way.

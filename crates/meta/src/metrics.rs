@@ -7,7 +7,7 @@ use metrics::{
 use std::time::Duration;
 use strake_wire::message::meta::MetaOp;
 
-const NAMES: [&str; 37] = [
+const NAMES: [&str; 38] = [
     "open_session",
     "renew_session",
     "close_session",
@@ -45,6 +45,7 @@ const NAMES: [&str; 37] = [
     "borrow",
     "give_back",
     "claim",
+    "behind",
 ];
 
 fn index(op: &MetaOp) -> usize {
@@ -86,6 +87,7 @@ fn index(op: &MetaOp) -> usize {
         MetaOp::Borrow(_) => 34,
         MetaOp::GiveBack(_) => 35,
         MetaOp::Claim(_) => 36,
+        MetaOp::Behind(_) => 37,
     }
 }
 

@@ -13,8 +13,8 @@ use crate::ops::move_out::MoveOut;
 use crate::ops::removexattr::RemoveXattr;
 use crate::ops::setxattr::SetXattr;
 use crate::ops::{
-    claim, clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline, readdir,
-    readlink, recalls, sessions, settle, sync, template, volume_stat,
+    behind, claim, clients, describe, getattr, getxattr, listxattr, lock, lookup, read_inline,
+    readdir, readlink, recalls, sessions, settle, sync, template, volume_stat,
 };
 use crate::past_end;
 use crate::reach::Reach;
@@ -249,7 +249,7 @@ impl MetaServer {
             seq: request.seq,
             answered: request.answered,
             incarnation: request.incarnation,
-            behind: if request.behind { visit::named(&op) } else { Vec::new() },
+            behind: None,
         };
         if let Some(ino) = op.place().filter(|ino| !ctx.is_here(*ino)) {
             let detail = format!(
@@ -287,7 +287,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::OpenSession(op) => Box::pin(sessions::open(ctx, op)),
         MetaOp::RenewSession(op) => Box::pin(sessions::renew(ctx, op)),
         MetaOp::CloseSession(_) => Box::pin(sessions::close(ctx)),
-        MetaOp::Lookup(op) => Box::pin(visit::look(ctx, || lookup::lookup(ctx, op))),
+        MetaOp::Lookup(op) => Box::pin(lookup::lookup(ctx, op)),
         MetaOp::GetAttr(op) => Box::pin(getattr::getattr(ctx, op)),
         MetaOp::SetAttr(op) => Box::pin(mutate(ctx, op)),
         MetaOp::Create(op) => Box::pin(open_beside_others(ctx, op)),
@@ -296,7 +296,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::Rename(op) => Box::pin(mutate(ctx, op)),
         MetaOp::ReadLink(op) => Box::pin(readlink::readlink(ctx, op)),
         MetaOp::Open(op) => Box::pin(open_beside_others(ctx, op)),
-        MetaOp::ReadDir(op) => Box::pin(visit::look(ctx, || readdir::readdir(ctx, op))),
+        MetaOp::ReadDir(op) => Box::pin(readdir::readdir(ctx, op)),
         MetaOp::Publish(op) => Box::pin(past_end::publish(ctx, op)),
         MetaOp::WriteInline(op) => Box::pin(mutate(ctx, op)),
         MetaOp::MoveOut(op) => {
@@ -322,6 +322,7 @@ fn perform<'a>(ctx: &'a Ctx, op: &'a MetaOp) -> BoxFuture<'a, Result<MetaAnswer>
         MetaOp::Settle(op) => Box::pin(settle::settled(ctx, op)),
         MetaOp::Told(op) => Box::pin(async { settle::told(ctx, op) }),
         MetaOp::Claim(op) => Box::pin(claim::claim(ctx, op)),
+        MetaOp::Behind(op) => Box::pin(behind::make(ctx, op)),
         MetaOp::Borrow(op) => Box::pin(lend::lend(ctx, op)),
         MetaOp::GiveBack(op) => Box::pin(async { Ok(lend::take_back(ctx, op)) }),
     }

@@ -146,17 +146,6 @@ fn check_wanted(ctx: &Ctx) -> Result<()> {
     }
 }
 
-/// Fails if the client has answered the change already, and somebody has been there since.
-fn check_behind(ctx: &Ctx) -> Result<()> {
-    match ctx.may_be_behind() {
-        true => Ok(()),
-        false => {
-            let detail = "others have used the directory since the client has answered this change";
-            Err(Error::with(ErrorKind::Stale, detail))
-        }
-    }
-}
-
 /// Waits, with no lock held, until an answer is on disk that has to be.
 async fn durable(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
     let asked = op.wants_sync() && !strake_base::is_broken("fsync-reaches-journal");
@@ -187,7 +176,10 @@ pub(crate) async fn under_locks(ctx: &Ctx, op: &impl Mutation) -> Result<()> {
 async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     let scope = op.scope(ctx).await?;
     // Who has something of it leased exclusively waits for these locks with what he has under way.
-    let _visitors = visit(ctx, scope.clone()).await?;
+    let _visitors = match ctx.behind {
+        None => Some(visit(ctx, scope.clone()).await?),
+        Some(_) => None,
+    };
     let (held, borrowed) = borrow::lock(ctx, &scope, op.elsewhere(ctx)).await?;
     // It may have waited for longer than its session lasted: what that had locked is given back under this lock.
     check_session(ctx)?;
@@ -198,7 +190,7 @@ async fn attempt(ctx: &Ctx, op: &impl Mutation) -> Result<Option<MetaAnswer>> {
     // Its client may have given it up while it waited, and have gone on by what it has asked for since: a cut would take
     // away what was written after that.
     check_wanted(ctx)?;
-    check_behind(ctx)?;
+    ctx.check_behind()?;
     op.prepare(ctx, &held).await?;
     let counted = ctx.has_opened();
     let mut tx = Tx::begin(ctx, held).with_borrowed(borrowed);

@@ -72,7 +72,7 @@ impl<'a> Tx<'a> {
     pub fn reader(ctx: &'a Ctx) -> Self {
         Tx {
             ctx,
-            now: ctx.core.now(),
+            now: ctx.now(),
             held: Held::default(),
             borrowed: Borrowed::default(),
             kv: None,
@@ -173,7 +173,7 @@ impl<'a> Tx<'a> {
     /// What is read from now on is as it is now, when more is locked. Nothing has been written.
     pub fn look_anew(&mut self) {
         self.kv = None;
-        self.now = self.ctx.core.now();
+        self.now = self.ctx.now();
     }
 
     /// True if this view changes the record of an inode.

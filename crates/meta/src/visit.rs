@@ -6,19 +6,16 @@ use crate::ctx::Ctx;
 use crate::leases::Visitors;
 use std::time::Duration;
 use strake_base::is_broken;
-use strake_types::{Error, ErrorKind, FileKind, Ino, Result};
-use strake_wire::message::common::Attributes;
-use strake_wire::message::meta::{MetaAnswer, MetaOp};
+use strake_types::{Error, ErrorKind, Ino, Result};
+use strake_wire::message::meta::MetaOp;
 use tokio::time::{Instant, timeout_at};
 
 /// How long one request waits; its client asks again.
 const WAIT: Duration = Duration::from_secs(2);
 /// How often those who are waited for are asked: an answer may be lost on its way to them.
 const ASK: Duration = Duration::from_millis(250);
-/// How often a request is carried out again because it shows directories on which others have exclusive leases.
-const TRIES_MAX: u32 = 8;
 
-/// The directories that a request names, and other inodes of which it asks for attributes.
+/// The directories that a request names, and another inode of which it asks for attributes.
 pub(crate) fn named(op: &MetaOp) -> Vec<Ino> {
     let (first, second) = match op {
         MetaOp::Lookup(at) => (at.parent, None),
@@ -46,18 +43,15 @@ pub(crate) async fn visit(ctx: &Ctx, inodes: Vec<Ino>) -> Result<Visitors> {
         return Ok(visitors);
     }
     let until = Instant::now() + WAIT;
-    let mut ask_at = Instant::now();
+    let (mut ask_at, mut waited) = (Instant::now(), false);
     loop {
         let told = sessions.told.notified();
         let now = Instant::now();
         let asks = now >= ask_at;
-        let found = leases.ask_back(own, visitors.inodes(), asks, clock);
-        if !found.taken.is_empty() {
-            // What found, under this lock, that it still had the lease is committed by now.
-            drop(lock_here(ctx, &found.taken).await?);
-        }
-        let waits_for = found.waits_for.or_else(|| sessions.unsure(own, ctx.core.monotonic_ms()));
-        let Some(holder) = waits_for else { return Ok(visitors) };
+        let asked = leases.ask_back(own, visitors.inodes(), asks, clock);
+        waited |= asked.is_over;
+        let unsure = || sessions.unsure(own, ctx.core.monotonic_ms());
+        let Some(holder) = asked.waits_for.or_else(unsure) else { break };
         if now >= until {
             let who = sessions.get(holder.id).map_or_else(String::new, |one| one.client.clone());
             let detail = format!(
@@ -68,40 +62,27 @@ pub(crate) async fn visit(ctx: &Ctx, inodes: Vec<Ino>) -> Result<Visitors> {
         if asks {
             ask_at = now + ASK;
         }
+        waited = true;
         // Told or not: it is looked at again.
         let _ = timeout_at(ask_at.min(until), told).await;
     }
-}
-
-/// Looks at something for a visitor, once more as long as it shows directories that another session may be changing: their
-/// names and times are not told yet.
-pub(crate) async fn look<F>(ctx: &Ctx, look: impl Fn() -> F) -> Result<MetaAnswer>
-where
-    F: Future<Output = Result<MetaAnswer>>,
-{
-    let mut visitors = Vec::new();
-    for _ in 0..TRIES_MAX {
-        let answer = look().await?;
-        let others = shown(&answer)
-            .map(|attr| Ino(attr.ino))
-            .filter(|ino| ctx.volume.leases.is_exclusive_to_others(ctx.session_id(), *ino));
-        let others: Vec<Ino> = others.collect();
-        if others.is_empty() || is_broken("visitors-wait") {
-            return Ok(answer);
-        }
-        visitors.push(visit(ctx, others).await?);
+    if waited {
+        go_in(ctx, &visitors).await?;
     }
-    Err(Error::with(ErrorKind::HeldBack, "others change these directories all the time"))
+    Ok(visitors)
 }
 
-/// The directories that an answer shows.
-fn shown(answer: &MetaAnswer) -> impl Iterator<Item = &Attributes> {
-    let (entry, page) = match answer {
-        MetaAnswer::Entry(attr) => (Some(attr), None),
-        MetaAnswer::Page(page) => (None, Some(page)),
-        _ => (None, None),
-    };
-    let entries = page.into_iter().flat_map(|page| &page.entries);
-    let all = entry.into_iter().chain(entries.filter_map(|entry| entry.attr.as_ref()));
-    all.filter(|attr| attr.kind == FileKind::Directory as u32)
+/// After a wait: what has found under these locks that it still had an exclusive lease which is over is committed by now; and
+/// another server may serve the volume.
+async fn go_in(ctx: &Ctx, visitors: &Visitors) -> Result<()> {
+    let here: Vec<Ino> =
+        visitors.inodes().iter().copied().filter(|ino| ctx.is_here(*ino)).collect();
+    drop(lock_here(ctx, &here).await?);
+    ctx.volume.leases.take_what_is_over(visitors.inodes());
+    ctx.core.check_tenure()?;
+    if ctx.volume.kv.is_taken_over() {
+        let detail = format!("volume {} is served by another server", ctx.volume.id);
+        return Err(Error::with(ErrorKind::StaleMap, detail));
+    }
+    ctx.session.as_ref().map_or(Ok(()), |session| session.check())
 }

@@ -2,6 +2,7 @@
 
 use crate::consistency::Consistency;
 use crate::{Error, ErrorKind, Ino, Layout, Result};
+use std::time::Duration;
 
 /// Seconds and nanoseconds since 1970-01-01 UTC. Negative seconds are before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +34,20 @@ impl Timestamp {
         match self.nanos {
             999_999_999.. => Self { seconds: self.seconds.saturating_add(1), nanos: 0 },
             nanos => Self { nanos: nanos + 1, ..self },
+        }
+    }
+
+    /// So much later.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Self {
+        let nanos = self.nanos + time.subsec_nanos();
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let seconds = self.seconds.saturating_add(seconds);
+        match nanos {
+            1_000_000_000.. => {
+                Self { seconds: seconds.saturating_add(1), nanos: nanos - 1_000_000_000 }
+            }
+            nanos => Self { seconds, nanos },
         }
     }
 

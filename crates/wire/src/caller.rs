@@ -182,7 +182,9 @@ impl MetaService for RemoteMeta {
     async fn call(&self, request: meta::MetaRequest) -> Result<meta::MetaReply> {
         let mut call = Call::new(ServiceClass::Meta, Draft::message(&request)?);
         call.lane = match &request.op {
-            Some(meta::MetaOp::Recalls(_)) => LaneKind::Forward,
+            // What others wait for.
+            Some(meta::MetaOp::Recalls(_) | meta::MetaOp::Behind(_)) => LaneKind::Forward,
+            Some(meta::MetaOp::Told(told)) if told.exclusive != 0 => LaneKind::Forward,
             Some(op) if op.waits_for_others() => LaneKind::Waiting,
             _ => LaneKind::Control,
         };

@@ -1,17 +1,24 @@
 //! Removals and renames that are answered before the metadata server has heard of them ([`crate::behind`]): where
 //! all that they need is known here, and nobody else can see that they are not made yet.
 
-use crate::behind::{Touched, UnderWay};
+use crate::behind::{Behind, Queued, Turn};
 use crate::share::Share;
 use crate::volume::Volume;
 use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
 use strake_base::task;
 use strake_types::limits::NAME_BYTES_MAX;
-use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result};
-use strake_wire::message::meta::{self, Ask, MetaAnswer, MetaOp};
+use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result, Timestamp};
+use strake_wire::message::common::Attributes;
+use strake_wire::message::meta::{
+    self, Ask, ChangeBehind, Made, MetaAnswer, MetaOp, NameChange, Renamed,
+};
 
 /// A directory without entries has so many links.
 const EMPTY_LINKS: u32 = 2;
+/// What the length of a directory grows by with each entry.
+const ENTRY_BYTES: u64 = 64;
 
 /// What is told once of a directory in which changes were answered that are not made.
 pub(crate) fn names_are_lost() -> Error {
@@ -19,8 +26,21 @@ pub(crate) fn names_are_lost() -> Error {
     Error::with(ErrorKind::Io, detail)
 }
 
-/// What names are from now on: in a directory, what one leads to.
-type Changed = Vec<(Ino, Bytes, Option<Ino>)>;
+/// What changes of a directory: so many entries and so many directories among them more.
+struct Counted {
+    dir: Ino,
+    entries: i64,
+    subdirs: i64,
+}
+
+/// What is known of a change from now on.
+struct Answered {
+    /// In a directory: what a name leads to.
+    names: Vec<(Ino, Bytes, Option<Ino>)>,
+    dirs: Vec<Counted>,
+    /// What has another name now.
+    moved: Option<Attr>,
+}
 
 impl Volume {
     /// True if changes of names may be answered before they are made.
@@ -28,11 +48,21 @@ impl Volume {
         self.options().behind && self.keeps_leases() && self.shares().count == 1
     }
 
-    /// Returns when nothing that touches an inode is under way: its attributes are known then.
-    pub(crate) async fn until_told_of(&self, ino: Ino) {
+    fn behind_for(&self, cred: &Credentials, dir: Ino) -> Option<&Arc<Behind>> {
+        let may = cred.checked && self.writes_behind() && self.session(dir).takes_behind();
+        may.then(|| &self.leases(dir).behind)
+    }
+
+    /// Attributes of what is touched by a change that is answered already: as they will be.
+    pub(crate) fn as_answered(&self, ino: Ino) -> Option<Attr> {
+        self.leases(ino).behind.touches(ino).then(|| self.known_attr(ino)).flatten()
+    }
+
+    /// Returns when it is known what has become of an inode that goes with its last name.
+    pub(crate) async fn until_gone(&self, ino: Ino) {
         let behind = &self.leases(ino).behind;
-        if behind.touches(ino) {
-            behind.over().await;
+        if behind.is_gone(ino) {
+            behind.until(&crate::told::After::These(vec![ino])).await;
         }
     }
 
@@ -50,128 +80,214 @@ impl Volume {
     }
 
     /// Removes a name behind, if that may be done.
-    pub(super) fn remove_behind(&self, cred: &Credentials, op: &meta::Unlink) -> Option<Attr> {
+    pub(super) async fn remove_behind(
+        &self,
+        cred: &Credentials,
+        op: &meta::Unlink,
+    ) -> Option<Attr> {
         let (dir, name) = (Ino(op.at.parent), &op.at.name);
-        if !cred.checked || !self.writes_behind() {
-            return None;
-        }
-        let goes = |attr: &Attr| match op.directory {
-            false => self.goes_with_its_name(attr),
-            true => {
-                attr.kind == FileKind::Directory
-                    && (attr.nlink, attr.length) == (EMPTY_LINKS, 0)
-                    && !self.leases(attr.ino).behind.touches(attr.ino)
-            }
+        let behind = self.behind_for(cred, dir)?;
+        behind.room().await;
+        let turn = behind.turn();
+        let attr = self.known_in(dir, name)?;
+        let is_dir = attr.kind == FileKind::Directory;
+        let goes = match op.directory {
+            false => self.goes_with_its_name(&attr),
+            true => is_dir && (attr.nlink, attr.length) == (EMPTY_LINKS, 0),
         };
-        let attr = self.known_in(dir, name).filter(goes)?;
-        let touched = Touched {
-            dirs: vec![dir],
-            inodes: vec![attr.ino],
-            removed_dir: op.directory.then_some(attr.ino),
-            names: vec![(dir, name.clone())],
+        let at = behind.time(self.now()).filter(|_| goes)?;
+        let change = ChangeBehind {
+            ino: attr.ino.0,
+            at: at.into(),
+            change: Some(NameChange::Unlink(op.clone())),
+            ..ChangeBehind::default()
         };
-        let begun = self.leases(dir).behind.begin(touched, self.now())?;
-        // Until it had begun others of this mount could change it.
-        let same = self.known_in(dir, name).filter(|now| now.version == attr.version)?;
-        self.close_all_if_busy(dir);
-        self.go_behind(begun, cred, MetaOp::Unlink(op.clone()), vec![(dir, name.clone(), None)]);
-        Some(Attr { nlink: 0, ..same })
+        let queued =
+            Queued { change, dirs: vec![dir], inodes: vec![attr.ino], gone: Some(attr.ino) };
+        let leased = [dir, attr.ino];
+        let answered = Answered {
+            names: vec![(dir, name.clone(), None)],
+            dirs: vec![Counted { dir, entries: -1, subdirs: -i64::from(is_dir) }],
+            moved: None,
+        };
+        let leased = &leased[..if is_dir { 2 } else { 1 }];
+        self.go_behind(&turn, queued, leased, answered, at)?;
+        Some(Attr { nlink: 0, ctime: at, ..attr })
     }
 
     /// Moves a name behind, if that may be done. What was moved, and what was replaced.
-    pub(super) fn rename_behind(
+    pub(super) async fn rename_behind(
         &self,
         cred: &Credentials,
         op: &meta::Rename,
     ) -> Option<(Attr, Option<Attr>)> {
         let (from, to) = ((Ino(op.from.parent), &op.from.name), (Ino(op.to.parent), &op.to.name));
         let plain = !op.exchange && !op.no_replace && to.1.len() <= NAME_BYTES_MAX;
-        if !cred.checked || !plain || from == to || !self.writes_behind() {
+        let behind = self.behind_for(cred, from.0).filter(|_| plain && from != to)?;
+        behind.room().await;
+        let turn = behind.turn();
+        let moved = self.known_in(from.0, from.1)?;
+        let other = match self.leases(to.0).name(to.0, to.1, self.now())? {
+            None => None,
+            Some(ino) => Some(self.known_attr(ino)?),
+        };
+        let is_dir = moved.kind == FileKind::Directory;
+        let may_replace =
+            |other: &Attr| !is_dir && other.ino != moved.ino && self.goes_with_its_name(other);
+        let stays = if is_dir { from.0 == to.0 } else { moved.nlink == 1 };
+        if !stays || !other.as_ref().is_none_or(may_replace) {
             return None;
         }
-        let look = || {
-            let moved = self.known_in(from.0, from.1)?;
-            let other = match self.leases(to.0).name(to.0, to.1, self.now())? {
-                None => None,
-                Some(ino) => Some(self.known_attr(ino)?),
-            };
-            let is_dir = moved.kind == FileKind::Directory;
-            let may = match &other {
-                None => true,
-                Some(other) => !is_dir && self.goes_with_its_name(other) && other.ino != moved.ino,
-            };
-            let stays = if is_dir { from.0 == to.0 } else { moved.nlink == 1 };
-            (may && stays).then_some((moved, other))
+        let at = behind.time(self.now())?;
+        let change = ChangeBehind {
+            seq: 0,
+            ino: moved.ino.0,
+            other: other.as_ref().map_or(0, |other| other.ino.0),
+            at: at.into(),
+            change: Some(NameChange::Rename(op.clone())),
         };
-        let (moved, other) = look()?;
-        let mut dirs = vec![from.0];
-        dirs.extend((to.0 != from.0).then_some(to.0));
-        let touched = Touched {
-            dirs,
-            inodes: [Some(moved.ino), other.as_ref().map(|o| o.ino)]
-                .into_iter()
-                .flatten()
-                .collect(),
-            removed_dir: None,
-            names: vec![(from.0, from.1.clone()), (to.0, to.1.clone())],
+        let gone = other.as_ref().map(|other| other.ino);
+        let dirs = if from.0 == to.0 { vec![from.0] } else { vec![from.0, to.0] };
+        let inodes = [moved.ino].into_iter().chain(gone).collect();
+        let entries = i64::from(other.is_none());
+        let counted = match from.0 == to.0 {
+            true => vec![Counted { dir: to.0, entries: entries - 1, subdirs: 0 }],
+            false => vec![
+                Counted { dir: from.0, entries: -1, subdirs: 0 },
+                Counted { dir: to.0, entries, subdirs: 0 },
+            ],
         };
-        let begun = self.leases(from.0).behind.begin(touched, self.now())?;
-        let version = |seen: &(Attr, Option<Attr>)| {
-            (seen.0.version, seen.1.as_ref().map(|other| (other.ino, other.version)))
+        let moved = Attr { ctime: at, ..moved };
+        let answered = Answered {
+            names: vec![(from.0, from.1.clone(), None), (to.0, to.1.clone(), Some(moved.ino))],
+            dirs: counted,
+            moved: Some(moved.clone()),
         };
-        let seen = (moved, other);
-        let now = look().filter(|now| version(now) == version(&seen))?;
-        self.close_all_if_busy(to.0);
-        let names = vec![(from.0, from.1.clone(), None), (to.0, to.1.clone(), Some(now.0.ino))];
-        self.go_behind(begun, cred, MetaOp::Rename(op.clone()), names);
-        let (moved, other) = now;
+        let queued = Queued { change, dirs: dirs.clone(), inodes, gone };
+        self.go_behind(&turn, queued, &dirs, answered, at)?;
         Some((moved, other.map(|other| Attr { nlink: 0, ..other })))
     }
 
-    /// Deferred closes of files that go are reported with the requests by which they go. While one report is under way others
-    /// would come too late, and the files be kept for us: what is left is reported at once then.
-    fn close_all_if_busy(&self, dir: Ino) {
-        if self.session(dir).is_reporting() {
-            self.report_all_closes();
-        }
-    }
-
-    /// The change is made as far as this mount knows, and sent.
-    fn go_behind(&self, begun: UnderWay, cred: &Credentials, op: MetaOp, names: Changed) {
-        let Some(volume) = self.own.upgrade() else { return };
-        for (dir, _, _) in &names {
-            self.forget_listing(*dir);
-        }
-        let (dir, cred) = (names[0].0, cred.clone());
-        self.leases(dir).change_behind(&names, self.now());
-        let dirs: Vec<Ino> = names.iter().map(|(dir, _, _)| *dir).collect();
-        task::spawn(async move {
-            let asked = volume.now();
-            let said = volume.mutate_behind(&cred, op.clone()).await;
-            let told = said.and_then(|said| volume.told_behind(said.answer, &dirs, asked));
-            if let Err(error) = told {
-                tracing::warn!(
-                    "{} was answered and is not done: {error}; fsync of the directory fails once",
-                    what(&op)
-                );
-                volume.doubt(&dirs);
-                volume.leases(dir).behind.lose(&dirs);
-            }
-            drop(begun);
-        });
-    }
-
-    fn told_behind(
+    /// The change is made as far as this mount knows, and on its way. `None`: it may not be.
+    fn go_behind(
         &self,
-        answer: MetaAnswer,
-        dirs: &[Ino],
-        asked: std::time::Duration,
-    ) -> Result<()> {
-        let (first, last) = (dirs[0], dirs[dirs.len() - 1]);
-        match answer {
-            MetaAnswer::Renamed(_) => self.renamed(answer, (first, last), asked).map(drop),
-            _ => self.removed(answer, first, asked).map(drop),
+        turn: &Turn<'_>,
+        queued: Queued,
+        leased: &[Ino],
+        answered: Answered,
+        at: Timestamp,
+    ) -> Option<()> {
+        let volume = self.own.upgrade()?;
+        let dirs = answered.dirs.iter().map(|counted| {
+            let attr = self.known_attr(counted.dir)?;
+            let length = attr.length.checked_add_signed(counted.entries * ENTRY_BYTES as i64)?;
+            let nlink = u32::try_from(i64::from(attr.nlink) + counted.subdirs).ok()?;
+            Some(Attr { length, nlink, mtime: at, ctime: at, ..attr })
+        });
+        let dirs: Vec<Attr> = dirs.collect::<Option<_>>()?;
+        let begins = turn.begin(queued, leased, self.now())?;
+        // After it has begun: who has asked before that, and has not seen it, believes nothing.
+        let now = self.now();
+        let place = dirs[0].ino;
+        self.leases(place).change_behind(&answered.names, now);
+        for attr in dirs.into_iter().chain(answered.moved) {
+            self.forget_listing(attr.ino);
+            self.inodes().answer(attr, now);
         }
+        if begins {
+            task::spawn(async move { volume.send_behind(volume.share_of(place)).await });
+        }
+        Some(())
+    }
+
+    /// Sends what is under way, one message after the other, until there is nothing more.
+    async fn send_behind(&self, share: &Share) {
+        let behind = &share.leases.behind;
+        loop {
+            let changes = behind.batch(|| share.session.begin_mutation());
+            if changes.is_empty() {
+                return;
+            }
+            let op = MetaOp::Behind(meta::Behind { changes });
+            let said = self.ask_about_share(share, op).await;
+            match said {
+                Ok((MetaAnswer::Made(made), asked)) => self.learn_made(share, made, asked),
+                Ok(_) => self.lose_behind(share, &super::unexpected("names")),
+                Err(error) => self.lose_behind(share, &error),
+            }
+        }
+    }
+
+    fn learn_made(&self, share: &Share, made: Made, asked: Duration) {
+        let behind = &share.leases.behind;
+        {
+            let turn = behind.turn();
+            let over = turn.end(made.changes.len());
+            for (queued, changed) in over.iter().zip(made.changes) {
+                share.session.end_mutation(queued.change.seq);
+                if let Err(error) = self.learn_change(share, changed, asked) {
+                    tracing::debug!("{}: what was answered makes no sense: {error}", what(queued));
+                }
+            }
+        }
+        if made.refused != 0 {
+            let error = Error::with(ErrorKind::from_code(made.refused), made.why);
+            self.lose_behind(share, &error);
+        }
+    }
+
+    /// What a change has led to: each is one step of what is known of an open file, but the rest is of later where more
+    /// changes are under way.
+    fn learn_change(&self, share: &Share, changed: Renamed, asked: Duration) -> Result<()> {
+        let Renamed { moved, other, parent, new_parent } = changed;
+        for attributes in [Some(moved), other].into_iter().flatten() {
+            self.learn_made_of(share, &attributes, asked);
+            let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
+            match self.inodes().file(attr.ino) {
+                Some(file) => drop(file.learn(&attr, true, asked)),
+                None => self.learn_closed(&attr),
+            }
+            self.forget_nameless(&attr);
+            if !share.leases.behind.touches(attr.ino) {
+                self.inodes().learn(&attr, asked);
+            }
+        }
+        for attributes in [parent, new_parent].into_iter().flatten() {
+            self.learn_made_of(share, &attributes, asked);
+            let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
+            if !share.leases.behind.touches(attr.ino) {
+                self.inodes().learn(&attr, asked);
+            }
+        }
+        Ok(())
+    }
+
+    fn learn_made_of(&self, share: &Share, attributes: &Attributes, asked: Duration) {
+        share.leases.learn_made(attributes, asked, self.now());
+    }
+
+    /// Nobody knows how far what was answered is made, and the rest is not: all of it is forgotten, and told once.
+    fn lose_behind(&self, share: &Share, error: &Error) {
+        let behind = &share.leases.behind;
+        let turn = behind.turn();
+        let lost = turn.end(usize::MAX);
+        let mut touched = Vec::new();
+        for queued in &lost {
+            tracing::warn!(
+                "{} was answered and is not done: {error}; fsync of the directory fails once",
+                what(queued)
+            );
+            if queued.change.seq != 0 {
+                share.session.give_up_mutation(queued.change.seq, false);
+            }
+            turn.lose(&queued.dirs);
+            touched.extend(queued.dirs.iter().chain(&queued.inodes).copied());
+        }
+        for ino in &touched {
+            self.inodes().forget_attr(*ino, self.now());
+            self.forget_listing(*ino);
+        }
+        self.doubt(&touched);
     }
 
     /// Gives back exclusive leases that others wait for, each when nothing is under way there.
@@ -197,13 +313,13 @@ impl Volume {
 }
 
 /// What people call a change.
-fn what(op: &MetaOp) -> String {
-    match op {
-        MetaOp::Unlink(unlink) => format!("the removal of {}", called(&unlink.at)),
-        MetaOp::Rename(rename) => {
+fn what(queued: &Queued) -> String {
+    match &queued.change.change {
+        Some(NameChange::Unlink(unlink)) => format!("the removal of {}", called(&unlink.at)),
+        Some(NameChange::Rename(rename)) => {
             format!("the rename of {} to {}", called(&rename.from), called(&rename.to))
         }
-        _ => "a change".to_owned(),
+        None => "a change".to_owned(),
     }
 }
 

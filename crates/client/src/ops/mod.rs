@@ -42,6 +42,9 @@ impl Volume {
     /// mount has not yet published on top.
     pub(crate) fn learn(&self, attributes: Attributes, asked: Duration) -> Result<Attr> {
         let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
+        if let Some(later) = self.as_answered(attr.ino) {
+            return Ok(later);
+        }
         match self.inodes().learn(&attr, asked) {
             Some(file) => {
                 let newest = file.learn(&attr, false, asked);
@@ -71,12 +74,17 @@ impl Volume {
         if let Some(file) = self.inodes().learn(&attr, asked) {
             return Ok(file.learn(&attr, true, asked));
         }
-        self.inodes().changed(&attr);
+        self.learn_closed(&attr);
+        Ok(Arc::unwrap_or_clone(attr))
+    }
+
+    /// The same of a file that is not open.
+    fn learn_closed(&self, attr: &Attr) {
+        self.inodes().changed(attr);
         match attr.nlink {
             0 => self.memory().kept().forget(attr.ino),
-            _ => self.memory().kept().changed(&attr),
+            _ => self.memory().kept().changed(attr),
         }
-        Ok(Arc::unwrap_or_clone(attr))
     }
 
     /// As [`Volume::entry`], of a `setattr`, with which this mount has changed something beside contents.

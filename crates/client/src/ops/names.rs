@@ -52,7 +52,7 @@ impl Volume {
             match self.leases(parent).name(parent, &at.name, asked) {
                 Some(None) => return Err(Error::new(ErrorKind::NotFound)),
                 Some(Some(ino)) => {
-                    self.until_told_of(ino).await;
+                    self.until_gone(ino).await;
                     if let Some(attr) = self.known_attr(ino) {
                         return Ok(attr);
                     }
@@ -240,16 +240,11 @@ impl Volume {
     ) -> Result<Attr> {
         self.report_close_of(parent, &name);
         let unlink = meta::Unlink { at: at(parent, name)?, directory };
-        if let Some(attr) = self.remove_behind(cred, &unlink) {
+        if let Some(attr) = self.remove_behind(cred, &unlink).await {
             return Ok(attr);
         }
         let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Unlink(unlink)).await?;
-        self.removed(answer, parent, asked)
-    }
-
-    /// The answer to a removal.
-    pub(super) fn removed(&self, answer: MetaAnswer, parent: Ino, asked: Duration) -> Result<Attr> {
         let attr = self.named(answer, parent, asked, "unlink")?;
         self.forget_nameless(&attr);
         Ok(attr)
@@ -284,23 +279,13 @@ impl Volume {
         };
         // Before anybody else can change it there; and what was still told while it was under way.
         carry();
-        if let Some(renamed) = self.rename_behind(cred, &rename) {
+        if let Some(renamed) = self.rename_behind(cred, &rename).await {
             return Ok(renamed);
         }
         let asked = self.now();
         let answer = self.mutate(cred, MetaOp::Rename(rename)).await;
         carry();
-        self.renamed(answer?, (parent, new_parent), asked)
-    }
-
-    /// The answer to a rename.
-    pub(super) fn renamed(
-        &self,
-        answer: MetaAnswer,
-        (parent, new_parent): (Ino, Ino),
-        asked: Duration,
-    ) -> Result<(Attr, Option<Attr>)> {
-        let MetaAnswer::Renamed(renamed) = answer else { return Err(unexpected("rename")) };
+        let MetaAnswer::Renamed(renamed) = answer? else { return Err(unexpected("rename")) };
         self.learn_directory(parent, renamed.parent, asked);
         if new_parent != parent {
             self.learn_directory(new_parent, renamed.new_parent, asked);
@@ -311,7 +296,7 @@ impl Volume {
     }
 
     /// Nobody can open a file again whose last name is gone.
-    fn forget_nameless(&self, attr: &Attr) {
+    pub(super) fn forget_nameless(&self, attr: &Attr) {
         if attr.nlink == 0 {
             self.report_close(attr.ino);
         }
@@ -328,7 +313,8 @@ impl Volume {
     /// it asks for its attributes, and mostly soon.
     fn learn_directory(&self, directory: Ino, after: Option<Attributes>, asked: Duration) {
         match after.and_then(|after| self.learn(after, asked).ok()) {
-            Some(_) => {}
+            // The server's time, of just now.
+            Some(attr) => self.leases(directory).behind.learn_time(attr.ctime, self.now()),
             None => self.forget_attr(directory),
         }
     }

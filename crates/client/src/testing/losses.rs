@@ -16,7 +16,7 @@ impl FakeState {
         let shared = open.writable.into_iter().filter(|_| self.shared).collect();
         let (lease_ms, claims) = (30_000, self.claims.is_some());
         let with_writes = self.with_writes;
-        meta::Session { session, lease_ms, resumed, shared, claims, with_writes }
+        meta::Session { session, lease_ms, resumed, shared, claims, with_writes, behind: false }
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Exclusive {
     number: u64,
     /// It was asked back.
     asked: bool,
+    /// The leases of its holder were over when somebody came.
+    over: bool,
 }
 
 /// A request that is at some inodes, until it is answered.
@@ -34,13 +36,13 @@ pub(crate) struct Visitors {
 pub(crate) struct AskedBack {
     /// One who has not given his back.
     pub waits_for: Option<Arc<Holder>>,
-    /// Directories on which they were over, and are taken from those who had them.
-    pub taken: Vec<Ino>,
+    /// One or more are taken from holders whose leases are over.
+    pub is_over: bool,
 }
 
 impl Exclusive {
-    /// Its holder has it no more.
-    pub fn is_over(&self) {
+    /// The inode is gone.
+    pub fn drop(&self) {
         self.holder.drop_exclusive(self.number);
     }
 }
@@ -76,7 +78,7 @@ impl Place {
         }
     }
 
-    fn is_others(&self, own: u64) -> bool {
+    pub(super) fn is_others(&self, own: u64) -> bool {
         self.exclusive.as_ref().is_some_and(|given| given.holder.id != own)
     }
 
@@ -103,15 +105,16 @@ impl Leases {
         let mut part = self.part(dir).lock();
         let Some(place) = part.get_mut(&dir) else { return 0 };
         if let Some(given) = &place.exclusive {
-            let lasts = given.holder.id == own.id && !given.asked;
+            let lasts = given.holder.id == own.id && !given.asked && !given.over;
             return if lasts { given.number } else { 0 };
         }
-        if !place.is_alone(own.id, now_ms) {
+        if !place.is_alone(own.id, now_ms) || own.is_cut_off() {
             return 0;
         }
         let number = self.last_exclusive.fetch_add(1, Ordering::AcqRel) + 1;
         own.note_exclusive(number, dir);
-        place.exclusive = Some(Exclusive { holder: own.clone(), number, asked: false });
+        place.exclusive =
+            Some(Exclusive { holder: own.clone(), number, asked: false, over: false });
         number
     }
 
@@ -137,10 +140,10 @@ impl Leases {
                 continue;
             };
             let Some(given) = &mut place.exclusive else { continue };
-            if !given.holder.believes(now_ms) {
-                given.is_over();
-                place.exclusive = None;
-                found.taken.push(ino);
+            if given.over || !given.holder.believes(now_ms) {
+                given.over = true;
+                given.holder.cut_off();
+                found.is_over = true;
                 continue;
             }
             given.asked = true;
@@ -152,11 +155,22 @@ impl Leases {
         found
     }
 
+    /// Takes those that were over from their holders, when nothing is under way by them.
+    pub fn take_what_is_over(&self, inodes: &[Ino]) {
+        for &ino in inodes {
+            if let Some(place) = self.part(ino).lock().get_mut(&ino)
+                && let Some(given) = place.exclusive.take_if(|given| given.over)
+            {
+                given.drop();
+            }
+        }
+    }
+
     /// True if one session has an exclusive lease on a directory.
     pub fn is_exclusive(&self, own: u64, dir: Ino) -> bool {
         let part = self.part(dir).lock();
         let given = part.get(&dir).and_then(|place| place.exclusive.as_ref());
-        given.is_some_and(|given| given.holder.id == own)
+        given.is_some_and(|given| given.holder.id == own && !given.over)
     }
 
     /// True if another session than this has one.

@@ -4,9 +4,10 @@ use crate::borrow::look_again;
 use crate::ctx::Ctx;
 use crate::records::Inode;
 use crate::view::{Tx, as_directory};
+use crate::visit::visit;
 use std::sync::Arc;
 use strake_types::access::EXECUTE;
-use strake_types::{Error, ErrorKind, Ino, Result, name};
+use strake_types::{Error, ErrorKind, FileKind, Ino, Result, name};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{MetaAnswer, Name, Nothing};
 
@@ -60,16 +61,18 @@ enum Found {
 
 async fn find(mut tx: Tx<'_>, dir: &Arc<Inode>, name: &[u8]) -> Result<Found> {
     let ctx = tx.ctx;
-    let ino = match name {
-        b"." => dir.id(),
-        b".." => Ino(dir.parent),
+    let (ino, is_dir) = match name {
+        b"." => (dir.id(), false),
+        b".." => (Ino(dir.parent), true),
         _ => match tx.entry(dir.id(), name).await? {
-            Some(entry) => Ino(entry.ino),
+            Some(entry) => (Ino(entry.ino), entry.kind == FileKind::Directory as u32),
             None => return Ok(Found::Nothing),
         },
     };
     // Who holds a snapshot and asks for another waits for others that do the same: a store gives so many and no more.
     drop(tx);
+    // Somebody may have changed names in it, and its times, before he tells.
+    let _visitors = if is_dir { Some(visit(ctx, vec![ino]).await?) } else { None };
     let leased = ctx.lease(ino);
     // Another view: this one may have begun before the lease, and may read the entry in a snapshot, and
     // the inode in a cache, later.

@@ -1,5 +1,6 @@
 //! The operations, one file each. A mutation reads: check, read, decide, write, reply.
 
+pub(crate) mod behind;
 pub(crate) mod claim;
 pub(crate) mod clients;
 pub(crate) mod create;

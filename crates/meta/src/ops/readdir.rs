@@ -10,7 +10,7 @@ use crate::stored::store_error;
 use crate::view::Tx;
 use bytes::Bytes;
 use prost::Message;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Bound;
 use strake_types::access::{EXECUTE, READ};
 use strake_types::{Ino, Result};
@@ -38,6 +38,10 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
     let (mut entries, mut end) = entries(&mut tx, &dir, op, limit).await?;
     // Attributes are for those who may search the directory.
     if op.plus && ctx.check(&dir, EXECUTE).is_ok() {
+        let own = ctx.session_id();
+        let is_others = |e: &DirEntry| ctx.volume.leases.is_exclusive_to_others(own, Ino(e.ino));
+        let others: HashSet<u64> =
+            entries.iter().filter(|entry| is_others(entry)).map(|entry| entry.ino).collect();
         match &ctx.keeper {
             None => add_attributes(&mut tx, &dir, &mut entries).await?,
             Some(_) => {
@@ -46,6 +50,8 @@ pub(crate) async fn readdir(ctx: &Ctx, op: &ReadDir) -> Result<MetaAnswer> {
                 add_leased(ctx, &dir, &mut entries).await?;
             }
         }
+        // Names in these may have changed, and their times, before anybody has told: they are asked for by themselves.
+        entries.iter_mut().filter(|e| others.contains(&e.ino)).for_each(|e| e.attr = None);
         end &= cut(&mut entries);
     }
     Ok(MetaAnswer::Page(Page { entries, end, parent: dir.parent, leased }))

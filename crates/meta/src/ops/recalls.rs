@@ -19,7 +19,10 @@ pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     *session.waits.lock() = told(&op.waits);
     *session.waited.lock() = told(&op.waited);
     let holder = &session.holder;
-    op.given_back.iter().for_each(|number| ctx.volume.leases.take_exclusive(holder, *number));
+    for number in &op.given_back {
+        ctx.volume.leases.take_exclusive(holder, *number);
+        ctx.volume.sessions.told.notify_waiters();
+    }
     if !op.behind {
         ctx.volume.sessions.is_sure(session);
     }

@@ -98,6 +98,8 @@ impl<'a> Plan<'a> {
         let source = existing(tx, &from, &op.from.name).await?;
         tx.ctx.check(&to, EXECUTE)?;
         let target = tx.entry(to.id(), &op.to.name).await?;
+        tx.ctx.check_leads(|behind| behind.ino, source.ino)?;
+        tx.ctx.check_leads(|behind| behind.other, target.map_or(0, |entry| entry.ino))?;
         tx.need_lock(Ino(source.ino))?;
         let moved = tx.inode(Ino(source.ino)).await?;
         let other = match target {

@@ -41,8 +41,8 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         core.has_work(volume);
         let shared = shared_ones(ctx, &session, &op.writable).await?;
         let session = session.id;
-        let (resumed, with_writes) = (true, true);
-        let answer = Session { session, lease_ms, resumed, shared, claims, with_writes };
+        let (resumed, with_writes, behind) = (true, true, true);
+        let answer = Session { session, lease_ms, resumed, shared, claims, with_writes, behind };
         return Ok(MetaAnswer::Session(answer));
     }
     let session = begin(ctx, op).await?;
@@ -57,9 +57,9 @@ pub(crate) async fn open(ctx: &Ctx, op: &OpenSession) -> Result<MetaAnswer> {
         }
     }
     let session = session.id;
-    let with_writes = true;
+    let (with_writes, behind) = (true, true);
     let rest = Session::default();
-    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, with_writes, ..rest }))
+    Ok(MetaAnswer::Session(Session { session, lease_ms, claims, with_writes, behind, ..rest }))
 }
 
 /// What a client says of itself. True if it asks before it reads or writes what others may have claimed.

@@ -29,6 +29,7 @@ impl Mutation for Unlink {
         let dir = tx.directory(Ino(self.at.parent)).await?;
         let entry = existing(tx, &dir, &self.at.name).await?;
         tx.need_lock(Ino(entry.ino))?;
+        tx.ctx.check_leads(|behind| behind.ino, entry.ino)?;
         let child = tx.inode(Ino(entry.ino)).await?;
         check_remove(tx.ctx, &dir, &child)?;
         let after = match (child.is_dir(), self.directory) {

@@ -832,7 +832,6 @@ impl User<'_> {
             closed: None,
             given_up: given_up.to_vec(),
             op: Some(op),
-            behind: false,
         };
         let reply = self.world.server.call(request).await?;
         Ok(reply.answer.expect("an answer"))

@@ -144,9 +144,9 @@ impl<'a> Tx<'a> {
 
     /// True if the caller may be given exclusive leases on directories. The first time that is noted in the store.
     fn may_be_behind(&self, ctx: &Ctx) -> bool {
-        let Some(session) = ctx.session.as_ref().filter(|_| ctx.settings.shares.count == 1) else {
-            return false;
-        };
+        // Who wants all on disk before it is answered waits for that; and nobody knows how far loans go.
+        let may = ctx.settings.shares.count == 1 && !ctx.settings.sync_always;
+        let Some(session) = ctx.session.as_ref().filter(|_| may) else { return false };
         if !session.may_be_behind() && session.begins_to_note_behind() {
             let (session, volume) = (session.clone(), ctx.volume.clone());
             task::spawn(async move {

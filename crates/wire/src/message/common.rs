@@ -94,7 +94,7 @@ pub struct Attributes {
     #[prost(bool, tag = "19")]
     pub name_leased: bool,
     /// Of a directory: the number of the exclusive lease that the caller has on it; 0: none. Nobody else has one, and who
-    /// comes there waits for what the caller changes behind ([`MetaRequest::behind`](super::meta::MetaRequest::behind)).
+    /// comes there waits for what the caller changes behind ([`MetaOp::Behind`](super::meta::MetaOp::Behind)).
     #[prost(uint64, tag = "20")]
     pub exclusive: u64,
 }

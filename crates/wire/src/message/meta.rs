@@ -1,6 +1,7 @@
 //! Requests to a metadata server: names and attributes of one volume.
 
 mod answer;
+mod behind;
 mod check;
 mod claims;
 mod loans;
@@ -10,6 +11,7 @@ use super::common::{AttrChange, Cred, Template};
 use prost::{Message, Oneof};
 use strake_types::Ino;
 
+pub use behind::{Behind, ChangeBehind, Made, NameChange};
 pub use check::{Check, CheckPart, Checked, Problem};
 pub use claims::{Claim, Claimed, Look, Told};
 pub use loans::{Borrow, GiveBack, Loan};
@@ -56,13 +58,9 @@ pub struct MetaRequest {
     /// What to do.
     #[prost(
         oneof = "MetaOp",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47"
     )]
     pub op: Option<MetaOp>,
-    /// The change was answered by the client before it was sent, by its exclusive leases on the directories
-    /// ([`Attributes::exclusive`]): [`strake_types::ErrorKind::Stale`] if it has them no more.
-    #[prost(bool, tag = "47")]
-    pub behind: bool,
 }
 
 /// The operations of a metadata server.
@@ -188,6 +186,11 @@ pub enum MetaOp {
     /// [`strake_types::ErrorKind::HeldBack`] if that takes long. Answer: Claimed.
     #[prost(message, tag = "46")]
     Claim(Claim),
+    /// Changes of names that the client has answered, by its exclusive leases on the directories
+    /// ([`Attributes::exclusive`](super::common::Attributes::exclusive)): made in their order, up to the first that is refused,
+    /// [`strake_types::ErrorKind::Stale`] if it has those leases no more. Answer: Made.
+    #[prost(message, tag = "47")]
+    Behind(Behind),
 }
 
 impl MetaOp {
@@ -215,7 +218,8 @@ impl MetaOp {
             Claim(claim) => claim.ino,
             Sync(inode) if inode.ino != 0 => inode.ino,
             OpenSession(_) | RenewSession(_) | CloseSession(_) | Sync(_) | VolumeStat(_)
-            | Check(_) | Recalls(_) | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_) => {
+            | Check(_) | Recalls(_) | ListClients(_) | EvictClient(_) | Borrow(_) | GiveBack(_)
+            | Behind(_) => {
                 return None;
             }
         }))

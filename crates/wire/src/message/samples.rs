@@ -317,6 +317,7 @@ impl Gen {
                 bytes: -4096,
             }),
             self.claim(),
+            self.behind(),
         ]
     }
 
@@ -363,7 +364,6 @@ impl Gen {
             closed: Some(self.closed()),
             given_up: self.list(Self::u64),
             op: None,
-            behind: self.bool(),
         };
         let ops = self.meta_ops().into_iter();
         ops.map(|op| meta::MetaRequest { op: Some(op), ..request.clone() }).collect()
@@ -379,6 +379,15 @@ impl Gen {
         }
     }
 
+    pub(super) fn renamed(&mut self) -> meta::Renamed {
+        meta::Renamed {
+            moved: self.attr(),
+            other: self.opt(Self::attr),
+            parent: self.opt(Self::attr),
+            new_parent: self.opt(Self::attr),
+        }
+    }
+
     /// A reply with each answer.
     pub fn meta_replies(&mut self) -> Vec<meta::MetaReply> {
         use meta::MetaAnswer::*;
@@ -391,6 +400,7 @@ impl Gen {
                 shared: self.list(Self::u64),
                 claims: self.bool(),
                 with_writes: self.bool(),
+                behind: self.bool(),
             }),
             Entry(self.attr()),
             Created(meta::Created {
@@ -399,12 +409,7 @@ impl Gen {
                 opened: self.opt(Self::opened),
                 parent: self.opt(Self::attr),
             }),
-            Renamed(meta::Renamed {
-                moved: self.attr(),
-                other: self.opt(Self::attr),
-                parent: self.opt(Self::attr),
-                new_parent: self.opt(Self::attr),
-            }),
+            Renamed(self.renamed()),
             Named(meta::Named { attr: self.attr(), parent: self.opt(Self::attr) }),
             Bytes(self.bytes()),
             Opened(self.opened()),
@@ -436,8 +441,8 @@ impl Gen {
         let clients = Clients(self.clients());
         let more =
             [self.checked(), self.recalled(), Missing(meta::Nothing {}), clients, self.loan()];
-        let (claimed, fenced) = (self.claimed(), self.u64());
-        let answers = answers.into_iter().chain(more).chain([claimed]);
+        let (claimed, made, fenced) = (self.claimed(), self.made(), self.u64());
+        let answers = answers.into_iter().chain(more).chain([claimed, made]);
         answers.map(|a| meta::MetaReply { answer: Some(a), fenced }).collect()
     }
 

@@ -1,6 +1,6 @@
 //! What a metadata server answers.
 
-use super::{Checked, Claimed, Loan, Lock, Nothing};
+use super::{Checked, Claimed, Loan, Lock, Made, Nothing};
 use crate::message::common::{Attributes, Template};
 use prost::{Message, Oneof};
 
@@ -10,7 +10,7 @@ pub struct MetaReply {
     /// Which answer.
     #[prost(
         oneof = "MetaAnswer",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29"
     )]
     pub answer: Option<MetaAnswer>,
     /// Sessions are fenced up to this epoch of the map ([`crate::message::storage::StorageRequest::fenced`]).
@@ -80,6 +80,9 @@ pub enum MetaAnswer {
     /// A range that is claimed, or for how long none is.
     #[prost(message, tag = "28")]
     Claimed(Claimed),
+    /// How far changes were made that the client had answered.
+    #[prost(message, tag = "29")]
+    Made(Made),
 }
 
 /// See [`MetaAnswer::Clients`].
@@ -215,6 +218,9 @@ pub struct Session {
     /// [`WriteInline`](super::WriteInline)).
     #[prost(bool, tag = "6")]
     pub with_writes: bool,
+    /// The server knows [`MetaOp::Behind`](super::MetaOp::Behind), and has others wait for what the client has answered.
+    #[prost(bool, tag = "7")]
+    pub behind: bool,
 }
 
 /// See [`MetaAnswer::Created`].

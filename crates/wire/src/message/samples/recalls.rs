@@ -40,6 +40,19 @@ impl Gen {
         meta::MetaOp::Claim(meta::Claim { ino, start, end, wanted_end, through, once })
     }
 
+    pub(super) fn behind(&mut self) -> meta::MetaOp {
+        let (seq, at, ino, other) = (self.u64(), self.time(), self.u64(), self.u64());
+        let unlink = meta::Unlink { at: self.name(), directory: self.bool() };
+        let changes = [meta::NameChange::Unlink(unlink), meta::NameChange::Rename(self.rename())];
+        let change = |change| meta::ChangeBehind { seq, at, ino, other, change: Some(change) };
+        meta::MetaOp::Behind(meta::Behind { changes: changes.map(change).into() })
+    }
+
+    pub(super) fn made(&mut self) -> meta::MetaAnswer {
+        let (changes, refused) = (self.list(Self::renamed), self.u32());
+        meta::MetaAnswer::Made(meta::Made { changes, refused, why: self.string() })
+    }
+
     pub(super) fn claimed(&mut self) -> meta::MetaAnswer {
         let (end, through_ms, once) = (self.u64(), self.u64(), self.bool());
         meta::MetaAnswer::Claimed(meta::Claimed { end, through_ms, once })

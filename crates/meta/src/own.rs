@@ -77,9 +77,9 @@ impl Volume {
         self.note_of(session, |record| record.claims = true).await
     }
 
-    /// The same of exclusive leases on directories.
-    pub async fn note_behind(&self, session: u64) -> Result<()> {
-        self.note_of(session, |record| record.behind = true).await
+    /// The same of exclusive leases on directories; or that it has none any more.
+    pub async fn note_behind(&self, session: u64, behind: bool) -> Result<()> {
+        self.note_of(session, |record| record.behind = behind).await
     }
 
     async fn note_of(&self, session: u64, note: impl Fn(&mut SessionRecord) + Sync) -> Result<()> {

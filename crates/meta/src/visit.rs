@@ -5,7 +5,7 @@ use crate::borrow::lock_here;
 use crate::ctx::Ctx;
 use crate::leases::Visitors;
 use std::time::Duration;
-use strake_base::is_broken;
+use strake_base::{count_case, is_broken};
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::MetaOp;
 use tokio::time::{Instant, timeout_at};
@@ -67,6 +67,7 @@ pub(crate) async fn visit(ctx: &Ctx, inodes: Vec<Ino>) -> Result<Visitors> {
         let _ = timeout_at(ask_at.min(until), told).await;
     }
     if waited {
+        count_case("visitor-waited");
         go_in(ctx, &visitors).await?;
     }
     Ok(visitors)

@@ -7,7 +7,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use strake_base::task;
+use strake_base::{count_case, task};
 use strake_types::limits::NAME_BYTES_MAX;
 use strake_types::{Attr, Credentials, Error, ErrorKind, FileKind, Ino, Result, Timestamp};
 use strake_wire::message::common::Attributes;
@@ -186,6 +186,7 @@ impl Volume {
         });
         let dirs: Vec<Attr> = dirs.collect::<Option<_>>()?;
         let begins = turn.begin(queued, leased, self.now())?;
+        count_case("name-behind");
         // After it has begun: who has asked before that, and has not seen it, believes nothing.
         let now = self.now();
         let place = dirs[0].ino;
@@ -271,6 +272,9 @@ impl Volume {
         let behind = &share.leases.behind;
         let turn = behind.turn();
         let lost = turn.end(usize::MAX);
+        if !lost.is_empty() {
+            count_case("names-behind-lost");
+        }
         let mut touched = Vec::new();
         for queued in &lost {
             tracing::warn!(

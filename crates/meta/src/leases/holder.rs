@@ -311,6 +311,11 @@ impl Holder {
         self.state.lock().exclusive.insert(number, ino);
     }
 
+    /// True if it has one.
+    pub fn has_exclusive(&self) -> bool {
+        !self.state.lock().exclusive.is_empty()
+    }
+
     /// It has it no more. On which inode it was.
     pub(super) fn drop_exclusive(&self, number: u64) -> Option<Ino> {
         self.state.lock().exclusive.remove(&number)

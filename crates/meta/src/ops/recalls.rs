@@ -3,6 +3,7 @@
 use crate::ctx::Ctx;
 use crate::leases::FETCH;
 use std::time::Duration;
+use strake_base::task;
 use strake_types::Result;
 use strake_wire::message::meta::{MetaAnswer, Recalls, Wait};
 
@@ -25,6 +26,16 @@ pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     }
     if !op.behind {
         ctx.volume.sessions.is_sure(session);
+    }
+    if session.begins_to_note_none(ctx.core.monotonic_ms()) {
+        let (session, volume) = (session.clone(), ctx.volume.clone());
+        task::spawn(async move {
+            if let Err(error) = volume.note_behind(session.id, false).await {
+                tracing::debug!("session {} counts as one with exclusive leases: {error}", session.id);
+            }
+            // Whatever the store says, it is told anew before some are given.
+            session.note_behind(false);
+        });
     }
     let (followed, forgotten) = (op.followed, op.forgotten);
     let begin = ctx.volume.leases.renew(holder, followed, forgotten, &*ctx.core.clock);

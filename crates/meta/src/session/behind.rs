@@ -2,18 +2,24 @@
 
 use super::{Session, Sessions};
 use crate::leases::Holder;
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// How long a session has had no exclusive lease before the store is told so.
+const NONE_MS: u64 = 10_000;
 
 /// What is known of one session.
 #[derive(Default)]
 pub(crate) struct Behind {
     /// Its client gives exclusive leases back when it is asked to.
     said: AtomicBool,
-    /// The store is being told that it may have some,
+    /// The store is being told whether it may have some.
     noting: AtomicBool,
-    /// and says so.
-    noted: AtomicBool,
+    /// It may have some, as the store says. Held while some are given.
+    noted: RwLock<bool>,
+    /// Since when it has none.
+    none_since_ms: AtomicU64,
     /// An earlier server may have given it some, and it may have something under way by them.
     unsure: AtomicBool,
 }
@@ -26,26 +32,45 @@ impl Session {
 
     /// The store says that it was given exclusive leases.
     pub fn was_behind(self) -> Self {
-        self.behind.noted.store(true, Ordering::Release);
+        *self.behind.noted.write() = true;
         self.behind.unsure.store(true, Ordering::Release);
         self
     }
 
-    /// True if it may be given exclusive leases.
-    pub fn may_be_behind(&self) -> bool {
-        self.behind.said.load(Ordering::Acquire) && self.behind.noted.load(Ordering::Acquire)
+    /// It may be given exclusive leases as long as this is held.
+    pub fn may_be_behind(&self) -> Option<RwLockReadGuard<'_, bool>> {
+        let noted = self.behind.noted.read();
+        (*noted && self.behind.said.load(Ordering::Acquire)).then_some(noted)
     }
 
     /// True for the one who is to note in the store that it may be given some.
     pub fn begins_to_note_behind(&self) -> bool {
-        let may = self.behind.said.load(Ordering::Acquire);
+        let may = self.behind.said.load(Ordering::Acquire) && !*self.behind.noted.read();
         may && !self.behind.noting.swap(true, Ordering::AcqRel)
     }
 
-    /// That is noted, or could not be.
+    /// True for the one who is to note in the store that it has none, and is given none: that has been so for a while.
+    pub fn begins_to_note_none(&self, now_ms: u64) -> bool {
+        let none = !self.holder.has_exclusive() && !self.is_unsure();
+        let since = self.behind.none_since_ms.load(Ordering::Acquire);
+        if !none || since == 0 {
+            self.behind.none_since_ms.store(if none { now_ms } else { 0 }, Ordering::Release);
+            return false;
+        }
+        if now_ms < since + NONE_MS || self.behind.noting.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let mut noted = self.behind.noted.write();
+        let ends = *noted && !self.holder.has_exclusive();
+        *noted &= !ends;
+        self.behind.noting.store(ends, Ordering::Release);
+        ends
+    }
+
+    /// The store says now whether it may be given some, or could not be told.
     pub fn note_behind(&self, noted: bool) {
-        self.behind.noted.fetch_or(noted, Ordering::AcqRel);
-        self.behind.noting.store(noted, Ordering::Release);
+        *self.behind.noted.write() = noted;
+        self.behind.noting.store(false, Ordering::Release);
     }
 
     /// True if nothing is made that its client has answered.

@@ -11,8 +11,9 @@ use crate::leases::{Changing as Recalled, Keeper};
 use crate::locks::inodes::Held;
 use crate::places::Places;
 use crate::records::{self, Raw};
+use crate::session::Session;
 use prost::Message;
-use strake_base::{is_broken, task};
+use strake_base::task;
 use strake_engine::kv::Transaction;
 use strake_types::{FileKind, Ino, Result};
 use strake_wire::message::common::Attributes;
@@ -127,7 +128,8 @@ impl<'a> Tx<'a> {
         let Some(keeper) = &ctx.keeper else { return };
         let sessions = &self.ctx.volume.sessions;
         let own = ctx.session.as_deref();
-        let (behind, clock) = (self.may_be_behind(ctx), &*ctx.core.clock);
+        let session = self.may_be_behind(ctx);
+        let (behind, clock) = (session.and_then(|s| s.may_be_behind()), &*ctx.core.clock);
         each_attributes(answer, |attr| {
             let ino = Ino(attr.ino);
             let locked = alone && self.held.has(ino);
@@ -136,25 +138,25 @@ impl<'a> Tx<'a> {
             let lives = covered && ctx.is_here(ino) && is_leasable(attr) && !shared;
             attr.leased = lives && self.ctx.lease_to(keeper, ino, true);
             let is_dir = attr.kind == FileKind::Directory as u32;
-            if attr.leased && is_dir && behind && !is_broken("exclusive-leases") {
+            if attr.leased && is_dir && behind.is_some() {
                 attr.exclusive = self.ctx.volume.leases.give_exclusive(keeper, ino, clock);
             }
         });
     }
 
-    /// True if the caller may be given exclusive leases on directories. The first time that is noted in the store.
-    fn may_be_behind(&self, ctx: &Ctx) -> bool {
+    /// The caller's session, if it may be given exclusive leases on directories. The first time that is noted in the store.
+    fn may_be_behind<'c>(&self, ctx: &'c Ctx) -> Option<&'c Session> {
         // Who wants all on disk before it is answered waits for that; and nobody knows how far loans go.
         let may = ctx.settings.shares.count == 1 && !ctx.settings.sync_always;
-        let Some(session) = ctx.session.as_ref().filter(|_| may) else { return false };
-        if !session.may_be_behind() && session.begins_to_note_behind() {
+        let session = ctx.session.as_ref().filter(|_| may)?;
+        if session.begins_to_note_behind() {
             let (session, volume) = (session.clone(), ctx.volume.clone());
             task::spawn(async move {
-                let noted = volume.note_behind(session.id).await;
+                let noted = volume.note_behind(session.id, true).await;
                 session.note_behind(noted.is_ok());
             });
         }
-        session.may_be_behind()
+        Some(session)
     }
 
     /// Stores the reply with the mutation, one of so many, and deletes replies that were received. `None`: it has no number.

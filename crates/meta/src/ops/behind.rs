@@ -53,3 +53,6 @@ async fn make_one(ctx: &Ctx, change: &ChangeBehind) -> Result<Renamed> {
         _ => Err(none()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -376,3 +376,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

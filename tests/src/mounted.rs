@@ -48,6 +48,7 @@ impl Mounted {
             exclusive: options.writeback,
             remember: false,
             leases: true,
+            behind: true,
             ..VolumeOptions::default()
         };
         let handle = self.runtime.handle().clone();

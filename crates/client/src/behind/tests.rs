@@ -85,8 +85,7 @@ async fn who_asks_waits_for_what_touches_it_and_had_begun_and_no_more() {
     begin(&behind, DIR, 12).unwrap();
     assert!(behind.touches(DIR) && behind.touches(Ino(12)) && !behind.touches(Ino(13)));
     assert!(behind.is_gone(Ino(10)) && !behind.is_gone(DIR));
-    let nothing = behind.until(&After::These(vec![Ino(13)]));
-    assert!(nothing.now_or_never().is_some());
+    assert!(behind.until(&After::These(vec![Ino(13)])).now_or_never().is_some());
     assert!(behind.until(&After::Nothing).now_or_never().is_some());
     let (other, all) = (After::These(vec![OTHER]), After::Everything);
     let mut of_other = Box::pin(behind.until(&other));

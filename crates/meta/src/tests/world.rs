@@ -446,7 +446,7 @@ pub struct World {
     /// The session of [`World::root`] and [`World::user`].
     pub session: u64,
     /// The last number that a call of [`User::numbered`] had.
-    numbers: AtomicU64,
+    pub numbers: AtomicU64,
 }
 
 /// Options under which nothing waits long.

@@ -8,6 +8,7 @@ use strake_wire::message::meta::{
     Ask, Behind, ChangeBehind, Made, MetaAnswer, MetaOp, MetaRequest, NameChange, Nothing,
     OpenSession, Recalled, Recalls, Rename, Told, Unlink,
 };
+use strake_wire::service::MetaService;
 
 /// A user of a session that keeps leases, and tells what it has changed when it is asked to. `resume`: that of before.
 async fn begin(world: &World, resume: u64) -> User<'_> {

@@ -93,6 +93,16 @@ async fn asked<'a, T>(
     panic!("nobody is asked")
 }
 
+/// What becomes of a change for which something is recalled from another, who follows.
+async fn while_followed<T>(other: &User<'_>, change: impl Future<Output = T>) -> T {
+    futures::pin_mut!(change);
+    assert!(futures::poll!(change.as_mut()).is_pending(), "what the other believes is recalled");
+    let recalled = recalls_of(other, Recalls::default()).unwrap();
+    let followed = Recalls { followed: recalled.number, ..Recalls::default() };
+    assert!(recalls_of(other, followed).is_none());
+    change.await
+}
+
 #[tokio::test]
 async fn who_comes_to_a_directory_that_another_has_for_himself_waits_until_he_has_told() {
     let world = World::new().await;
@@ -109,7 +119,8 @@ async fn who_comes_to_a_directory_that_another_has_for_himself_waits_until_he_ha
     assert_eq!(removed.changes[0].parent.as_ref().unwrap().exclusive, 0, "it is asked for");
     tell(&a, Ask { ino: dir, number, keep: false }).await;
     assert_eq!(looks.await.unwrap(), MetaAnswer::Missing(Nothing {}));
-    assert_eq!(exclusive_after_change(&a, dir, "last").await, 0, "others are there");
+    let number = while_followed(&b, exclusive_after_change(&a, dir, "last")).await;
+    assert_eq!(number, 0, "others are there");
 }
 
 #[tokio::test]
@@ -119,13 +130,8 @@ async fn a_directory_that_others_use_is_leased_exclusively_to_nobody_until_they_
     let (dir, own) = (a.mkdir(1, "d").await.unwrap(), a.mkdir(1, "own").await.unwrap());
     exclusive(&a, own).await;
     b.call(MetaOp::Lookup(at(dir, "no"))).await.unwrap();
-    let changes = Box::pin(exclusive_after_change(&a, dir, "f"));
-    futures::pin_mut!(changes);
-    assert!(futures::poll!(changes.as_mut()).is_pending(), "what the other believes is recalled");
-    let recalled = b.recalls(0).await;
-    let followed = recalls_of(&b, Recalls { followed: recalled.number, ..Recalls::default() });
-    assert!(followed.is_none());
-    assert_eq!(changes.await, 0, "he was there a moment ago");
+    let number = while_followed(&b, exclusive_after_change(&a, dir, "f")).await;
+    assert_eq!(number, 0, "he was there a moment ago");
     world.clock.advance_ms(1_000);
     recalls_of(&a, Recalls::default());
     world.clock.advance_ms(1_500);

@@ -228,8 +228,7 @@ async fn after_a_restart_visitors_wait_for_who_may_have_something_under_way() {
     let mut looks = Box::pin(b.call(MetaOp::Lookup(at(dir, "f"))));
     assert!(futures::poll!(&mut looks).is_pending());
     let a = world.root().checked().at(a).leasing().numbered();
-    let open =
-        OpenSession { resume: a.session, incarnation: 1, behind: true, ..OpenSession::default() };
+    let open = OpenSession { resume: a.session, behind: true, ..OpenSession::default() };
     let op = Some(MetaOp::OpenSession(open));
     let request = MetaRequest { volume: 1, leases: 1, op, ..MetaRequest::default() };
     world.server.call(request).await.unwrap();

@@ -80,6 +80,8 @@ struct Exclusive {
 pub(crate) struct Queued {
     /// As it is sent; its number is 0 before.
     pub change: ChangeBehind,
+    /// The session in which it has begun, and that of the leases by which it has; 0 before.
+    pub session: u64,
     /// Directories of which names are changed.
     pub dirs: Vec<Ino>,
     /// What the names stand for.
@@ -126,15 +128,24 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// A change begins, if these directories are leased exclusively, and nothing that it touches is changed otherwise. True if
-    /// somebody has to send it.
-    pub fn begin(&self, queued: Queued, leased: &[Ino], now: Duration) -> Option<bool> {
+    /// A change begins, if these directories are leased exclusively, nothing that it touches is changed otherwise, and there
+    /// is room: who finds none does not stand in line here, but goes the old way. True if somebody has to send it.
+    pub fn begin(
+        &self,
+        mut queued: Queued,
+        leased: &[Ino],
+        now: Duration,
+        session: impl FnOnce() -> u64,
+    ) -> Option<bool> {
         let state = &mut *self.behind.state.lock();
-        let may = leased.iter().all(|dir| state.leased.contains_key(dir))
+        let may = state.queue.len() < UNDER_WAY_MAX
+            && leased.iter().all(|dir| state.leased.contains_key(dir))
             && queued.touches().all(|ino| !state.others.contains_key(&ino));
         if !may {
             return None;
         }
+        // With the lock held: before another one begins nothing is leased any more.
+        queued.session = session();
         for dir in leased {
             state.leased.entry(*dir).and_modify(|leased| leased.used = now);
         }
@@ -250,14 +261,6 @@ impl Behind {
         self.is_busy() && self.state.lock().queue.iter().any(|one| one.gone == Some(ino))
     }
 
-    /// Returns when there is room for one more.
-    pub async fn room(&self) {
-        if self.under_way.load(Ordering::Acquire) >= UNDER_WAY_MAX {
-            let ended = self.state.lock().ended + 1;
-            self.until_ended(ended).await;
-        }
-    }
-
     /// Returns when so much is made that had begun before.
     pub async fn until(&self, after: &After) {
         if !self.is_busy() {
@@ -287,9 +290,10 @@ impl Behind {
         }
     }
 
-    /// The next changes to be sent, from the first on; none: nobody sends them any more.
-    pub fn batch(&self, mut number: impl FnMut() -> u64) -> Vec<ChangeBehind> {
+    /// The next changes to be sent, from the first on, and the session of that one; none: nobody sends them any more.
+    pub fn batch(&self, mut number: impl FnMut() -> u64) -> (u64, Vec<ChangeBehind>) {
         let state = &mut *self.state.lock();
+        let session = state.queue.front().map_or(0, |queued| queued.session);
         let first = state.queue.iter_mut().take(BATCH_MAX);
         let batch: Vec<ChangeBehind> = first
             .map(|queued| {
@@ -300,7 +304,7 @@ impl Behind {
             })
             .collect();
         state.is_sent = !batch.is_empty();
-        batch
+        (session, batch)
     }
 
     /// Gives back an exclusive lease that the server has asked for, when nothing is under way there any more. False: that is

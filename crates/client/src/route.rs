@@ -77,6 +77,8 @@ pub(crate) struct Sending<'a> {
     pub(crate) seq: u64,
     /// The life of a file in which it was begun: it is not sent after that.
     pub(crate) life: Option<Life<'a>>,
+    /// The session in which all of it was answered already: it is sent in no other; 0: it was not.
+    pub(crate) answered_in: u64,
 }
 
 /// What the metadata server has said.
@@ -111,16 +113,6 @@ impl Volume {
         self.meta(share, cred.into(), op, Sending::default()).await.map(|said| said.answer)
     }
 
-    /// The same; also when that was asked.
-    pub(crate) async fn ask_about_share(
-        &self,
-        share: &Share,
-        op: MetaOp,
-    ) -> Result<(MetaAnswer, Duration)> {
-        let said = self.meta(share, (&self.root_cred()).into(), op, Sending::default()).await?;
-        Ok((said.answer, said.asked))
-    }
-
     /// Asks all shares the same, also where one does not answer.
     pub(crate) async fn ask_all(&self, cred: &Credentials, op: &MetaOp) -> Result<Vec<MetaAnswer>> {
         let asked = self.parts().iter().map(|share| self.ask_share(share, cred, op.clone()));
@@ -149,10 +141,9 @@ impl Volume {
         share: &Share,
         cred: Cred,
         op: MetaOp,
-        Sending { seq, life }: Sending<'_>,
+        Sending { seq, life, answered_in }: Sending<'_>,
     ) -> Result<Said> {
         let after = told::comes_after(&op, self.touched(&op));
-        let is_behind = matches!(op, MetaOp::Behind(_));
         let works = Worker::of_share(share.id, &op);
         let mut patience = Patience::new(self).on(told::inode(&op)).with(works);
         let what = || format!("the metadata server of {}", self.called(share.id));
@@ -165,7 +156,7 @@ impl Volume {
             false => told::takes_names_away(&op).then(|| own.short_report()).flatten(),
         };
         // What only opens a file counts for nothing when its session is lost: in the next one it is asked for again.
-        let is_once = is_behind || seq != 0 && told::only_opens(&op).is_none();
+        let is_once = seq != 0 && told::only_opens(&op).is_none();
         let request = self.session_request(share, (session, incarnation), op);
         let mut request = MetaRequest { seq, cred, closed, ..request };
         // It may have been carried out, and its answer be lost: only its session knows.
@@ -173,9 +164,12 @@ impl Volume {
         loop {
             // After the session was looked up: files end their lives before the next one is used.
             life.map_or(Ok(()), |life| life.check())?;
+            if answered_in != 0 {
+                own.check_answered_in(answered_in)?;
+            }
             let (asked, since) = (self.now(), self.map().owned_since(*id));
             // After the time: what begins later knows that this was asked before.
-            leased.behind.until(&after).await;
+            self.until_made(share, &after, &mut patience).await?;
             // After the time: whatever is believed of the answer was asked under this number.
             request.leases = leased.number();
             // After the time, too: the server hears of all that was given up before.
@@ -209,11 +203,7 @@ impl Volume {
                 let renewed = Box::pin(self.renew_session(share, request.incarnation));
                 patience.within(what, renewed).await?;
                 let Stamp { session, incarnation, .. } = own.stamp();
-                if is_behind && !own.takes_behind() {
-                    let detail = "the metadata server is of an earlier release, which knows no exclusive leases";
-                    return Err(Error::with(ErrorKind::Io, detail));
-                }
-                if (in_doubt || is_behind) && session != request.session {
+                if in_doubt && session != request.session {
                     let detail = "the session was lost, and nobody knows whether this was done";
                     return Err(Error::with(ErrorKind::Io, detail));
                 }

@@ -127,9 +127,23 @@ impl Session {
     }
 
     /// Its id now.
-    #[cfg(test)]
     pub(crate) fn id(&self) -> u64 {
         self.state.lock().id
+    }
+
+    /// Fails if what was answered in a session, before it was sent, is to be carried out no more.
+    pub(crate) fn check_answered_in(&self, session: u64) -> Result<()> {
+        let state = self.state.lock();
+        let detail = match () {
+            () if state.id != session => {
+                "the session was lost, and nobody knows whether this was done"
+            }
+            () if !state.behind => {
+                "the metadata server is of an earlier release, which knows no exclusive leases"
+            }
+            () => return Ok(()),
+        };
+        Err(Error::with(ErrorKind::Io, detail))
     }
 
     /// True if an open that the server counts in this incarnation, and of which we know, will be counted in

@@ -5,6 +5,7 @@ use strake_wire::message::meta::{Name, NameChange, Unlink};
 
 const DIR: Ino = Ino(2);
 const OTHER: Ino = Ino(3);
+const SESSION: u64 = 5;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -14,11 +15,11 @@ fn removal(dir: Ino, ino: u64) -> Queued {
     let at = Name { parent: dir.0, name: Bytes::from(ino.to_string()) };
     let unlink = NameChange::Unlink(Unlink { at, directory: false });
     let change = ChangeBehind { ino, change: Some(unlink), ..ChangeBehind::default() };
-    Queued { change, dirs: vec![dir], inodes: vec![Ino(ino)], gone: Some(Ino(ino)) }
+    Queued { change, session: 0, dirs: vec![dir], inodes: vec![Ino(ino)], gone: Some(Ino(ino)) }
 }
 
 fn begin(behind: &Behind, dir: Ino, ino: u64) -> Option<bool> {
-    behind.turn().begin(removal(dir, ino), &[dir], ms(0))
+    behind.turn().begin(removal(dir, ino), &[dir], ms(0), || SESSION)
 }
 
 /// One with exclusive leases on both directories.
@@ -62,19 +63,30 @@ fn all_that_is_under_way_is_sent_in_order_under_the_numbers_that_it_has_once() {
         numbers += 1;
         numbers
     };
-    let first = behind.batch(&mut number);
-    assert_eq!(first.len(), BATCH_MAX);
+    let (session, first) = behind.batch(&mut number);
+    assert_eq!((session, first.len()), (SESSION, BATCH_MAX));
     assert!(
         first.iter().zip(10..).zip(1..).all(|((one, ino), seq)| (one.ino, one.seq) == (ino, seq))
     );
     // Only some of them are made.
     let over = behind.turn().end(3);
     assert_eq!(over.iter().map(|one| one.change.ino).collect::<Vec<_>>(), [10, 11, 12]);
-    let next = behind.batch(&mut number);
+    let (_, next) = behind.batch(&mut number);
     assert_eq!((next[0].ino, next[0].seq), (13, 4), "it may have been made");
     behind.turn().end(usize::MAX);
-    assert!(behind.batch(&mut number).is_empty());
+    assert!(behind.batch(&mut number).1.is_empty());
     assert_eq!(begin(&behind, DIR, 90), Some(true), "nobody sends any more");
+}
+
+/// Who found the list full stood in line for as long as the server was away, whatever his patience.
+#[test]
+fn who_finds_too_many_under_way_goes_the_old_way() {
+    let behind = leased();
+    let many = UNDER_WAY_MAX as u64;
+    assert!((0..many).all(|nth| begin(&behind, DIR, 1_000 + nth).is_some()));
+    assert_eq!(begin(&behind, OTHER, 10), None);
+    behind.turn().end(1);
+    assert!(begin(&behind, OTHER, 10).is_some());
 }
 
 #[tokio::test]

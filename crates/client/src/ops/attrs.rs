@@ -18,7 +18,7 @@ impl Volume {
     /// through this volume are in them at once.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
         let _timer = self.count(Op::GetAttr);
-        self.until_gone(ino).await;
+        self.until_gone(ino).await?;
         if let Some(attr) = self.known_attr(ino) {
             self.metrics().attr_cache(true);
             return Ok(attr);

@@ -2,9 +2,13 @@
 //! all that they need is known here, and nobody else can see that they are not made yet.
 
 use crate::behind::{Behind, Queued, Turn};
+use crate::patience::Patience;
+use crate::route::{Said, Sending};
 use crate::share::Share;
+use crate::told::After;
 use crate::volume::Volume;
 use bytes::Bytes;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::{count_case, task};
@@ -19,6 +23,8 @@ use strake_wire::message::meta::{
 const EMPTY_LINKS: u32 = 2;
 /// What the length of a directory grows by with each entry.
 const ENTRY_BYTES: u64 = 64;
+/// Pause before what nobody has heard is sent again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is told once of a directory in which changes were answered that are not made.
 pub(crate) fn names_are_lost() -> Error {
@@ -58,11 +64,31 @@ impl Volume {
         self.leases(ino).behind.touches(ino).then(|| self.known_attr(ino)).flatten()
     }
 
-    /// Returns when it is known what has become of an inode that goes with its last name.
-    pub(crate) async fn until_gone(&self, ino: Ino) {
-        let behind = &self.leases(ino).behind;
-        if behind.is_gone(ino) {
-            behind.until(&crate::told::After::These(vec![ino])).await;
+    /// Returns when it is known what has become of an inode that goes with its last name, as long as there is time.
+    pub(crate) async fn until_gone(&self, ino: Ino) -> Result<()> {
+        let share = self.share_of(ino);
+        if !share.leases.behind.is_gone(ino) {
+            return Ok(());
+        }
+        let (after, mut patience) = (After::These(vec![ino]), Patience::new(self));
+        Box::pin(self.until_made(share, &after, &mut patience)).await
+    }
+
+    /// Returns when what an operation comes after is made, as long as there is time.
+    pub(crate) async fn until_made(
+        &self,
+        share: &Share,
+        after: &After,
+        patience: &mut Patience<'_>,
+    ) -> Result<()> {
+        let what = || format!("the metadata server of {}", self.called(share.id));
+        loop {
+            let error = tokio::select! {
+                biased;
+                () = share.leases.behind.until(after) => return Ok(()),
+                error = patience.over() => error,
+            };
+            patience.heed(what, error, false).await?;
         }
     }
 
@@ -80,14 +106,9 @@ impl Volume {
     }
 
     /// Removes a name behind, if that may be done.
-    pub(super) async fn remove_behind(
-        &self,
-        cred: &Credentials,
-        op: &meta::Unlink,
-    ) -> Option<Attr> {
+    pub(super) fn remove_behind(&self, cred: &Credentials, op: &meta::Unlink) -> Option<Attr> {
         let (dir, name) = (Ino(op.at.parent), &op.at.name);
         let behind = self.behind_for(cred, dir)?;
-        behind.room().await;
         let turn = behind.turn();
         let attr = self.known_in(dir, name)?;
         let is_dir = attr.kind == FileKind::Directory;
@@ -102,8 +123,8 @@ impl Volume {
             change: Some(NameChange::Unlink(op.clone())),
             ..ChangeBehind::default()
         };
-        let queued =
-            Queued { change, dirs: vec![dir], inodes: vec![attr.ino], gone: Some(attr.ino) };
+        let (dirs, inodes, gone) = (vec![dir], vec![attr.ino], Some(attr.ino));
+        let queued = Queued { change, session: 0, dirs, inodes, gone };
         let leased = [dir, attr.ino];
         let answered = Answered {
             names: vec![(dir, name.clone(), None)],
@@ -116,7 +137,7 @@ impl Volume {
     }
 
     /// Moves a name behind, if that may be done. What was moved, and what was replaced.
-    pub(super) async fn rename_behind(
+    pub(super) fn rename_behind(
         &self,
         cred: &Credentials,
         op: &meta::Rename,
@@ -124,7 +145,6 @@ impl Volume {
         let (from, to) = ((Ino(op.from.parent), &op.from.name), (Ino(op.to.parent), &op.to.name));
         let plain = !op.exchange && !op.no_replace && to.1.len() <= NAME_BYTES_MAX;
         let behind = self.behind_for(cred, from.0).filter(|_| plain && from != to)?;
-        behind.room().await;
         let turn = behind.turn();
         let moved = self.known_in(from.0, from.1)?;
         let other = match self.leases(to.0).name(to.0, to.1, self.now())? {
@@ -163,7 +183,7 @@ impl Volume {
             dirs: counted,
             moved: Some(moved.clone()),
         };
-        let queued = Queued { change, dirs: dirs.clone(), inodes, gone };
+        let queued = Queued { change, session: 0, dirs: dirs.clone(), inodes, gone };
         self.go_behind(&turn, queued, &dirs, answered, at)?;
         Some((moved, other.map(|other| Attr { nlink: 0, ..other })))
     }
@@ -185,38 +205,42 @@ impl Volume {
             Some(Attr { length, nlink, mtime: at, ctime: at, ..attr })
         });
         let dirs: Vec<Attr> = dirs.collect::<Option<_>>()?;
-        let begins = turn.begin(queued, leased, self.now())?;
+        let place = dirs[0].ino;
+        let begins = turn.begin(queued, leased, self.now(), || self.session(place).id())?;
         count_case("name-behind");
         // After it has begun: who has asked before that, and has not seen it, believes nothing.
         let now = self.now();
-        let place = dirs[0].ino;
         self.leases(place).change_behind(&answered.names, now);
         for attr in dirs.into_iter().chain(answered.moved) {
             self.forget_listing(attr.ino);
             self.inodes().answer(attr, now);
         }
         if begins {
-            task::spawn(async move { volume.send_behind(volume.share_of(place)).await });
+            task::spawn(send_behind(volume, place));
         }
         Some(())
     }
 
-    /// Sends what is under way, one message after the other, until there is nothing more.
-    async fn send_behind(&self, share: &Share) {
-        let behind = &share.leases.behind;
-        loop {
-            let changes = behind.batch(|| share.session.begin_mutation());
-            if changes.is_empty() {
-                return;
-            }
-            let op = MetaOp::Behind(meta::Behind { changes });
-            let said = self.ask_about_share(share, op).await;
-            match said {
-                Ok((MetaAnswer::Made(made), asked)) => self.learn_made(share, made, asked),
-                Ok(_) => self.lose_behind(share, &super::unexpected("names")),
-                Err(error) => self.lose_behind(share, &error),
-            }
+    /// Sends the first of what is under way. Breaks when there is nothing; `false`: nobody has heard it.
+    async fn send_some(&self, share: &Share) -> ControlFlow<(), bool> {
+        let (answered_in, changes) = share.leases.behind.batch(|| share.session.begin_mutation());
+        if changes.is_empty() {
+            return ControlFlow::Break(());
         }
+        let op = MetaOp::Behind(meta::Behind { changes });
+        let how = Sending { answered_in, ..Sending::default() };
+        match self.meta(share, (&self.root_cred()).into(), op, how).await {
+            Ok(Said { answer: MetaAnswer::Made(made), asked, .. }) => {
+                self.learn_made(share, made, asked);
+            }
+            Ok(_) => self.lose_behind(share, &super::unexpected("names")),
+            // Programs were told that it is done: it is as long as it may be.
+            Err(error) if error.is_passing() || error.kind == ErrorKind::TimedOut => {
+                return ControlFlow::Continue(false);
+            }
+            Err(error) => self.lose_behind(share, &error),
+        }
+        ControlFlow::Continue(true)
     }
 
     fn learn_made(&self, share: &Share, made: Made, asked: Duration) {
@@ -297,13 +321,13 @@ impl Volume {
     /// Gives back exclusive leases that others wait for, each when nothing is under way there.
     pub(crate) fn give_directories_back(&self, share: &Share, asks: &[Ask]) {
         for ask in asks.iter().copied() {
-            let (Some(volume), behind) = (self.own.upgrade(), share.leases.behind.clone()) else {
-                return;
-            };
+            let (volume, behind) = (self.own.clone(), share.leases.behind.clone());
             task::spawn(async move {
                 if !behind.give_back(ask).await {
                     return;
                 }
+                // What is under way may be so for as long as no server is there.
+                let Some(volume) = volume.upgrade() else { return };
                 let told =
                     meta::Told { ino: ask.ino, exclusive: ask.number, ..meta::Told::default() };
                 let said = volume.ask(&volume.root_cred(), MetaOp::Told(told)).await;
@@ -312,6 +336,25 @@ impl Volume {
                 }
                 behind.gave_back(ask.number);
             });
+        }
+    }
+}
+
+/// Sends what is under way in the share of a place, one message after the other, until there is nothing more. Where nobody
+/// is there to hear it, it is sent again for as long as the session lasts, and the volume.
+async fn send_behind(mut volume: Arc<Volume>, place: Ino) {
+    loop {
+        let sent = volume.send_some(volume.share_of(place)).await;
+        match sent {
+            ControlFlow::Break(()) => return,
+            ControlFlow::Continue(true) => {}
+            ControlFlow::Continue(false) => {
+                let weak = Arc::downgrade(&volume);
+                drop(volume);
+                tokio::time::sleep(PAUSE).await;
+                let Some(again) = weak.upgrade() else { return };
+                volume = again;
+            }
         }
     }
 }

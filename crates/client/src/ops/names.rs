@@ -52,7 +52,7 @@ impl Volume {
             match self.leases(parent).name(parent, &at.name, asked) {
                 Some(None) => return Err(Error::new(ErrorKind::NotFound)),
                 Some(Some(ino)) => {
-                    self.until_gone(ino).await;
+                    self.until_gone(ino).await?;
                     if let Some(attr) = self.known_attr(ino) {
                         return Ok(attr);
                     }
@@ -240,7 +240,7 @@ impl Volume {
     ) -> Result<Attr> {
         self.report_close_of(parent, &name);
         let unlink = meta::Unlink { at: at(parent, name)?, directory };
-        if let Some(attr) = self.remove_behind(cred, &unlink).await {
+        if let Some(attr) = self.remove_behind(cred, &unlink) {
             return Ok(attr);
         }
         let asked = self.now();
@@ -279,7 +279,7 @@ impl Volume {
         };
         // Before anybody else can change it there; and what was still told while it was under way.
         carry();
-        if let Some(renamed) = self.rename_behind(cred, &rename).await {
+        if let Some(renamed) = self.rename_behind(cred, &rename) {
             return Ok(renamed);
         }
         let asked = self.now();

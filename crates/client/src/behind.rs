@@ -64,7 +64,7 @@ struct State {
     /// Directories of which changes were lost that nobody has been told of.
     lost: HashSet<Ino>,
     lost_more: bool,
-    /// The server's time, at least, at some moment.
+    /// The server's time at some moment, as far as is known.
     time: Option<(Timestamp, Duration)>,
 }
 
@@ -208,17 +208,16 @@ impl Behind {
         }
     }
 
-    /// It is that late at the server, at least.
-    pub fn learn_time(&self, told: Timestamp, now: Duration) {
+    /// It was that late at the server between when something was `asked` and now. What was known goes on within that: clocks
+    /// run apart, and that of the server may be set back.
+    pub fn learn_time(&self, told: Timestamp, asked: Duration, now: Duration) {
         let mut state = self.state.lock();
-        let later =
-            state.time.is_none_or(|(known, then)| told > known.plus(now.saturating_sub(then)));
-        if later {
-            state.time = Some((told, now));
-        }
+        let latest = told.plus(now.saturating_sub(asked));
+        let known = state.time.map_or(told, |(known, then)| known.plus(now.saturating_sub(then)));
+        state.time = Some((known.clamp(told, latest), now));
     }
 
-    /// The server's time now, and no later.
+    /// The server's time now, as far as is known.
     pub fn time(&self, now: Duration) -> Option<Timestamp> {
         let (told, then) = self.state.lock().time?;
         Some(told.plus(now.saturating_sub(then)))

@@ -8,6 +8,7 @@ use crate::records::Inode;
 use crate::session::Session;
 use crate::volume::Volume;
 use std::sync::Arc;
+use std::time::Duration;
 use strake_types::access::Subject;
 use strake_types::acl::Acl;
 use strake_types::{Consistency, Credentials, Error, ErrorKind, Ino, Result, Timestamp, VolumeId};
@@ -53,8 +54,10 @@ pub(crate) struct Behind {
     pub at: Timestamp,
 }
 
-/// A time that was answered counts if it is no further off than this: a client may wait so long for a server.
-const BEHIND_SECONDS_MAX: u64 = 150;
+/// A time that was answered counts if it is no longer ago than this: a client may wait so long for a server;
+const BEHIND_SECONDS_MAX: i64 = 150;
+/// and no further ahead, as far as it may err.
+const AHEAD_MAX: Duration = Duration::from_secs(1);
 
 /// Nobody is leased what has no name any more, and files of which everybody writes his part.
 pub(crate) fn is_leasable(attr: &Attributes) -> bool {
@@ -141,8 +144,10 @@ impl Ctx {
     /// The time to stamp on what is changed: that which the caller has answered, unless it is far off.
     pub fn now(&self) -> Timestamp {
         let now = self.core.now();
-        let answered = self.behind.map(|behind| behind.at);
-        answered.filter(|at| at.seconds.abs_diff(now.seconds) <= BEHIND_SECONDS_MAX).unwrap_or(now)
+        let counts = |at: &Timestamp| {
+            *at <= now.plus(AHEAD_MAX) && at.seconds >= now.seconds - BEHIND_SECONDS_MAX
+        };
+        self.behind.map(|behind| behind.at).filter(counts).unwrap_or(now)
     }
 
     /// Fails if the caller has answered the change already, and has the exclusive leases no more by which he did. The locks of the

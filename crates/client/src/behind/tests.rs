@@ -162,16 +162,26 @@ fn of_ever_so_many_that_were_given_back_none_is_believed_again() {
 }
 
 #[test]
-fn the_servers_time_is_the_latest_that_it_has_told_and_what_has_gone_by_since() {
+fn the_servers_time_is_what_it_has_told_and_what_has_gone_by_since() {
     let behind = Behind::default();
     let at = |seconds, nanos| Timestamp { seconds, nanos };
     assert_eq!(behind.time(ms(0)), None);
-    behind.learn_time(at(100, 900_000_000), ms(1_000));
+    behind.learn_time(at(100, 900_000_000), ms(900), ms(1_000));
     assert_eq!(behind.time(ms(1_200)), Some(at(101, 100_000_000)));
-    behind.learn_time(at(100, 950_000_000), ms(1_300));
+    behind.learn_time(at(100, 950_000_000), ms(1_000), ms(1_300));
     assert_eq!(behind.time(ms(1_300)), Some(at(101, 200_000_000)), "it was on its way for longer");
-    behind.learn_time(at(105, 0), ms(1_300));
+    behind.learn_time(at(105, 0), ms(1_250), ms(1_300));
     assert_eq!(behind.time(ms(1_300)), Some(at(105, 0)));
+}
+
+/// It was only ever set forward, and so ran ahead by whatever this machine's clock is faster.
+#[test]
+fn a_servers_time_that_is_earlier_than_can_be_is_followed() {
+    let behind = Behind::default();
+    let at = |seconds, nanos| Timestamp { seconds, nanos };
+    behind.learn_time(at(100, 0), ms(999), ms(1_000));
+    behind.learn_time(at(101, 0), ms(11_000), ms(11_001));
+    assert_eq!(behind.time(ms(11_001)), Some(at(101, 1_000_000)));
 }
 
 #[test]

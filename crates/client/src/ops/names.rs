@@ -113,6 +113,7 @@ impl Volume {
         let asked = self.now();
         match self.mutate(cred, MetaOp::Create(create)).await? {
             MetaAnswer::Created(created) => {
+                self.learn_time(parent, &created.attr, asked);
                 self.learn_directory(parent, created.parent, asked);
                 self.learn(created.attr, asked)
             }
@@ -182,6 +183,9 @@ impl Volume {
         let asked = self.now();
         let said = self.mutate_as(cred, MetaOp::Create(create)).await?;
         let MetaAnswer::Created(created) = said.answer else { return Err(unexpected("create")) };
+        if created.created {
+            self.learn_time(parent, &created.attr, asked);
+        }
         self.learn_directory(parent, created.parent, asked);
         let ino = Ino(created.attr.ino);
         if created.opened.is_none() && !self.are_together(parent, ino) {
@@ -286,6 +290,10 @@ impl Volume {
         let answer = self.mutate(cred, MetaOp::Rename(rename)).await;
         carry();
         let MetaAnswer::Renamed(renamed) = answer? else { return Err(unexpected("rename")) };
+        // Two names of one file: nothing was changed.
+        if renamed.other.as_ref().is_none_or(|other| other.ino != renamed.moved.ino) {
+            self.learn_time(parent, &renamed.moved, asked);
+        }
         self.learn_directory(parent, renamed.parent, asked);
         if new_parent != parent {
             self.learn_directory(new_parent, renamed.new_parent, asked);
@@ -305,6 +313,7 @@ impl Volume {
     /// The answer to a change of a name in `parent`: the inode.
     fn named(&self, answer: MetaAnswer, parent: Ino, asked: Duration, what: &str) -> Result<Attr> {
         let MetaAnswer::Named(named) = answer else { return Err(unexpected(what)) };
+        self.learn_time(parent, &named.attr, asked);
         self.learn_directory(parent, named.parent, asked);
         self.learn_changed(named.attr, asked)
     }
@@ -312,11 +321,14 @@ impl Volume {
     /// Remembers a directory as an answer shows it after a change of its names. What comes next in
     /// it asks for its attributes, and mostly soon.
     fn learn_directory(&self, directory: Ino, after: Option<Attributes>, asked: Duration) {
-        match after.and_then(|after| self.learn(after, asked).ok()) {
-            // The server's time, of just now.
-            Some(attr) => self.leases(directory).behind.learn_time(attr.ctime, self.now()),
-            None => self.forget_attr(directory),
+        if after.and_then(|after| self.learn(after, asked).ok()).is_none() {
+            self.forget_attr(directory);
         }
+    }
+
+    /// An inode was changed in its server's time. Not that of the directory: it may be of a change before.
+    fn learn_time(&self, directory: Ino, changed: &Attributes, asked: Duration) {
+        self.leases(directory).behind.learn_time(changed.ctime.into(), asked, self.now());
     }
 
     /// Target of a symbolic link.

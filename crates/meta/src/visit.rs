@@ -87,3 +87,6 @@ async fn go_in(ctx: &Ctx, visitors: &Visitors) -> Result<()> {
     }
     ctx.session.as_ref().map_or(Ok(()), |session| session.check())
 }
+
+#[cfg(test)]
+mod tests;

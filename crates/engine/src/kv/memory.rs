@@ -51,6 +51,8 @@ pub struct MemoryKv {
     state: Arc<Mutex<State>>,
     /// As if its host could lose power: how often it has been booted. 0: it cannot.
     boots: u64,
+    /// It says that it commits at once, as an engine on this machine does.
+    at_once: bool,
 }
 
 struct State {
@@ -104,7 +106,13 @@ impl MemoryKv {
             undecided: Vec::new(),
             reach: Reach::Within,
         };
-        Self { state: Arc::new(Mutex::new(state)), boots: 0 }
+        Self { state: Arc::new(Mutex::new(state)), boots: 0, at_once: false }
+    }
+
+    /// The same store, which says that it commits at once, as an engine on this machine does.
+    #[must_use]
+    pub fn at_once(self) -> Self {
+        Self { at_once: true, ..self }
     }
 
     /// The same store, on a host that has been booted so often.
@@ -166,6 +174,10 @@ impl MemoryKv {
 impl Kv for MemoryKv {
     fn name(&self) -> &'static str {
         "memory"
+    }
+
+    fn commits_at_once(&self) -> bool {
+        self.at_once
     }
 
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

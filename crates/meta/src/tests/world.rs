@@ -464,7 +464,7 @@ pub fn options() -> MetaOptions {
 impl World {
     /// A new volume on a calm store.
     pub async fn new() -> Self {
-        Self::on(Arc::new(MemoryKv::new())).await
+        Self::on(Arc::new(MemoryKv::new().at_once())).await
     }
 
     /// A volume on this store.

@@ -146,8 +146,11 @@ impl<'a> Tx<'a> {
 
     /// The caller's session, if it may be given exclusive leases on directories. The first time that is noted in the store.
     fn may_be_behind<'c>(&self, ctx: &'c Ctx) -> Option<&'c Session> {
-        // Who wants all on disk before it is answered waits for that; and nobody knows how far loans go.
-        let may = ctx.settings.shares.count == 1 && !ctx.settings.sync_always;
+        // Who wants all on disk before it is answered waits for that; nobody knows how far loans go; and what is made one after
+        // the other takes longer, where a commit does, than what many ask for at once.
+        let (settings, volume) = (&ctx.settings, &ctx.volume);
+        let may = settings.shares.count == 1 && !settings.sync_always;
+        let may = may && volume.kv.commits_at_once();
         let session = ctx.session.as_ref().filter(|_| may)?;
         if session.begins_to_note_behind() {
             let (session, volume) = (session.clone(), ctx.volume.clone());

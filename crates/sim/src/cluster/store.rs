@@ -146,6 +146,11 @@ impl Kv for Opened {
         "simulated"
     }
 
+    /// As the embedded one, for which it stands.
+    fn commits_at_once(&self) -> bool {
+        true
+    }
+
     async fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         self.engine()?.snapshot().await
     }

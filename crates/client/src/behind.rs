@@ -6,7 +6,7 @@
 use crate::told::After;
 use parking_lot::{Mutex, MutexGuard};
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -44,8 +44,8 @@ struct State {
     /// The numbers of those that were given back, by directory; and a number up to which no other is believed.
     given_back: HashMap<Ino, u64>,
     believed_after: u64,
-    /// Numbers given back of which the server has not heard.
-    to_tell: Vec<u64>,
+    /// Numbers given back of which the server has not heard, and their directories.
+    to_tell: BTreeMap<u64, Ino>,
     /// Numbers that it has asked for, as long as they are being given back.
     asked_for: HashSet<u64>,
     /// What is under way, in order.
@@ -201,10 +201,14 @@ impl Behind {
 
     /// An answer says that a directory is leased exclusively under a number.
     pub fn learn(&self, dir: Ino, number: u64, now: Duration) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
+        let is_held = state.leased.get(&dir).is_some_and(|held| held.number == number);
         let over = state.given_back.get(&dir).copied().unwrap_or(0).max(state.believed_after);
-        if number > over {
+        if is_held || number > over {
             state.leased.insert(dir, Exclusive { number, used: now });
+        } else if !state.asked_for.contains(&number) {
+            // The server has it as ours: it would give no other, and have others wait for us.
+            state.to_tell.insert(number, dir);
         }
     }
 
@@ -223,10 +227,13 @@ impl Behind {
         Some(told.plus(now.saturating_sub(then)))
     }
 
-    /// Nothing is leased any more; also as the session is about to be taken up, or another one to begin.
+    /// Nothing is leased any more; also as the session is about to be taken up, or another one to begin. What the server may
+    /// have as ours yet is given back.
     pub fn forget_leases(&self) {
-        let mut state = self.state.lock();
-        state.leased.clear();
+        let state = &mut *self.state.lock();
+        for (dir, held) in std::mem::take(&mut state.leased) {
+            state.give_back(dir, held.number);
+        }
         state.begun_before = state.begun;
     }
 
@@ -322,12 +329,17 @@ impl Behind {
         true
     }
 
-    /// The server has been told, or could not be.
-    pub fn gave_back(&self, number: u64) {
-        self.state.lock().asked_for.remove(&number);
+    /// The server has been told, or is to be told once more.
+    pub fn gave_back(&self, ask: Ask, was_told: bool) {
+        let state = &mut *self.state.lock();
+        state.asked_for.remove(&ask.number);
+        if !was_told {
+            state.to_tell.insert(ask.number, Ino(ask.ino));
+        }
     }
 
-    /// The numbers of exclusive leases that are given back, and were not told: also those that were not used for a while.
+    /// The numbers of exclusive leases that are given back, and were not told: also those that were not used for a while. Not
+    /// yet where something is under way.
     pub fn to_tell(&self, now: Duration) -> Vec<u64> {
         let state = &mut *self.state.lock();
         let is_idle = |dir: &Ino, leased: &Exclusive| {
@@ -337,16 +349,20 @@ impl Behind {
         let idle: Vec<(Ino, u64)> = idle.map(|(dir, leased)| (*dir, leased.number)).collect();
         for (dir, number) in idle {
             state.leased.remove(&dir);
-            state.note_given_back(dir, number);
-            state.to_tell.push(number);
+            state.give_back(dir, number);
         }
-        state.to_tell.clone()
+        let State { to_tell, touched, .. } = state;
+        let over = to_tell.iter().filter(|(_, dir)| !touched.contains_key(dir));
+        over.map(|(number, _)| *number).collect()
     }
 
     /// The server has heard of these.
     pub fn told(&self, numbers: &[u64]) {
         if !numbers.is_empty() {
-            self.state.lock().to_tell.retain(|number| !numbers.contains(number));
+            let mut state = self.state.lock();
+            for number in numbers {
+                state.to_tell.remove(number);
+            }
         }
     }
 
@@ -370,6 +386,12 @@ impl Turn<'_> {
 }
 
 impl State {
+    /// It is not ours any more, as soon as the server has heard that.
+    fn give_back(&mut self, dir: Ino, number: u64) {
+        self.note_given_back(dir, number);
+        self.to_tell.insert(number, dir);
+    }
+
     fn note_given_back(&mut self, dir: Ino, number: u64) {
         let last = self.given_back.entry(dir).or_default();
         *last = number.max(*last);

@@ -128,7 +128,7 @@ async fn a_lease_that_is_asked_for_is_given_back_when_nothing_is_under_way_there
     assert_eq!(begin(&behind, DIR, 11), None);
     behind.turn().end(1);
     assert!(back.await);
-    behind.gave_back(1);
+    behind.gave_back(ask, true);
     behind.learn(DIR, 3, ms(0));
     assert!(begin(&behind, DIR, 11).is_some());
 }
@@ -144,6 +144,48 @@ fn what_is_not_used_for_a_while_is_given_back_until_the_server_has_heard_of_it()
     assert_eq!(begin(&behind, OTHER, 11), None);
     behind.told(&[2]);
     assert!(behind.to_tell(ms(1_002)).is_empty());
+}
+
+/// The server had it as this mount's for as long as the session lasted, which it was no more.
+#[test]
+fn what_is_forgotten_is_given_back_when_nothing_is_under_way_there() {
+    let behind = leased();
+    begin(&behind, DIR, 10).unwrap();
+    behind.forget_leases();
+    assert_eq!(behind.to_tell(ms(1)), [2]);
+    behind.turn().end(1);
+    assert_eq!(behind.to_tell(ms(2)), [1, 2]);
+    behind.learn(DIR, 1, ms(2));
+    assert_eq!(begin(&behind, DIR, 11), None, "it is given back");
+}
+
+/// As all that is given after it has a greater one, and of ever so many that were given back only the greatest is known.
+#[test]
+fn a_number_that_is_not_believed_is_given_back_but_not_one_that_is_held() {
+    let behind = leased();
+    let last = 3 + GIVEN_BACK_MAX as u64;
+    for number in 3..=last {
+        behind.learn(Ino(100 + number), number, ms(0));
+    }
+    begin(&behind, DIR, 10).unwrap();
+    behind.turn().end(1);
+    behind.state.lock().leased.entry(DIR).and_modify(|held| held.used = ms(1_000));
+    let idle = behind.to_tell(ms(1_500));
+    assert!(!idle.contains(&1) && idle.contains(&last));
+    behind.told(&idle);
+    behind.learn(DIR, 1, ms(1_500));
+    assert!(begin(&behind, DIR, 11).is_some(), "it is held all the time");
+    behind.learn(OTHER, 2, ms(1_500));
+    assert_eq!((begin(&behind, OTHER, 12), behind.to_tell(ms(1_500))), (None, vec![2]));
+}
+
+#[tokio::test]
+async fn what_was_asked_for_is_told_again_when_nobody_has_heard_that_it_is_given_back() {
+    let behind = leased();
+    let ask = Ask { ino: DIR.0, number: 1, keep: false };
+    assert!(behind.give_back(ask).await && behind.to_tell(ms(1)).is_empty());
+    behind.gave_back(ask, false);
+    assert_eq!(behind.to_tell(ms(1)), [1]);
 }
 
 #[test]

@@ -331,10 +331,10 @@ impl Volume {
                 let told =
                     meta::Told { ino: ask.ino, exclusive: ask.number, ..meta::Told::default() };
                 let said = volume.ask(&volume.root_cred(), MetaOp::Told(told)).await;
-                if let Err(error) = said {
+                if let Err(error) = &said {
                     tracing::debug!("cannot give directory {} back: {error}", ask.ino);
                 }
-                behind.gave_back(ask.number);
+                behind.gave_back(ask, said.is_ok());
             });
         }
     }

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use strake_types::limits::{LEASE_MS, LEASE_MS_AT_SERVER};
-use strake_types::{Error, FileKind, Ino, Shares, VolumeId, name};
+use strake_types::{Attr, Error, FileKind, Ino, Shares, VolumeId, name};
 use strake_wire::message::common::Attributes;
 use strake_wire::message::meta::{self, MetaAnswer, MetaOp, Page};
 
@@ -496,9 +496,15 @@ impl Volume {
         self.leases(file.ino()).covers(file.ino(), version, self.now())
     }
 
-    /// For how long one who is told attributes of this version now may believe them.
-    pub fn believable(&self, ino: Ino, version: u64) -> Duration {
-        self.leases(ino).time_for(ino, version, self.now())
+    /// For how long one who is told these attributes of an inode now may believe them.
+    pub fn believable(&self, ino: Ino, told: &Attr) -> Duration {
+        let leases = self.leases(ino);
+        // A change that is answered and not made leaves the version as it is.
+        let is_now = || self.inodes().get(ino).0.is_some_and(|(attr, _)| attr.ctime == told.ctime);
+        match leases.behind.touches(ino) && !is_now() {
+            true => Duration::ZERO,
+            false => leases.time_for(ino, told.version, self.now()),
+        }
     }
 
     /// For how long one who is told now that a name leads to an inode may believe it.

@@ -50,7 +50,7 @@ impl Volume {
     pub fn attribute_ttl(&self, ino: Ino) -> Duration {
         let full = Duration::from_millis(self.options().attribute_age_ms);
         match self.inodes().get(ino).0 {
-            Some((attr, _)) if self.keeps_leases() => self.believable(ino, attr.version),
+            Some((attr, _)) if self.keeps_leases() => self.believable(ino, &attr),
             Some((_, learned)) => {
                 full.saturating_sub(self.clock().monotonic().saturating_sub(learned))
             }

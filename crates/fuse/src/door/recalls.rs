@@ -242,7 +242,7 @@ impl FuseDoor {
                 }
                 // Not while the kernel may have contents that it got without a lease.
                 if !self.recalls.dropping.has(shown.real) && !self.is_contested(shown) {
-                    shown.valid = self.volume.believable(shown.real, shown.attr.version);
+                    shown.valid = self.volume.believable(shown.real, &shown.attr);
                     if !shown.valid.is_zero() {
                         self.recalls.contested.note_given(shown.real, What::Attributes);
                     }

@@ -122,8 +122,8 @@ impl Drop for Otherwise {
 /// The right to begin a change, or to learn what has become of some.
 pub(crate) struct Turn<'a> {
     behind: &'a Behind,
-    /// Some changes have ended in it.
-    ends: Cell<bool>,
+    /// So many changes end with it.
+    ends: Cell<usize>,
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -158,21 +158,19 @@ impl Turn<'_> {
         Some(!std::mem::replace(&mut state.is_sent, true))
     }
 
-    /// The first so many have ended. They are not under way any more from when this is dropped.
+    /// The first so many end with this turn. Until it is dropped they are under way, for whoever looks without one: what has
+    /// become of them is learnt before that.
     pub fn end(&self, count: usize) -> Vec<Queued> {
-        self.ends.set(true);
-        let state = &mut *self.behind.state.lock();
-        let count = count.min(state.queue.len());
-        let over: Vec<Queued> = state.queue.drain(..count).collect();
-        state.ended += count as u64;
-        let ended = state.ended;
-        for ino in over.iter().flat_map(Queued::touches) {
-            if state.touched.get(&ino).is_some_and(|last| *last <= ended) {
-                state.touched.remove(&ino);
-            }
-        }
-        self.behind.under_way.store(state.queue.len(), Ordering::Release);
+        let over: Vec<Queued> =
+            self.behind.state.lock().queue.iter().take(count).cloned().collect();
+        self.ends.set(over.len());
         over
+    }
+
+    /// True if something touches an inode that comes after the nth of these.
+    pub fn touches_after(&self, nth: usize, ino: Ino) -> bool {
+        let state = self.behind.state.lock();
+        state.touched.get(&ino).is_some_and(|last| *last > state.ended + nth as u64)
     }
 
     /// Changes of names in a directory were answered and are not made.
@@ -187,16 +185,27 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.ends.get() {
-            self.behind.ended.notify_waiters();
+        let count = self.ends.get();
+        if count == 0 {
+            return;
         }
+        let state = &mut *self.behind.state.lock();
+        let State { queue, touched, ended, .. } = state;
+        *ended += count as u64;
+        for ino in queue.drain(..count).flat_map(|queued| queued.touches().collect::<Vec<_>>()) {
+            if touched.get(&ino).is_some_and(|last| *last <= *ended) {
+                touched.remove(&ino);
+            }
+        }
+        self.behind.under_way.store(queue.len(), Ordering::Release);
+        self.behind.ended.notify_waiters();
     }
 }
 
 impl Behind {
     /// Waits for nothing but who has it, for some instructions.
     pub fn turn(&self) -> Turn<'_> {
-        Turn { _turn: self.turn.lock(), behind: self, ends: Cell::new(false) }
+        Turn { _turn: self.turn.lock(), behind: self, ends: Cell::new(0) }
     }
 
     /// An answer says that a directory is leased exclusively under a number.

@@ -210,7 +210,9 @@ impl Leases {
     /// Takes note of an answer to what was `asked`, which ends `now`.
     pub fn learn(&self, op: &MetaOp, answer: &MetaAnswer, asked: Duration, now: Duration) {
         let (change, times) = (told::is_change(op), (asked, now));
-        told::each_attributes(answer, |attr| self.learn_inode(attr, times));
+        told::each_attributes(answer, |attr| {
+            self.learn_inode(attr, times, || self.behind.touches(Ino(attr.ino)));
+        });
         if let (MetaOp::ReadDir(read), MetaAnswer::Page(page)) = (op, answer) {
             return self.learn_page(read, page, times);
         }
@@ -230,7 +232,13 @@ impl Leases {
         }
     }
 
-    fn learn_inode(&self, attr: &Attributes, (asked, now): (Duration, Duration)) {
+    /// `is_later`: what is known of it is of later.
+    fn learn_inode(
+        &self,
+        attr: &Attributes,
+        (asked, now): (Duration, Duration),
+        is_later: impl FnOnce() -> bool,
+    ) {
         let ino = Ino(attr.ino);
         // Who serves another share says nothing of leases on it.
         if self.shares.of(ino) != self.id {
@@ -241,11 +249,8 @@ impl Leases {
             return shard.take_back(ino, now);
         }
         let note = shard.notes.of(ino);
-        if asked <= note.recalled || now.saturating_sub(asked) > ANSWER_AGE_MAX {
-            return;
-        }
-        if self.behind.touches(ino) {
-            // What is known of it is of later.
+        let is_late = now.saturating_sub(asked) > ANSWER_AGE_MAX;
+        if asked <= note.recalled || is_late || is_later() {
             return;
         }
         if attr.exclusive != 0 {
@@ -348,9 +353,9 @@ impl Leases {
         }
     }
 
-    /// What an answer to such a change, which was `asked` for then, says of an inode that no later one touches.
-    pub fn learn_made(&self, attr: &Attributes, asked: Duration, now: Duration) {
-        self.learn_inode(attr, (asked, now));
+    /// What an answer to such a change says of an inode; `is_later`: another one touches it after that.
+    pub fn learn_made(&self, attr: &Attributes, times: (Duration, Duration), is_later: bool) {
+        self.learn_inode(attr, times, || is_later);
     }
 
     /// A change of an inode by this mount has ended.

@@ -113,6 +113,22 @@ async fn who_asks_waits_for_what_touches_it_and_had_begun_and_no_more() {
     assert!(!behind.touches(DIR) && behind.touches(OTHER));
 }
 
+/// In between it was shown, and learnt from any other answer, as it was before.
+#[test]
+fn what_ends_with_a_turn_is_under_way_until_what_has_become_of_it_is_learnt() {
+    let behind = leased();
+    for (dir, ino) in [(DIR, 10), (DIR, 11), (OTHER, 12)] {
+        begin(&behind, dir, ino).unwrap();
+    }
+    let turn = behind.turn();
+    assert_eq!(turn.end(2).len(), 2);
+    assert!(turn.touches_after(1, DIR) && !turn.touches_after(2, DIR));
+    assert!(turn.touches_after(2, OTHER));
+    assert!(behind.touches(DIR) && behind.is_gone(Ino(10)) && behind.is_busy());
+    drop(turn);
+    assert!(!behind.touches(DIR) && !behind.is_gone(Ino(10)) && behind.touches(OTHER));
+}
+
 #[tokio::test]
 async fn a_lease_that_is_asked_for_is_given_back_when_nothing_is_under_way_there_and_not_believed_again()
  {

@@ -248,9 +248,10 @@ impl Volume {
         {
             let turn = behind.turn();
             let over = turn.end(made.changes.len());
-            for (queued, changed) in over.iter().zip(made.changes) {
+            for ((queued, changed), nth) in over.iter().zip(made.changes).zip(1..) {
                 share.session.end_mutation(queued.change.seq);
-                if let Err(error) = self.learn_change(share, changed, asked) {
+                let is_later = |ino| turn.touches_after(nth, ino);
+                if let Err(error) = self.learn_change(share, changed, asked, is_later) {
                     tracing::debug!("{}: what was answered makes no sense: {error}", what(queued));
                 }
             }
@@ -263,32 +264,32 @@ impl Volume {
 
     /// What a change has led to: each is one step of what is known of an open file, but the rest is of later where more
     /// changes are under way.
-    fn learn_change(&self, share: &Share, changed: Renamed, asked: Duration) -> Result<()> {
+    fn learn_change(
+        &self,
+        share: &Share,
+        changed: Renamed,
+        asked: Duration,
+        is_later: impl Fn(Ino) -> bool,
+    ) -> Result<()> {
         let Renamed { moved, other, parent, new_parent } = changed;
-        for attributes in [Some(moved), other].into_iter().flatten() {
-            self.learn_made_of(share, &attributes, asked);
+        let learn_made = |attributes: Attributes| -> Result<Arc<Attr>> {
+            let is_later = is_later(Ino(attributes.ino));
+            share.leases.learn_made(&attributes, (asked, self.now()), is_later);
             let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
+            if !is_later {
+                self.inodes().learn(&attr, asked);
+            }
+            Ok(attr)
+        };
+        for attributes in [Some(moved), other].into_iter().flatten() {
+            let attr = learn_made(attributes)?;
             match self.inodes().file(attr.ino) {
                 Some(file) => drop(file.learn(&attr, true, asked)),
                 None => self.learn_closed(&attr),
             }
             self.forget_nameless(&attr);
-            if !share.leases.behind.touches(attr.ino) {
-                self.inodes().learn(&attr, asked);
-            }
         }
-        for attributes in [parent, new_parent].into_iter().flatten() {
-            self.learn_made_of(share, &attributes, asked);
-            let attr: Arc<Attr> = Arc::new(attributes.try_into()?);
-            if !share.leases.behind.touches(attr.ino) {
-                self.inodes().learn(&attr, asked);
-            }
-        }
-        Ok(())
-    }
-
-    fn learn_made_of(&self, share: &Share, attributes: &Attributes, asked: Duration) {
-        share.leases.learn_made(attributes, asked, self.now());
+        [parent, new_parent].into_iter().flatten().try_for_each(|of| learn_made(of).map(drop))
     }
 
     /// Nobody knows how far what was answered is made, and the rest is not: all of it is forgotten, and told once.

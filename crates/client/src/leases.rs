@@ -372,13 +372,14 @@ impl Leases {
 
     /// Nothing is believed at all that was asked for before.
     pub fn forget_all(&self, now: Duration) {
-        self.behind.forget_leases();
         for shard in &self.shards {
             let mut shard = shard.lock();
             shard.leased.clear();
             shard.notes.note_all(now);
         }
         self.names.clear();
+        // Last: an answer of before that was learnt meanwhile, in a part whose turn was still to come, may have brought one.
+        self.behind.forget_leases();
     }
 
     fn believer(&self) -> Option<Arc<dyn Believer>> {
@@ -571,7 +572,6 @@ impl Volume {
     /// Before a new session, or an old one of a server that has forgotten its leases.
     pub(crate) fn end_leases(&self, share: &Share) {
         share.leases.sessions.fetch_add(1, Ordering::AcqRel);
-        share.leases.behind.forget_leases();
         share.leases.end(self.now());
         self.report_all_closes();
     }

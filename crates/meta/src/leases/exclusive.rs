@@ -108,7 +108,7 @@ impl Leases {
             let lasts = given.holder.id == own.id && !given.asked && !given.over;
             return if lasts { given.number } else { 0 };
         }
-        if !place.is_alone(own.id, now_ms) || own.is_cut_off() {
+        if !place.is_alone(own.id, now_ms) {
             return 0;
         }
         let number = self.last_exclusive.fetch_add(1, Ordering::AcqRel) + 1;
@@ -142,7 +142,6 @@ impl Leases {
             let Some(given) = &mut place.exclusive else { continue };
             if given.over || !given.holder.believes(now_ms) {
                 given.over = true;
-                given.holder.cut_off();
                 found.is_over = true;
                 continue;
             }

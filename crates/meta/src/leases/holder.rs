@@ -68,8 +68,6 @@ pub(super) struct State {
     cuts: BTreeSet<Ino>,
     /// Its exclusive leases, by their numbers.
     exclusive: HashMap<u64, Ino>,
-    /// One was taken from it: nothing is made that it has answered, until it says that nothing of before is under way.
-    cut_off: bool,
     /// Those that it is to give back, until it has heard of that.
     asked_back: BTreeMap<Ino, u64>,
     /// One of them recalls everything: no lease is given until that is forgotten. Followed it is when the kernel there has
@@ -324,21 +322,6 @@ impl Holder {
     /// It has none any more. On which inodes they were.
     pub(super) fn drop_all_exclusive(&self) -> HashMap<u64, Ino> {
         std::mem::take(&mut self.state.lock().exclusive)
-    }
-
-    /// An exclusive lease was taken from it, as all its leases were over.
-    pub fn cut_off(&self) {
-        self.state.lock().cut_off = true;
-    }
-
-    /// True from then until it says that nothing is under way by that.
-    pub fn is_cut_off(&self) -> bool {
-        self.state.lock().cut_off
-    }
-
-    /// It has nothing under way by exclusive leases of before.
-    pub fn go_on(&self) {
-        self.state.lock().cut_off = false;
     }
 
     /// It is to give an exclusive lease back, with what it fetches next.

@@ -73,11 +73,6 @@ impl Session {
         self.behind.noting.store(false, Ordering::Release);
     }
 
-    /// True if nothing is made that its client has answered.
-    pub fn is_cut_off(&self) -> bool {
-        self.holder.is_cut_off()
-    }
-
     /// True if it may have something under way by what an earlier server has given it.
     pub fn is_unsure(&self) -> bool {
         self.behind.unsure.load(Ordering::Acquire)
@@ -96,7 +91,6 @@ impl Sessions {
 
     /// Nothing of what an earlier server has given to a session is under way any more, or is to be carried out.
     pub fn is_sure(&self, session: &Session) {
-        session.holder.go_on();
         if session.behind.unsure.swap(false, Ordering::AcqRel) {
             self.unsure.0.fetch_sub(1, Ordering::AcqRel);
             self.told.notify_waiters();
@@ -113,7 +107,6 @@ impl Sessions {
             true => Some(one.holder.clone()),
             false => {
                 self.is_sure(&one);
-                one.holder.cut_off();
                 None
             }
         })

@@ -155,7 +155,7 @@ impl Ctx {
     pub fn check_behind(&self) -> Result<()> {
         let (Some(behind), Some(session)) = (self.behind, &self.session) else { return Ok(()) };
         let has = |dir: &Ino| self.volume.leases.is_exclusive(session.id, *dir);
-        let may = session.is_unsure() || behind.dirs.iter().all(has);
+        let may = session.makes_of_before() || behind.dirs.iter().all(has);
         match may || strake_base::is_broken("names-behind-need-leases") {
             true => Ok(()),
             false => {

@@ -40,10 +40,11 @@ async fn make_one(ctx: &Ctx, change: &ChangeBehind) -> Result<Renamed> {
     if change.seq == 0 || dirs.iter().any(|dir| !ctx.is_here(*dir)) {
         return Err(none());
     }
-    let ctx = Ctx { seq: change.seq, behind: Some(behind), ..ctx.clone() };
+    let _making = ctx.need_session()?.begins_to_make();
+    let ctx = &Ctx { seq: change.seq, behind: Some(behind), ..ctx.clone() };
     let answer = match op {
-        NameChange::Unlink(op) => mutate(&ctx, op).await?,
-        NameChange::Rename(op) => mutate(&ctx, op).await?,
+        NameChange::Unlink(op) => mutate(ctx, op).await?,
+        NameChange::Rename(op) => mutate(ctx, op).await?,
     };
     match answer {
         MetaAnswer::Renamed(renamed) => Ok(renamed),

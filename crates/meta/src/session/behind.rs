@@ -22,6 +22,19 @@ pub(crate) struct Behind {
     none_since_ms: AtomicU64,
     /// An earlier server may have given it some, and it may have something under way by them.
     unsure: AtomicBool,
+    /// Its leases were over when somebody came who would wait for that: nothing more is made by those.
+    lapsed: AtomicBool,
+    /// How many changes are just being made that its client has answered.
+    making: AtomicUsize,
+}
+
+/// A change that a client has answered is being made, until this is dropped.
+pub(crate) struct Making<'a>(&'a AtomicUsize);
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Session {
@@ -77,6 +90,23 @@ impl Session {
     pub fn is_unsure(&self) -> bool {
         self.behind.unsure.load(Ordering::Acquire)
     }
+
+    /// A change that its client has answered is about to be made. Before it is looked whether that may be.
+    pub fn begins_to_make(&self) -> Making<'_> {
+        self.behind.making.fetch_add(1, Ordering::SeqCst);
+        Making(&self.behind.making)
+    }
+
+    /// True if what its client has answered is made whatever is leased to it now.
+    pub fn makes_of_before(&self) -> bool {
+        self.is_unsure() && !self.behind.lapsed.load(Ordering::SeqCst)
+    }
+
+    /// Nothing more of before is made. False: something just is.
+    fn lapse(&self) -> bool {
+        self.behind.lapsed.store(true, Ordering::SeqCst);
+        self.behind.making.load(Ordering::SeqCst) == 0
+    }
 }
 
 /// How many sessions are unsure.
@@ -97,18 +127,18 @@ impl Sessions {
         }
     }
 
-    /// One that is unsure, beside `own`. With those whose leases are over that ends.
+    /// One that is unsure, beside `own`. With those whose leases are over that ends, as soon as nothing of before is being made.
     pub fn unsure(&self, own: u64, now_ms: u64) -> Option<Arc<Holder>> {
         if self.unsure.0.load(Ordering::Acquire) == 0 {
             return None;
         }
         let unsure = self.all().into_iter().filter(|one| one.id != own && one.is_unsure());
-        unsure.into_iter().find_map(|one| match one.holder.believes(now_ms) {
-            true => Some(one.holder.clone()),
-            false => {
-                self.is_sure(&one);
-                None
+        unsure.into_iter().find_map(|one| {
+            if one.holder.believes(now_ms) || !one.lapse() {
+                return Some(one.holder.clone());
             }
+            self.is_sure(&one);
+            None
         })
     }
 }

@@ -138,8 +138,17 @@ impl<'a> Tx<'a> {
             let lives = covered && ctx.is_here(ino) && is_leasable(attr) && !shared;
             attr.leased = lives && self.ctx.lease_to(keeper, ino, true);
             let is_dir = attr.kind == FileKind::Directory as u32;
-            if attr.leased && is_dir && behind.is_some() {
-                attr.exclusive = self.ctx.volume.leases.give_exclusive(keeper, ino, clock);
+            // Not on a new one: most are filled once, and looked at no more.
+            if attr.leased && is_dir && locked {
+                let leases = &self.ctx.volume.leases;
+                match behind {
+                    Some(_) => attr.exclusive = leases.give_exclusive(keeper, ino, clock),
+                    // What has become of the volume, or its client, does not allow it any more.
+                    None if keeper.holder.has_exclusive() => {
+                        leases.ask_back(0, &[ino], true, clock);
+                    }
+                    None => {}
+                }
             }
         });
     }

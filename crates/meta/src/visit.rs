@@ -10,16 +10,14 @@ use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::MetaOp;
 use tokio::time::{Instant, timeout_at};
 
-/// How long one request waits; its client asks again.
-const WAIT: Duration = Duration::from_secs(2);
-/// How often those who are waited for are asked: an answer may be lost on its way to them.
-const ASK: Duration = Duration::from_millis(250);
+/// How long one request waits; its client asks again, and those who are waited for are asked again with it: an answer may be
+/// lost on its way to them. So soon that nobody takes this server for one that is gone.
+const WAIT: Duration = Duration::from_millis(250);
 
-/// The directories that a request names, and another inode of which it asks for attributes.
+/// The directories that a request names. One of which attributes are asked for is found to be one first.
 pub(crate) fn named(op: &MetaOp) -> Vec<Ino> {
     let (first, second) = match op {
         MetaOp::Lookup(at) => (at.parent, None),
-        MetaOp::GetAttr(look) => (look.ino, None),
         MetaOp::ReadDir(read) => (read.ino, None),
         MetaOp::Create(create) => (create.at.parent, None),
         MetaOp::Link(link) => (link.to.parent, None),
@@ -43,28 +41,23 @@ pub(crate) async fn visit(ctx: &Ctx, inodes: Vec<Ino>) -> Result<Visitors> {
         return Ok(visitors);
     }
     let until = Instant::now() + WAIT;
-    let (mut ask_at, mut waited) = (Instant::now(), false);
+    let mut waited = false;
     loop {
         let told = sessions.told.notified();
-        let now = Instant::now();
-        let asks = now >= ask_at;
-        let asked = leases.ask_back(own, visitors.inodes(), asks, clock);
+        let asked = leases.ask_back(own, visitors.inodes(), !waited, clock);
         waited |= asked.is_over;
         let unsure = || sessions.unsure(own, ctx.core.monotonic_ms());
         let Some(holder) = asked.waits_for.or_else(unsure) else { break };
-        if now >= until {
+        if Instant::now() >= until {
             let who = sessions.get(holder.id).map_or_else(String::new, |one| one.client.clone());
             let detail = format!(
                 "{who} is still to tell which names it has changed (see: strake client list)"
             );
             return Err(Error::with(ErrorKind::HeldBack, detail));
         }
-        if asks {
-            ask_at = now + ASK;
-        }
         waited = true;
         // Told or not: it is looked at again.
-        let _ = timeout_at(ask_at.min(until), told).await;
+        let _ = timeout_at(until, told).await;
     }
     if waited {
         count_case("visitor-waited");

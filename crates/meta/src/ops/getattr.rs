@@ -2,9 +2,11 @@
 
 use crate::borrow::lock_here;
 use crate::ctx::Ctx;
+use crate::leases::Visitors;
 use crate::locks::inodes::Held;
 use crate::sharing::{settle_to_read, show};
 use crate::view::Tx;
+use crate::visit::visit;
 use strake_types::{Error, ErrorKind, Ino, Result};
 use strake_wire::message::meta::{Look, MetaAnswer};
 
@@ -19,6 +21,7 @@ pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     } else if op.told && !op.to_write {
         show(ctx, ino).await?;
     }
+    let _visitors = visit_directory(ctx, ino).await?;
     let leased = ctx.lease(ino);
     let mut tx = Tx::reader(ctx);
     let Some(inode) = tx.find_inode(ino).await? else {
@@ -27,6 +30,16 @@ pub(crate) async fn getattr(ctx: &Ctx, op: &Look) -> Result<MetaAnswer> {
     };
     let attr = tx.attributes(&inode).await?;
     Ok(MetaAnswer::Entry(ctx.leased(attr, leased)))
+}
+
+/// Somebody may have changed names in a directory, and its times, before he tells. Of a file nobody is waited for, nor its lock:
+/// somebody else may have that for long.
+async fn visit_directory(ctx: &Ctx, ino: Ino) -> Result<Option<Visitors>> {
+    let found = Tx::reader(ctx).find_inode(ino).await?;
+    match found.is_some_and(|inode| inode.is_dir()) {
+        true => visit(ctx, vec![ino]).await.map(Some),
+        false => Ok(None),
+    }
 }
 
 /// The caller rests no more ([`crate::recopy`]): a file that is being copied stays where it is, and one that has just been

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
-use strake_types::FileKind;
+use strake_types::{ErrorKind, FileKind, VolumeId};
 use strake_wire::message::meta::{
     Ask, MetaAnswer, MetaOp, MetaRequest, OpenSession, Recalled, Recalls,
 };
@@ -83,4 +83,45 @@ async fn a_new_directory_is_leased_exclusively_with_the_first_change_in_it() {
     let made = user.make(new(dir, "e", FileKind::Directory, 0o755)).await.unwrap();
     assert_eq!(made.attr.exclusive, 0);
     assert_ne!(exclusive(&user, made.attr.ino).await, 0);
+}
+
+/// Another server, which does not know what a session has under way; its directory, and a file there.
+async fn after_a_restart() -> (World, u64, (u64, u64)) {
+    let world = World::new().await;
+    let (session, dir, file) = {
+        let user = begin(&world).await;
+        let dir = user.mkdir(1, "d").await.unwrap();
+        let file = user.file(dir, "f").await.unwrap();
+        assert_ne!(exclusive(&user, dir).await, 0);
+        (user.session, dir, file)
+    };
+    (world.killed().await, session, (dir, file))
+}
+
+/// He waited for that, and then for the lock of the file, which who cuts it may have for long.
+#[tokio::test]
+async fn who_asks_for_a_file_waits_for_nobody_who_may_have_changed_names() {
+    let (world, _, (dir, file)) = after_a_restart().await;
+    let other = begin(&world).await;
+    assert_eq!(other.getattr(file).await.unwrap().ino, file);
+    let waits = other.getattr(dir).await.unwrap_err();
+    assert_eq!(waits.kind, ErrorKind::HeldBack, "and is asked again");
+    world.clock.advance_ms(4_000);
+    assert_eq!(other.getattr(dir).await.unwrap().ino, dir, "his leases are over");
+}
+
+/// It was read as it was before, and then the change was committed that had been found to be one of before.
+#[tokio::test]
+async fn a_session_whose_leases_are_over_is_waited_for_while_a_change_of_before_is_being_made() {
+    let (world, session, (dir, _)) = after_a_restart().await;
+    let volume = world.server.core().volume(VolumeId(1)).await.unwrap();
+    let session = volume.sessions.get(session).unwrap();
+    let other = begin(&world).await;
+    let making = session.begins_to_make();
+    assert!(session.makes_of_before());
+    world.clock.advance_ms(4_000);
+    assert_eq!(other.getattr(dir).await.unwrap_err().kind, ErrorKind::HeldBack);
+    assert!(!session.makes_of_before(), "nothing more");
+    drop(making);
+    assert_eq!(other.getattr(dir).await.unwrap().ino, dir);
 }

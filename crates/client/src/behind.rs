@@ -46,6 +46,8 @@ struct State {
     believed_after: u64,
     /// Numbers given back of which the server has not heard, and their directories.
     to_tell: BTreeMap<u64, Ino>,
+    /// Nothing that is leased was unused for long before then.
+    idle_at: Duration,
     /// Numbers that it has asked for, as long as they are being given back.
     asked_for: HashSet<u64>,
     /// What is under way, in order.
@@ -273,7 +275,12 @@ impl Behind {
 
     /// True if an inode is gone with something that is under way.
     pub fn is_gone(&self, ino: Ino) -> bool {
-        self.is_busy() && self.state.lock().queue.iter().any(|one| one.gone == Some(ino))
+        if !self.is_busy() {
+            return false;
+        }
+        let state = self.state.lock();
+        let goes = || state.queue.iter().any(|one| one.gone == Some(ino));
+        state.touched.contains_key(&ino) && goes()
     }
 
     /// Returns when so much is made that had begun before.
@@ -351,14 +358,8 @@ impl Behind {
     /// yet where something is under way.
     pub fn to_tell(&self, now: Duration) -> Vec<u64> {
         let state = &mut *self.state.lock();
-        let is_idle = |dir: &Ino, leased: &Exclusive| {
-            now >= leased.used + IDLE && !state.touched.contains_key(dir)
-        };
-        let idle = state.leased.iter().filter(|(dir, leased)| is_idle(dir, leased));
-        let idle: Vec<(Ino, u64)> = idle.map(|(dir, leased)| (*dir, leased.number)).collect();
-        for (dir, number) in idle {
-            state.leased.remove(&dir);
-            state.give_back(dir, number);
+        if now >= state.idle_at {
+            state.give_idle_back(now);
         }
         let State { to_tell, touched, .. } = state;
         let over = to_tell.iter().filter(|(_, dir)| !touched.contains_key(dir));
@@ -395,6 +396,20 @@ impl Turn<'_> {
 }
 
 impl State {
+    fn give_idle_back(&mut self, now: Duration) {
+        let is_idle = |dir: &Ino, leased: &Exclusive| {
+            now >= leased.used + IDLE && !self.touched.contains_key(dir)
+        };
+        let idle = self.leased.iter().filter(|(dir, leased)| is_idle(dir, leased));
+        let idle: Vec<(Ino, u64)> = idle.map(|(dir, leased)| (*dir, leased.number)).collect();
+        for (dir, number) in idle {
+            self.leased.remove(&dir);
+            self.give_back(dir, number);
+        }
+        let used = self.leased.values().map(|leased| leased.used).min();
+        self.idle_at = used.unwrap_or(now) + IDLE;
+    }
+
     /// It is not ours any more, as soon as the server has heard that.
     fn give_back(&mut self, dir: Ino, number: u64) {
         self.note_given_back(dir, number);

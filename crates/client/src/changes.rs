@@ -85,7 +85,8 @@ impl Volume {
 
     async fn mutate_about(&self, cred: &Credentials, op: MetaOp, how: Sending<'_>) -> Result<Said> {
         let share = self.share_for(&op);
-        let _otherwise = share.leases.behind.change_otherwise(self.touched(&op));
+        let others = if self.writes_behind() { self.touched(&op) } else { Vec::new() };
+        let _otherwise = share.leases.behind.change_otherwise(others);
         let session = &share.session;
         let seq = if self.options().remember { session.begin_mutation() } else { 0 };
         let opens = told::only_opens(&op);

@@ -340,8 +340,15 @@ impl Leases {
         }
     }
 
-    /// Names as they are from now on, by a change that is still to be sent: whatever was asked for before says nothing of them.
-    pub fn change_behind(&self, names: &[(Ino, Bytes, Option<Ino>)], now: Duration) {
+    /// Names as they are from now on, by a change that is still to be sent: whatever was asked for before says nothing of them,
+    /// nor of what they stand for.
+    pub fn change_behind(
+        &self,
+        names: &[(Ino, Bytes, Option<Ino>)],
+        inodes: &[Ino],
+        now: Duration,
+    ) {
+        inodes.iter().for_each(|ino| self.note_change(*ino, now));
         for (dir, name, leads) in names {
             let mut shard = self.shard(*dir).lock();
             shard.note_change(*dir, now);

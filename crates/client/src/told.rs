@@ -79,6 +79,8 @@ pub(crate) fn comes_after(op: &MetaOp, about: Vec<Ino>) -> After {
     use MetaOp::*;
     match op {
         OpenSession(_) | RenewSession(_) | Recalls(_) | Told(_) | Behind(_) => After::Nothing,
+        // Nor who looks what is wrong, or ends it.
+        ListClients(_) | EvictClient(_) => After::Nothing,
         Publish(publish) if publish.sync => After::Everything,
         WriteInline(write) if write.sync => After::Everything,
         _ => match op.place() {

@@ -44,7 +44,7 @@ struct Answered {
     /// In a directory: what a name leads to.
     names: Vec<(Ino, Bytes, Option<Ino>)>,
     dirs: Vec<Counted>,
-    /// What has another name now.
+    /// What has another name now, as the server will have it.
     moved: Option<Attr>,
 }
 
@@ -143,7 +143,7 @@ impl Volume {
         op: &meta::Rename,
     ) -> Option<(Attr, Option<Attr>)> {
         let (from, to) = ((Ino(op.from.parent), &op.from.name), (Ino(op.to.parent), &op.to.name));
-        let plain = !op.exchange && !op.no_replace && to.1.len() <= NAME_BYTES_MAX;
+        let plain = !op.exchange && to.1.len() <= NAME_BYTES_MAX;
         let behind = self.behind_for(cred, from.0).filter(|_| plain && from != to)?;
         let turn = behind.turn();
         let moved = self.known_in(from.0, from.1)?;
@@ -152,8 +152,10 @@ impl Volume {
             Some(ino) => Some(self.known_attr(ino)?),
         };
         let is_dir = moved.kind == FileKind::Directory;
-        let may_replace =
-            |other: &Attr| !is_dir && other.ino != moved.ino && self.goes_with_its_name(other);
+        let may_replace = |other: &Attr| {
+            let apart = other.ino != moved.ino && !op.no_replace;
+            !is_dir && apart && self.goes_with_its_name(other)
+        };
         let stays = if is_dir { from.0 == to.0 } else { moved.nlink == 1 };
         if !stays || !other.as_ref().is_none_or(may_replace) {
             return None;
@@ -177,11 +179,14 @@ impl Volume {
                 Counted { dir: to.0, entries, subdirs: 0 },
             ],
         };
+        // As the server has it: what is unsent of an open file is none of that.
+        let (kept, _) = self.inodes().get(moved.ino).0?;
+        let kept = Attr { ctime: at, ..Arc::unwrap_or_clone(kept) };
         let moved = Attr { ctime: at, ..moved };
         let answered = Answered {
             names: vec![(from.0, from.1.clone(), None), (to.0, to.1.clone(), Some(moved.ino))],
             dirs: counted,
-            moved: Some(moved.clone()),
+            moved: Some(kept),
         };
         let queued = Queued { change, session: 0, dirs: dirs.clone(), inodes, gone };
         self.go_behind(&turn, queued, &dirs, answered, at)?;
@@ -205,12 +210,12 @@ impl Volume {
             Some(Attr { length, nlink, mtime: at, ctime: at, ..attr })
         });
         let dirs: Vec<Attr> = dirs.collect::<Option<_>>()?;
-        let place = dirs[0].ino;
+        let (place, inodes) = (dirs[0].ino, queued.inodes.clone());
         let begins = turn.begin(queued, leased, self.now(), || self.session(place).id())?;
         count_case("name-behind");
         // After it has begun: who has asked before that, and has not seen it, believes nothing.
         let now = self.now();
-        self.leases(place).change_behind(&answered.names, now);
+        self.leases(place).change_behind(&answered.names, &inodes, now);
         for attr in dirs.into_iter().chain(answered.moved) {
             self.forget_listing(attr.ino);
             self.inodes().answer(attr, now);
@@ -230,7 +235,9 @@ impl Volume {
         let op = MetaOp::Behind(meta::Behind { changes });
         let how = Sending { answered_in, ..Sending::default() };
         match self.meta(share, (&self.root_cred()).into(), op, how).await {
-            Ok(Said { answer: MetaAnswer::Made(made), asked, .. }) => {
+            Ok(Said { answer: MetaAnswer::Made(made), asked, .. })
+                if made.refused != 0 || !made.changes.is_empty() =>
+            {
                 self.learn_made(share, made, asked);
             }
             Ok(_) => self.lose_behind(share, &super::unexpected("names")),

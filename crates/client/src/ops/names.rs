@@ -284,6 +284,7 @@ impl Volume {
         // Before anybody else can change it there; and what was still told while it was under way.
         carry();
         if let Some(renamed) = self.rename_behind(cred, &rename) {
+            carry();
             return Ok(renamed);
         }
         let asked = self.now();

@@ -22,6 +22,8 @@ pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
     let holder = &session.holder;
     for number in &op.given_back {
         ctx.volume.leases.take_exclusive(holder, *number);
+    }
+    if !op.given_back.is_empty() {
         ctx.volume.sessions.told.notify_waiters();
     }
     if !op.behind {
@@ -31,7 +33,10 @@ pub(crate) async fn recalls(ctx: &Ctx, op: &Recalls) -> Result<MetaAnswer> {
         let (session, volume) = (session.clone(), ctx.volume.clone());
         task::spawn(async move {
             if let Err(error) = volume.note_behind(session.id, false).await {
-                tracing::debug!("session {} counts as one with exclusive leases: {error}", session.id);
+                tracing::debug!(
+                    "session {} counts as one with exclusive leases: {error}",
+                    session.id
+                );
             }
             // Whatever the store says, it is told anew before some are given.
             session.note_behind(false);

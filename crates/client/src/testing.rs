@@ -20,6 +20,7 @@ use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaReques
 use strake_wire::service::MetaService;
 
 mod answered;
+mod behind;
 mod buffers;
 mod claims;
 mod described;
@@ -60,6 +61,8 @@ pub(crate) struct Fake {
     pub(crate) lock_gate: tokio::sync::RwLock<()>,
     /// An unlink waits here when it is done, before it is answered.
     pub(crate) unlinked_gate: tokio::sync::RwLock<()>,
+    /// While something holds it, lists of changes that were answered already wait before they are made.
+    pub(crate) behind_gate: tokio::sync::RwLock<()>,
     pub(crate) pairs: pairs::Pairs,
 }
 
@@ -73,6 +76,7 @@ struct FakeState {
     claims: Option<bool>,
     /// It says that it takes attributes together with writes, and leaves them out.
     with_writes: bool,
+    behind: behind::Behind,
     /// See [`Fake::let_through_once`], and for false [`Fake::let_nothing_through`].
     once: Option<bool>,
     files: BTreeMap<u64, FakeFile>,
@@ -320,6 +324,9 @@ impl MetaService for FakeMeta {
         if matches!(op, MetaOp::SetAttr(_)) {
             let _gate = self.0.set_attr_gate.read().await;
         }
+        if matches!(op, MetaOp::Behind(_)) {
+            let _gate = self.0.behind_gate.read().await;
+        }
         if matches!(&op, MetaOp::Recalls(recalls) if recalls.followed >= last) {
             // There is nothing to recall.
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -459,11 +466,18 @@ impl FakeState {
                 let inodes = if recalls.followed < number { vec![ino] } else { Vec::new() };
                 let number = self.last_recall();
                 let cuts = std::mem::take(&mut self.cuts);
-                let recalled =
+                self.behind.given_back.extend(recalls.given_back);
+                let exclusive = std::mem::take(&mut self.behind.asked_back);
+                let told =
                     meta::Recalled { number, inodes, everything, cuts, ..Default::default() };
-                Ok(MetaAnswer::Recalled(recalled))
+                Ok(MetaAnswer::Recalled(meta::Recalled { exclusive, ..told }))
             }
             MetaOp::ReadDir(read) => Ok(self.page(read)),
+            MetaOp::Behind(behind) => Ok(self.make_behind(&behind)),
+            MetaOp::Lookup(at) if self.behind.on => self.lookup(&at),
+            MetaOp::Link(link) if self.behind.on => self.link(&link),
+            MetaOp::Unlink(unlink) if self.behind.on => self.unlink(&unlink),
+            MetaOp::Rename(rename) if self.behind.on => self.rename(&rename),
             MetaOp::VolumeStat(_) => Ok(MetaAnswer::VolumeStat(meta::VolumeStat::default())),
             MetaOp::MoveOut(inode) => {
                 self.move_out(inode.ino)?;
@@ -490,13 +504,16 @@ impl FakeState {
             }
         }
         self.files.entry(ino).or_insert(file);
-        let opened = Some(self.opened(ino, false)?);
-        let attr = self.file(ino)?.attr.clone();
         let directory = create.at.parent;
         self.files.entry(directory).or_insert_with(|| FakeFile::new(directory));
         self.changed(directory, None)?;
-        let parent = Some(self.file(directory)?.attr.clone());
-        Ok(MetaAnswer::Created(meta::Created { attr, created, opened, parent }))
+        let parent = match self.behind.on {
+            true => self.made_in(directory, ino, create.kind, created)?,
+            false => self.file(directory)?.attr.clone(),
+        };
+        let opened = Some(self.opened(ino, false)?);
+        let attr = self.file(ino)?.attr.clone();
+        Ok(MetaAnswer::Created(meta::Created { attr, created, opened, parent: Some(parent) }))
     }
 
     fn set_attr(&mut self, set: meta::SetAttr) -> Result<MetaAnswer> {

@@ -381,3 +381,6 @@ fn what(queued: &Queued) -> String {
 fn called(at: &meta::Name) -> String {
     format!("{:?} in directory {}", String::from_utf8_lossy(&at.name), at.parent)
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,7 @@ pub(super) fn describe(op: &MetaOp) -> String {
             format!("inline {}+{} close={} sync={}", w.offset, w.data.len(), w.close, w.sync)
         }
         MetaOp::MoveOut(_) => "move out".into(),
+        MetaOp::Behind(behind) => format!("behind {}", behind.changes.len()),
         MetaOp::Sync(s) => format!("sync {}", s.ino),
         // Somebody waits for it who has no place among those who wait at the server.
         MetaOp::SetLock(l) if l.wait_ms == 1 => {

@@ -15,8 +15,8 @@ impl FakeState {
         }
         let shared = open.writable.into_iter().filter(|_| self.shared).collect();
         let (lease_ms, claims) = (30_000, self.claims.is_some());
-        let with_writes = self.with_writes;
-        meta::Session { session, lease_ms, resumed, shared, claims, with_writes, behind: false }
+        let (with_writes, behind) = (self.with_writes, self.behind.on);
+        meta::Session { session, lease_ms, resumed, shared, claims, with_writes, behind }
     }
 }
 

@@ -57,6 +57,10 @@ pub const RULES: &[Rule] = &[
     rule("manager-waits-a-lease", "the manager takes a server out before its lease is over"),
     rule("members-check-epochs", "members take forwards of other epochs"),
     rule("mutations-are-remembered", "a mutation that is sent again is repeated"),
+    rule(
+        "names-behind-need-leases",
+        "changes that a client has answered are made although others have been there since",
+    ),
     rule("new-primary-recovers", "a new primary leaves what was under way as it is"),
     rule("old-disks-have-less", "an old copy of a disk counts as what the target had"),
     rule(
@@ -91,6 +95,10 @@ pub const RULES: &[Rule] = &[
     ),
     rule("tenure-is-needed", "a metadata server serves a volume that another may serve by now"),
     rule("unsettled-is-not-read", "members answer readers with what may not be everywhere"),
+    rule(
+        "visitors-wait",
+        "who comes to a directory that another has for himself does not wait until he has told",
+    ),
     rule("who-starts-is-not-in-sync", "a member that has started again stays in sync"),
 ];
 

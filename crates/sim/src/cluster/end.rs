@@ -74,6 +74,7 @@ impl Cluster {
         self.appends.end(&mount).await?;
         self.locks.end(&mount).await?;
         self.synced.end(&mount).await?;
+        self.own.end(&mount).await?;
         self.compare_copies().await?;
         if self.plan.copies == 1 {
             self.check_rot().await?;

@@ -16,7 +16,7 @@
 //! [`files`] is the workload on contents, [`places`] where they are, and [`register`] knows what its readers may see; [`names`] is
 //! that on names, and [`strake_model::history`] says whether it can have happened so; [`logs`] is that on files which all
 //! append to under a lock, and [`log`](mod@log) knows what has to be in them; [`appends`] is that without a lock; [`locks`] is that on locks,
-//! with [`owners`], who ask for them; [`synced`] is that on what a loss of power may not take; and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
+//! with [`owners`], who ask for them; [`synced`] is that on what a loss of power may not take; [`own`] is that on directories which clients have for themselves; and `contest` looks at how long they are waited for; `scrubs` changes bits on disks, and knows what may be found damaged; `rolling` restarts all
 //! servers one after the other; `silence` has a client stand still. [`end`] looks at what is left when all is over, `fsck` asks whether it fits together, `quiet` at how long one lost server is waited for, and `parts` at a file to which several write at once.
 
 pub mod appends;
@@ -34,6 +34,7 @@ pub mod log;
 pub mod logs;
 pub mod mount;
 pub mod names;
+pub mod own;
 pub mod owners;
 mod parts;
 pub mod places;
@@ -57,6 +58,7 @@ use locks::Locks;
 use logs::Logs;
 use mount::{CLIENTS_FROM, Mount};
 use names::Names;
+use own::Own;
 use parking_lot::Mutex;
 use places::Directories;
 use plan::{FIRST_VOLUME, Plan, Trouble};
@@ -121,6 +123,7 @@ pub(crate) struct Cluster {
     appends: Arc<Appends>,
     locks: Arc<Locks>,
     synced: Arc<Synced>,
+    own: Arc<Own>,
     /// Clients, by their order.
     clients: Mutex<Vec<Option<Arc<Mount>>>>,
     /// A machine has lost power, and not all groups are whole yet.
@@ -199,6 +202,7 @@ impl Cluster {
         let appends = Appends::new(&world, &plan, &directories);
         let locks = Locks::new(&world, &plan, &directories);
         let synced = Synced::new(&world, &plan);
+        let own = Own::new(&world, &plan);
         let (weak, lost, rot, going, evicting, rolling) = Default::default();
         let (silence, later) = Default::default();
         Arc::new(Self {
@@ -212,6 +216,7 @@ impl Cluster {
             appends,
             locks,
             synced,
+            own,
             clients,
             weak,
             lost,
@@ -405,6 +410,11 @@ impl Cluster {
         let is_over = move || files.ending.load(Ordering::Relaxed);
         let syncer = async move { synced.work_on(&own, syncing, is_over).await };
         let syncer = mount.process.spawn(syncer);
+        let changing = self.world.stream(0x6000_0000 + u64::from(mount.number) * 1_000 + life);
+        let (files, owner, own) = (self.files.clone(), self.own.clone(), mount.clone());
+        let is_over = move || files.ending.load(Ordering::Relaxed);
+        let owner = async move { owner.work_on(&own, changing, is_over).await };
+        let owner = mount.process.spawn(owner);
         let ended = [
             writer.await,
             reader.await,
@@ -413,6 +423,7 @@ impl Cluster {
             locker.await,
             adder.await,
             syncer.await,
+            owner.await,
         ];
         let died = mount.process.is_dead() || ended.iter().any(std::result::Result::is_err);
         if died || mount.close().await.is_err() {

@@ -169,7 +169,9 @@ impl Volume {
             }
             let (asked, since) = (self.now(), self.map().owned_since(*id));
             // After the time: what begins later knows that this was asked before.
-            self.until_made(share, &after, &mut patience).await?;
+            if leased.behind.is_busy() {
+                Box::pin(self.until_made(share, &after, &mut patience)).await?;
+            }
             // After the time: whatever is believed of the answer was asked under this number.
             request.leases = leased.number();
             // After the time, too: the server hears of all that was given up before.

@@ -75,12 +75,12 @@ pub(crate) enum After {
 }
 
 /// The same of an operation which is about these inodes. What the server asks of us waits for nothing: somebody waits for that.
+/// Nor does who looks what is wrong with clients, and ends one.
 pub(crate) fn comes_after(op: &MetaOp, about: Vec<Ino>) -> After {
     use MetaOp::*;
     match op {
-        OpenSession(_) | RenewSession(_) | Recalls(_) | Told(_) | Behind(_) => After::Nothing,
-        // Nor who looks what is wrong, or ends it.
-        ListClients(_) | EvictClient(_) => After::Nothing,
+        OpenSession(_) | RenewSession(_) | Recalls(_) | Told(_) | Behind(_) | ListClients(_)
+        | EvictClient(_) => After::Nothing,
         Publish(publish) if publish.sync => After::Everything,
         WriteInline(write) if write.sync => After::Everything,
         _ => match op.place() {

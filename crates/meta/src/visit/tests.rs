@@ -3,9 +3,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use strake_engine::kv::memory::MemoryKv;
-use strake_types::{ErrorKind, FileKind, VolumeId};
+use strake_types::{ErrorKind, FileKind, Timestamp, VolumeId};
 use strake_wire::message::meta::{
-    Ask, MetaAnswer, MetaOp, MetaRequest, OpenSession, Recalled, Recalls,
+    Ask, Behind, ChangeBehind, MetaAnswer, MetaOp, MetaRequest, NameChange, OpenSession, Recalled,
+    Recalls, Unlink,
 };
 use strake_wire::service::MetaService;
 
@@ -124,4 +125,24 @@ async fn a_session_whose_leases_are_over_is_waited_for_while_a_change_of_before_
     assert!(!session.makes_of_before(), "nothing more");
     drop(making);
     assert_eq!(other.getattr(dir).await.unwrap().ino, dir);
+}
+
+/// It was stamped, and names that were changed later had an earlier time.
+#[tokio::test]
+async fn a_time_that_was_answered_and_is_still_to_come_is_not_stamped() {
+    let world = World::new().await;
+    let user = begin(&world).await;
+    let dir = user.mkdir(1, "d").await.unwrap();
+    let file = user.file(dir, "f").await.unwrap();
+    assert_ne!(exclusive(&user, dir).await, 0);
+    let now = world.server.core().now();
+    let ahead = Timestamp { seconds: now.seconds + 20, ..now };
+    let unlink = NameChange::Unlink(Unlink { at: at(dir, "f"), directory: false });
+    let seq = world.numbers.fetch_add(1, Ordering::SeqCst) + 1;
+    let change = Some(unlink);
+    let change = ChangeBehind { seq, ino: file, at: ahead.into(), change, ..Default::default() };
+    let op = MetaOp::Behind(Behind { changes: vec![change] });
+    let MetaAnswer::Made(made) = user.call_seq(0, 0, op).await.unwrap() else { panic!() };
+    let stamped: Timestamp = made.changes[0].parent.as_ref().unwrap().mtime.into();
+    assert!(stamped < ahead, "{stamped:?}");
 }

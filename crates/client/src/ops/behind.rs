@@ -70,8 +70,11 @@ impl Volume {
         if !share.leases.behind.is_gone(ino) {
             return Ok(());
         }
-        let (after, mut patience) = (After::These(vec![ino]), Patience::new(self));
-        Box::pin(self.until_made(share, &after, &mut patience)).await
+        let until_made = async {
+            let (after, mut patience) = (After::These(vec![ino]), Patience::new(self));
+            self.until_made(share, &after, &mut patience).await
+        };
+        Box::pin(until_made).await
     }
 
     /// Returns when what an operation comes after is made, as long as there is time.

@@ -153,6 +153,21 @@ async fn carry_out_all(like: Ctx, place: Place) {
     }
 }
 
+/// Makes changes that their client has answered already, all of them in one directory: as many, from the first on, as go into
+/// one transaction. None: the first has to go its own way.
+pub(crate) async fn in_order(asked: &[(Ctx, Change)]) -> Vec<MetaAnswer> {
+    let Some((first, _)) = asked.first() else { return Vec::new() };
+    let Some(behind) = first.behind else { return Vec::new() };
+    let Ok(held) = lock_here(first, &behind.dirs).await else { return Vec::new() };
+    let Some(answers) = carried_out(asked, held).await else { return Vec::new() };
+    let made: Vec<_> = answers.list.into_iter().map_while(|answer| answer?.ok()).collect();
+    if let (Some((last, _)), Some(answer)) = (asked.get(made.len().wrapping_sub(1)), made.last()) {
+        let ledger = last.ledger().into_iter();
+        ledger.for_each(|ledger| ledger.ended(last.seq, last.answered, &Ok(answer.clone())));
+    }
+    made
+}
+
 /// Tells those of which nothing was done why.
 fn refuse(senders: impl Iterator<Item = oneshot::Sender<Answer>>, error: &Error) {
     for sender in senders {
@@ -208,7 +223,7 @@ fn is_to_be_carried_out(ctx: &Ctx) -> bool {
     let is_new = |ledger: &Arc<Ledger>| {
         !ledger.is_stored(ctx.seq) && !ledger.is_in_doubt(ctx.seq) && !ledger.is_over(ctx.seq)
     };
-    lives && ctx.ledger().is_some_and(is_new)
+    lives && ctx.ledger().is_some_and(is_new) && ctx.check_behind().is_ok()
 }
 
 /// Asks the store once for all names, takes the locks of what they lead to as far as nobody has them, and asks once for
@@ -271,6 +286,8 @@ async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
     let has_room = first.volume.kv.check_room().is_ok();
     let mut list = Vec::with_capacity(asked.len());
     let mut replied = 0;
+    // None before those in front of it.
+    let in_order = first.behind.is_some();
     for (ctx, op) in asked {
         // What a directory hands down (an ACL, a list of targets) may be thousands for each, and so may xattrs that go.
         let weight = tx.bytes() + WRITE_BYTES * tx.written() + replied;
@@ -278,14 +295,20 @@ async fn carried_out(asked: &[(Ctx, Change)], held: Held) -> Option<Answers> {
             break;
         }
         tx.ctx = ctx;
+        tx.now = if in_order { ctx.now() } else { tx.now };
         let can = is_to_be_carried_out(ctx) && (has_room || !op.takes_room());
         if !can || opens_what_is_there(&mut tx, op).await || !has_to_itself(&mut tx, op).await {
+            if in_order {
+                break;
+            }
             list.push(None);
             continue;
         }
         let before = tx.mark();
         list.push(match op.run(&mut tx).await {
             Err(_) if tx.mark() != before => return None,
+            // By itself it says why, if it is refused.
+            Err(_) if in_order => break,
             Err(error) if error.kind == ErrorKind::Conflict => None,
             answer => {
                 replied += answer.as_ref().map_or(0, MetaAnswer::encoded_len);

@@ -75,16 +75,15 @@ pub(crate) enum After {
 }
 
 /// The same of an operation which is about these inodes. What the server asks of us waits for nothing: somebody waits for that.
-/// Nor does who looks what is wrong with clients, and ends one.
+/// Nor does who looks what is wrong with clients, and ends one. What changes something comes after all of them: should this mount die,
+/// nothing is left of what a program has done later without what it had done before.
 pub(crate) fn comes_after(op: &MetaOp, about: Vec<Ino>) -> After {
     use MetaOp::*;
     match op {
         OpenSession(_) | RenewSession(_) | Recalls(_) | Told(_) | Behind(_) | ListClients(_)
         | EvictClient(_) => After::Nothing,
-        Publish(publish) if publish.sync => After::Everything,
-        WriteInline(write) if write.sync => After::Everything,
+        op if is_change(op) || matches!(op, Sync(_)) => After::Everything,
         _ => match op.place() {
-            _ if matches!(op, Sync(_)) => After::Everything,
             None => After::Everything,
             Some(place) => After::These(about.into_iter().chain([place]).collect()),
         },
@@ -236,6 +235,19 @@ mod tests {
 
     fn leased(ino: u64) -> Attributes {
         Attributes { ino, leased: true, ..Attributes::default() }
+    }
+
+    /// A file that said that all is in place was there, and what it spoke of was not.
+    #[test]
+    fn changes_come_after_all_names_that_were_answered_and_looks_after_those_that_they_are_about() {
+        let create = MetaOp::Create(meta::Create { at: at(7, "done"), ..meta::Create::default() });
+        let write = MetaOp::WriteInline(meta::WriteInline::default());
+        for op in [create, write, MetaOp::Sync(meta::Inode { ino: 7 })] {
+            assert_eq!(comes_after(&op, Vec::new()), After::Everything);
+        }
+        let look = MetaOp::Lookup(at(7, "a"));
+        assert_eq!(comes_after(&look, Vec::new()), After::These(vec![Ino(7)]));
+        assert_eq!(comes_after(&MetaOp::Told(meta::Told::default()), Vec::new()), After::Nothing);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use strake_wire::capability::{Capability, Rights};
 use strake_wire::frame::crc32c;
 use strake_wire::member::ManagerOfMap;
 use strake_wire::message::common::{AttrChange, Cred};
-use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaRequest};
+use strake_wire::message::meta::{self, MetaAnswer, MetaOp, MetaReply, MetaRequest, NameChange};
 use strake_wire::message::storage::{self, Chunk, StorageAnswer, StorageOp, StorageRequest};
 use strake_wire::service::{ManagerService, MetaService, StorageService};
 
@@ -104,6 +104,19 @@ impl Known {
             }
             SetTemplate(v) => self.ino(&mut v.ino),
             Check(v) => v.lost_found = 0,
+            Behind(v) => {
+                for change in &mut v.changes {
+                    self.ino(&mut change.ino);
+                    match &mut change.change {
+                        Some(NameChange::Unlink(v)) => self.name(&mut v.at),
+                        Some(NameChange::Rename(v)) => {
+                            self.name(&mut v.from);
+                            self.name(&mut v.to);
+                        }
+                        None => {}
+                    }
+                }
+            }
         }
     }
 

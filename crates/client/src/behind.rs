@@ -151,7 +151,9 @@ impl Turn<'_> {
         for dir in leased {
             state.leased.entry(*dir).and_modify(|leased| leased.used = now);
         }
-        queued.gone.iter().for_each(|ino| drop(state.leased.remove(ino)));
+        if let Some(gone) = queued.gone {
+            state.leased.remove(&gone);
+        }
         state.begun += 1;
         let nth = state.begun;
         state.touched.extend(queued.touches().map(|ino| (ino, nth)));
@@ -263,9 +265,14 @@ impl Behind {
         Otherwise { behind: Arc::clone(self), inodes }
     }
 
+    /// How much is under way.
+    pub fn count(&self) -> usize {
+        self.under_way.load(Ordering::Acquire)
+    }
+
     /// True if something is under way.
     pub fn is_busy(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) > 0
+        self.count() > 0
     }
 
     /// True if something that is under way touches an inode.

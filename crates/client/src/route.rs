@@ -9,7 +9,7 @@
 use crate::file::{FileState, Life, Rights};
 use crate::ops::unexpected;
 use crate::patience::Patience;
-use crate::session::Stamp;
+use crate::session::{Session, Stamp};
 use crate::share::Share;
 use crate::told;
 use crate::volume::Volume;
@@ -81,6 +81,18 @@ pub(crate) struct Sending<'a> {
     pub(crate) answered_in: u64,
 }
 
+impl Sending<'_> {
+    /// Fails if it may not be sent any more. To be asked after the session was looked up: files end their lives before the next
+    /// one is used.
+    fn check(&self, session: &Session) -> Result<()> {
+        self.life.map_or(Ok(()), |life| life.check())?;
+        match self.answered_in {
+            0 => Ok(()),
+            of => session.check_answered_in(of),
+        }
+    }
+}
+
 /// What the metadata server has said.
 pub(crate) struct Said {
     pub(crate) answer: MetaAnswer,
@@ -141,7 +153,7 @@ impl Volume {
         share: &Share,
         cred: Cred,
         op: MetaOp,
-        Sending { seq, life, answered_in }: Sending<'_>,
+        how: Sending<'_>,
     ) -> Result<Said> {
         let after = told::comes_after(&op, self.touched(&op));
         let works = Worker::of_share(share.id, &op);
@@ -149,24 +161,15 @@ impl Volume {
         let what = || format!("the metadata server of {}", self.called(share.id));
         let Share { id, session: own, leases: leased, .. } = share;
         let Stamp { session, incarnation, .. } = own.stamp();
-        // Who opens a file anew is not told what was so while he had it open before.
-        let again = matches!(&op, MetaOp::Open(open) if own.owes_close_of(open.ino));
-        let closed = match again {
-            true => own.report(),
-            false => told::takes_names_away(&op).then(|| own.short_report()).flatten(),
-        };
+        let closed = own.report_with(&op);
         // What only opens a file counts for nothing when its session is lost: in the next one it is asked for again.
-        let is_once = seq != 0 && told::only_opens(&op).is_none();
+        let is_once = how.seq != 0 && told::only_opens(&op).is_none();
         let request = self.session_request(share, (session, incarnation), op);
-        let mut request = MetaRequest { seq, cred, closed, ..request };
+        let mut request = MetaRequest { seq: how.seq, cred, closed, ..request };
         // It may have been carried out, and its answer be lost: only its session knows.
         let mut in_doubt = false;
         loop {
-            // After the session was looked up: files end their lives before the next one is used.
-            life.map_or(Ok(()), |life| life.check())?;
-            if answered_in != 0 {
-                own.check_answered_in(answered_in)?;
-            }
+            how.check(own)?;
             let (asked, since) = (self.now(), self.map().owned_since(*id));
             // After the time: what begins later knows that this was asked before.
             if leased.behind.is_busy() {

@@ -3,6 +3,7 @@
 use crate::ops::{done, unexpected};
 use crate::patience::Patience;
 use crate::share::Share;
+use crate::told;
 use crate::volume::Volume;
 use futures::future::join_all;
 use parking_lot::Mutex;
@@ -251,8 +252,17 @@ impl Session {
     }
 
     /// The same, for requests that would arrive too late with a long one: of a long one that may not have arrived nothing.
-    pub(crate) fn short_report(&self) -> Option<meta::RenewSession> {
+    fn short_report(&self) -> Option<meta::RenewSession> {
         self.report_of(CARRIED_MAX).filter(|report| report.closed.len() <= CARRIED_MAX)
+    }
+
+    /// What is reported with an operation. Who opens a file anew is not told what was so while he had it open before.
+    pub(crate) fn report_with(&self, op: &MetaOp) -> Option<meta::RenewSession> {
+        let again = matches!(op, MetaOp::Open(open) if self.owes_close_of(open.ino));
+        match again {
+            true => self.report(),
+            false => told::takes_names_away(op).then(|| self.short_report()).flatten(),
+        }
     }
 
     fn report_of(&self, closed_max: usize) -> Option<meta::RenewSession> {
@@ -268,7 +278,7 @@ impl Session {
     }
 
     /// True if a close of this file is still to be reported.
-    pub(crate) fn owes_close_of(&self, ino: u64) -> bool {
+    fn owes_close_of(&self, ino: u64) -> bool {
         self.state.lock().owed.contains_key(&ino)
     }
 

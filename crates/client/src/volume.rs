@@ -156,6 +156,11 @@ impl Volume {
         self.memory.dirty_bytes()
     }
 
+    /// How many changes of names that were answered no metadata server has made yet.
+    pub fn unsent_names(&self) -> usize {
+        self.parts().iter().map(|share| share.leases.behind.count()).sum()
+    }
+
     /// The volume's id.
     pub fn id(&self) -> VolumeId {
         self.id

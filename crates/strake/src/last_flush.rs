@@ -18,15 +18,15 @@ pub struct LastFlush<'a> {
     volume: &'a Volume,
     /// When it is given up if nothing is sent until then.
     until: Instant,
-    /// What was unsent when it was last looked.
-    unsent_bytes: usize,
+    /// What was unsent when it was last looked: bytes, and changes of names.
+    unsent: (usize, usize),
 }
 
 impl<'a> LastFlush<'a> {
     /// It begins now.
     pub fn of(volume: &'a Volume) -> Self {
         let until = Instant::now() + SILENT_MAX;
-        Self { volume, until, unsent_bytes: volume.unsent_bytes() }
+        Self { volume, until, unsent: unsent(volume) }
     }
 
     /// Waits for a part of it; `None`: in vain.
@@ -38,14 +38,18 @@ impl<'a> LastFlush<'a> {
             if let Ok(done) = timeout_at(look, &mut part).await {
                 return Some(done);
             }
-            let (now, unsent_bytes) = (Instant::now(), self.volume.unsent_bytes());
-            if unsent_bytes < self.unsent_bytes {
+            let (now, unsent) = (Instant::now(), unsent(self.volume));
+            if unsent.0 < self.unsent.0 || unsent.1 < self.unsent.1 {
                 self.until = now + SILENT_MAX;
             }
-            self.unsent_bytes = unsent_bytes;
+            self.unsent = unsent;
             if now >= self.until {
                 return None;
             }
         }
     }
+}
+
+fn unsent(volume: &Volume) -> (usize, usize) {
+    (volume.unsent_bytes(), volume.unsent_names())
 }

@@ -66,7 +66,9 @@ impl Mounted {
         } else {
             take_away(&self.mount, &mut flush).await;
         }
-        flush.wait(self.volume.close()).await
+        let closed = flush.wait(self.volume.close()).await;
+        self.volume.give_up_names();
+        closed
     }
 }
 

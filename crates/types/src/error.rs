@@ -116,7 +116,7 @@ kinds! {
     /// ask another member of the group, or the same one later.
     NotCurrent = 49, "this copy is not current";
     /// Another client holds back what it has written to the file: it is being asked for that.
-    HeldBack = 50, "another client is still to tell what it has written";
+    HeldBack = 50, "another client is still to tell what it has changed";
     /// A server of the cluster, but one without a manager: ask one that has one.
     NoManager = 51, "no manager there";
     /// Another process has the number of this server by now: this one ends.

@@ -264,7 +264,7 @@ impl Volume {
         loop {
             let (flags, incarnation) = (told.flags, told.incarnation);
             if told.opened.unsettled {
-                self.settle_or_close(&mut told.opened, incarnation).await?;
+                Box::pin(self.settle_or_close(&mut told.opened, incarnation)).await?;
             }
             let file = self.handle(cred, told)?;
             if self.session(file.ino()).is_newest(incarnation) {
@@ -274,7 +274,7 @@ impl Volume {
             let op = MetaOp::Open(meta::Open { ino: file.ino().0, mode });
             let asked = self.now();
             // Whoever may open it did so.
-            let said = self.mutate_as(&self.root_cred(), op).await?;
+            let said = Box::pin(self.mutate_as(&self.root_cred(), op)).await?;
             let MetaAnswer::Opened(opened) = said.answer else { return Err(unexpected("open")) };
             let flags = OpenFlags { truncate: false, ..flags };
             let (incarnation, told_cuts) = (said.incarnation, said.told_cuts);

@@ -335,11 +335,12 @@ impl Volume {
         let op = MetaOp::Sync(meta::Inode { ino: 0 });
         let names = self.ask_all(&self.root_cred(), &op).await;
         result = result.and(names.and_then(|names| names.iter().try_for_each(|a| done(a, "sync"))));
-        let lost = self
-            .parts()
-            .iter()
-            .fold(false, |any, share| share.leases.behind.take_all_lost() || any);
-        if lost { result.and(Err(names_are_lost())) } else { result }
+        for share in self.parts() {
+            if share.leases.behind.take_all_lost() {
+                result = result.and(Err(names_are_lost()));
+            }
+        }
+        result
     }
 
     /// From now on closed files of which a loss is found out are remembered, for [`Volume::take_unsure`].

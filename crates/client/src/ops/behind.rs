@@ -48,6 +48,15 @@ struct Answered {
     moved: Option<Attr>,
 }
 
+/// What has become of the changes that were sent last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// The server has made none of them.
+    Refused,
+    /// Nobody knows how many it has made.
+    Unheard,
+}
+
 impl Volume {
     /// True if changes of names may be answered before they are made.
     pub(crate) fn writes_behind(&self) -> bool {
@@ -243,12 +252,12 @@ impl Volume {
             {
                 self.learn_made(share, made, asked);
             }
-            Ok(_) => self.lose_behind(share, &super::unexpected("names")),
+            Ok(_) => self.lose_behind(share, &super::unexpected("names"), Sent::Unheard),
             // Programs were told that it is done: it is as long as it may be.
             Err(error) if error.is_passing() || error.kind == ErrorKind::TimedOut => {
                 return ControlFlow::Continue(false);
             }
-            Err(error) => self.lose_behind(share, &error),
+            Err(error) => self.lose_behind(share, &error, Sent::Unheard),
         }
         ControlFlow::Continue(true)
     }
@@ -268,7 +277,7 @@ impl Volume {
         }
         if made.refused != 0 {
             let error = Error::with(ErrorKind::from_code(made.refused), made.why);
-            self.lose_behind(share, &error);
+            self.lose_behind(share, &error, Sent::Refused);
         }
     }
 
@@ -302,8 +311,16 @@ impl Volume {
         [parent, new_parent].into_iter().flatten().try_for_each(|of| learn_made(of).map(drop))
     }
 
-    /// Nobody knows how far what was answered is made, and the rest is not: all of it is forgotten, and told once.
-    fn lose_behind(&self, share: &Share, error: &Error) {
+    /// Nobody waits any more for what is under way: the volume was closed, or could not be. The log says what it was.
+    pub fn give_up_names(&self) {
+        for share in self.parts() {
+            let error = Error::with(ErrorKind::TimedOut, "the mount ends");
+            self.lose_behind(share, &error, Sent::Unheard);
+        }
+    }
+
+    /// What was answered is not made, or nobody knows whether it is: all of it is forgotten, and told once.
+    fn lose_behind(&self, share: &Share, error: &Error, sent: Sent) {
         let behind = &share.leases.behind;
         let turn = behind.turn();
         let lost = turn.end(usize::MAX);
@@ -312,11 +329,14 @@ impl Volume {
         }
         let mut touched = Vec::new();
         for queued in &lost {
+            let is_sent = queued.change.seq != 0;
+            let may_be_done = is_sent && sent == Sent::Unheard;
+            let is = if may_be_done { "nobody knows whether it is done" } else { "is not done" };
             tracing::warn!(
-                "{} was answered and is not done: {error}; fsync of the directory fails once",
+                "{} was answered, and {is}: {error}; fsync of the directory fails once",
                 what(queued)
             );
-            if queued.change.seq != 0 {
+            if is_sent {
                 share.session.give_up_mutation(queued.change.seq, false);
             }
             turn.lose(&queued.dirs);

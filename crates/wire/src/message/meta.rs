@@ -11,15 +11,15 @@ use super::common::{AttrChange, Cred, Template};
 use prost::{Message, Oneof};
 use strake_types::Ino;
 
-pub use behind::{Behind, ChangeBehind, Made, NameChange};
+pub use behind::{Behind, ChangeBehind, NameChange};
 pub use check::{Check, CheckPart, Checked, Problem};
 pub use claims::{Claim, Claimed, Look, Told};
 pub use loans::{Borrow, GiveBack, Loan};
 pub use written::{Publish, WriteInline};
 
 pub use answer::{
-    Ask, Client, ClientList, Created, Description, DirEntry, Holder, MetaAnswer, MetaReply, Named,
-    Opened, Page, Recalled, Renamed, Session, VolumeStat,
+    Ask, Client, ClientList, Created, Description, DirEntry, Holder, Made, MetaAnswer, MetaReply,
+    Named, Opened, Page, Recalled, Renamed, Session, VolumeStat,
 };
 
 /// One operation on a volume.

@@ -1,6 +1,6 @@
 //! What a metadata server answers.
 
-use super::{Checked, Claimed, Loan, Lock, Made, Nothing};
+use super::{Checked, Claimed, Loan, Lock, Nothing};
 use crate::message::common::{Attributes, Template};
 use prost::{Message, Oneof};
 
@@ -364,4 +364,18 @@ pub struct Holder {
     /// It has not come back since the metadata server was started.
     #[prost(bool, tag = "5")]
     pub absent: bool,
+}
+
+/// See [`MetaAnswer::Made`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Made {
+    /// What was made, from the first on: the inode, what was replaced, and the directories after it.
+    #[prost(message, repeated, tag = "1")]
+    pub changes: Vec<Renamed>,
+    /// Why the next one is not, nor those after it: an [`strake_types::ErrorKind`] as its number; 0: it was not come to yet.
+    #[prost(uint32, tag = "2")]
+    pub refused: u32,
+    /// The same in words.
+    #[prost(string, tag = "3")]
+    pub why: String,
 }

@@ -2,7 +2,6 @@
 
 use super::{Rename, Unlink};
 use crate::message::common::Time;
-use crate::message::meta::Renamed;
 use prost::{Message, Oneof};
 
 /// See [`MetaOp::Behind`](super::MetaOp::Behind).
@@ -42,18 +41,4 @@ pub enum NameChange {
     /// A name is moved.
     #[prost(message, tag = "6")]
     Rename(Rename),
-}
-
-/// See [`MetaAnswer::Made`](super::MetaAnswer::Made).
-#[derive(Clone, PartialEq, Message)]
-pub struct Made {
-    /// What was made, from the first on: the inode, what was replaced, and the directories after it.
-    #[prost(message, repeated, tag = "1")]
-    pub changes: Vec<Renamed>,
-    /// Why the next one is not, nor those after it: an [`strake_types::ErrorKind`] as its number; 0: it was not come to yet.
-    #[prost(uint32, tag = "2")]
-    pub refused: u32,
-    /// The same in words.
-    #[prost(string, tag = "3")]
-    pub why: String,
 }

@@ -24,6 +24,8 @@ mod behind;
 mod buffers;
 mod claims;
 mod described;
+#[path = "../../../tests/src/lines.rs"]
+pub(crate) mod lines;
 mod losses;
 pub(crate) mod pairs;
 mod privileges;

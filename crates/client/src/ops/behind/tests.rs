@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::lines::Lines;
 use crate::testing::{Fake, Paused, options};
 use crate::{NewFile, OpenFlags, RenameFlags, VolumeOptions};
 use tokio::time::sleep;
@@ -267,4 +268,42 @@ async fn a_list_whose_answer_is_lost_is_made_once() {
     volume.fsync_dir(ROOT).await.unwrap();
     assert_eq!((fake.leads("a"), fake.leads("b")), (Some(b.0), None));
     assert!(!went_the_old_way(&fake));
+}
+
+/// The log named none of them.
+#[tokio::test(start_paused = true)]
+async fn what_is_under_way_when_its_mount_ends_is_named_and_what_may_be_done_is_told_apart() {
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    let fake = Arc::new(Fake::default());
+    let (volume, _) = volume(&fake, ["a", "b"]).await;
+    let held = fake.behind_gate.write().await;
+    unlink(&volume, "a").await.unwrap();
+    tick().await;
+    unlink(&volume, "b").await.unwrap();
+    assert_eq!(volume.unsent_names(), 2);
+    volume.give_up_names();
+    assert_eq!(volume.unsent_names(), 0);
+    assert_eq!(lines.count("\"a\" in directory 1 was answered, and nobody knows whether it is done"), 1);
+    assert_eq!(lines.count("\"b\" in directory 1 was answered, and is not done"), 1);
+    drop(held);
+    assert_eq!(kind(volume.fsync_dir(ROOT).await), Some(ErrorKind::Io));
+    volume.give_up_names();
+    assert_eq!(lines.count("was answered"), 2);
+}
+
+/// Of what the server had refused the log said that nobody knew.
+#[tokio::test(start_paused = true)]
+async fn of_what_is_refused_the_log_says_that_it_is_not_done() {
+    let lines = Lines::default();
+    let _collected = tracing::subscriber::set_default(lines.clone());
+    let fake = Arc::new(Fake::default());
+    let (volume, _) = volume(&fake, ["a", "b"]).await;
+    let held = fake.behind_gate.write().await;
+    unlink(&volume, "a").await.unwrap();
+    unlink(&volume, "b").await.unwrap();
+    fake.lose_name("a");
+    drop(held);
+    assert_eq!(kind(volume.fsync_dir(ROOT).await), Some(ErrorKind::Io));
+    assert_eq!(lines.count("was answered, and is not done"), 2);
 }

@@ -98,7 +98,7 @@ impl Leases {
         self.last_exclusive.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// Gives the keeper an exclusive lease on a directory whose lock he holds, and on which he has a lease. Its number, also of
+    /// Gives the keeper an exclusive lease on a directory whose lock he holds, or that he has made, and on which he has a lease. Its number, also of
     /// one that he has; 0: there is none.
     pub fn give_exclusive(&self, keeper: &Keeper, dir: Ino, clock: &dyn Clock) -> u64 {
         let (own, now_ms) = (&keeper.holder, now_ms(clock));

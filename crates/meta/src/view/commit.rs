@@ -17,7 +17,7 @@ use strake_base::task;
 use strake_engine::kv::Transaction;
 use strake_types::{FileKind, Ino, Result};
 use strake_wire::message::common::Attributes;
-use strake_wire::message::meta::{MetaAnswer, MetaReply};
+use strake_wire::message::meta::{Created, MetaAnswer, MetaReply};
 
 /// A request, and what is answered to it.
 pub(crate) type Asked<'a, 't> = (&'a Ctx, &'t mut MetaAnswer);
@@ -97,6 +97,7 @@ impl<'a> Tx<'a> {
             return Ok(None);
         }
         self.borrowed.end(Some(true));
+        self.lease_new_directories(asked);
         self.fill();
         underway.is_put = true;
         Ok(Some(underway.take_locks()))
@@ -138,7 +139,6 @@ impl<'a> Tx<'a> {
             let lives = covered && ctx.is_here(ino) && is_leasable(attr) && !shared;
             attr.leased = lives && self.ctx.lease_to(keeper, ino, true);
             let is_dir = attr.kind == FileKind::Directory as u32;
-            // Not on a new one: most are filled once, and looked at no more.
             if attr.leased && is_dir && locked {
                 let leases = &self.ctx.volume.leases;
                 match behind {
@@ -151,6 +151,25 @@ impl<'a> Tx<'a> {
                 }
             }
         });
+    }
+
+    /// After the commit, since nobody gives back what is leased of what was never made: each has for himself the directories that he
+    /// has made, unless somebody else has found them by now. Without a change in it it may be removed again.
+    fn lease_new_directories(&self, asked: &mut [Asked<'a, '_>]) {
+        for (ctx, answer) in asked {
+            let MetaAnswer::Created(Created { attr, created: true, .. }) = &mut **answer else {
+                continue;
+            };
+            let is_dir = attr.kind == FileKind::Directory as u32;
+            let Some(keeper) = ctx.keeper.as_ref().filter(|_| is_dir && attr.leased) else {
+                continue;
+            };
+            let behind = self.may_be_behind(ctx).and_then(Session::may_be_behind);
+            if behind.is_some() {
+                let leases = &self.ctx.volume.leases;
+                attr.exclusive = leases.give_exclusive(keeper, Ino(attr.ino), &*ctx.core.clock);
+            }
+        }
     }
 
     /// The caller's session, if it may be given exclusive leases on directories. The first time that is noted in the store.

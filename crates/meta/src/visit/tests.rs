@@ -74,16 +74,22 @@ async fn an_exclusive_lease_is_asked_back_when_answers_have_to_be_on_disk() {
     assert_eq!(recalled(&user).await.exclusive, [Ask { ino: dir, number, keep: false }]);
 }
 
-/// Each that was made, and never used again, had one that was given back a second later.
+/// One in which nothing was changed could not be removed behind.
 #[tokio::test]
-async fn a_new_directory_is_leased_exclusively_with_the_first_change_in_it() {
+async fn a_new_directory_is_leased_exclusively_to_who_has_made_it_and_given_back_to_who_comes() {
     let world = World::new().await;
     let user = begin(&world).await;
     let dir = user.mkdir(1, "d").await.unwrap();
     assert_ne!(exclusive(&user, dir).await, 0);
+    let other = begin(&world).await;
     let made = user.make(new(dir, "e", FileKind::Directory, 0o755)).await.unwrap();
-    assert_eq!(made.attr.exclusive, 0);
-    assert_ne!(exclusive(&user, made.attr.ino).await, 0);
+    let (ino, number) = (made.attr.ino, made.attr.exclusive);
+    assert_ne!(number, 0);
+    assert_eq!(exclusive(&user, ino).await, number);
+    assert_eq!(other.getattr(ino).await.unwrap_err().kind, ErrorKind::HeldBack);
+    assert_eq!(recalled(&user).await.exclusive, [Ask { ino, number, keep: false }]);
+    let file = user.make(new(dir, "f", FileKind::File, 0o644)).await.unwrap();
+    assert_eq!(file.attr.exclusive, 0);
 }
 
 /// Another server, which does not know what a session has under way; its directory, and a file there.

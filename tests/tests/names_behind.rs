@@ -11,7 +11,7 @@ use strake_tests::cluster::{Mount, Servers, eventually, signal, succeed};
 /// Only something that never comes reaches it.
 const WAIT: Duration = Duration::from_secs(120);
 /// Files that are changed.
-const FILES: u32 = 60;
+const FILES: u32 = 20;
 /// For so long nobody else has been in a directory that a mount has for itself.
 const ALONE: Duration = Duration::from_millis(2_500);
 
@@ -26,12 +26,19 @@ fn fill(mount: &Mount) {
     (0..FILES).for_each(|nth| fs::write(mount.at(&format!("d/{nth}")), "contents").unwrap());
 }
 
-/// Every second one is removed, and the others get another name, while its server stands still.
+/// Just before it is removed: what is not used for a second the mount does not have for itself any more.
+fn make_empty(mount: &Mount) {
+    fs::create_dir(mount.at("d/empty")).unwrap();
+}
+
+/// An empty directory and every second file are removed, and the others get another name, while the server stands still.
 fn change(servers: &mut Servers, mount: &Mount) {
     let server = servers.server().pid();
+    make_empty(mount);
     signal(server, "STOP");
     let dir = mount.at("d");
     let changes = thread::spawn(move || {
+        fs::remove_dir(dir.join("empty")).unwrap();
         for nth in 0..FILES {
             let path = dir.join(nth.to_string());
             match nth % 2 {
@@ -71,6 +78,7 @@ fn who_looks_after_the_server_was_killed_sees_what_was_changed_before() {
     assert_eq!(names(&other.at("d")).len(), FILES as usize);
     // Where two look nothing is written behind.
     thread::sleep(ALONE);
+    // What the other knows of it is recalled with the first change.
     fs::write(mount.at("d/alone"), "").unwrap();
     fs::remove_file(mount.at("d/alone")).unwrap();
     change(&mut servers, &mount);

@@ -15,7 +15,7 @@ use strake_wire::message::meta::{Ask, ChangeBehind};
 use tokio::sync::Notify;
 
 /// Most changes under way at once.
-const UNDER_WAY_MAX: usize = 256;
+const UNDER_WAY_MAX: usize = 128;
 /// Most changes of one message.
 const BATCH_MAX: usize = 64;
 /// An exclusive lease that was not used for so long is given back.
@@ -151,8 +151,11 @@ impl Turn<'_> {
         for dir in leased {
             state.leased.entry(*dir).and_modify(|leased| leased.used = now);
         }
-        if let Some(gone) = queued.gone {
-            state.leased.remove(&gone);
+        // Told when it is made, or refused: then it is still there, and the server has it as ours.
+        if let Some(gone) = queued.gone
+            && let Some(held) = state.leased.remove(&gone)
+        {
+            state.give_back(gone, held.number);
         }
         state.begun += 1;
         let nth = state.begun;
@@ -222,6 +225,15 @@ impl Behind {
         } else if !state.asked_for.contains(&number) {
             // The server has it as ours: it would give no other, and have others wait for us.
             state.to_tell.insert(number, dir);
+        }
+    }
+
+    /// The same of an answer that is not believed: what is not known here the server would have as ours for ever.
+    pub fn disbelieve(&self, dir: Ino, number: u64) {
+        let state = &mut *self.state.lock();
+        let is_held = state.leased.get(&dir).is_some_and(|held| held.number == number);
+        if !is_held && !state.asked_for.contains(&number) {
+            state.give_back(dir, number);
         }
     }
 

@@ -251,6 +251,9 @@ impl Leases {
         let note = shard.notes.of(ino);
         let is_late = now.saturating_sub(asked) > ANSWER_AGE_MAX;
         if asked <= note.recalled || is_late || is_later() {
+            if attr.exclusive != 0 {
+                self.behind.disbelieve(ino, attr.exclusive);
+            }
             return;
         }
         if attr.exclusive != 0 {

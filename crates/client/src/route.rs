@@ -155,7 +155,6 @@ impl Volume {
         op: MetaOp,
         how: Sending<'_>,
     ) -> Result<Said> {
-        let after = told::comes_after(&op, self.touched(&op));
         let works = Worker::of_share(share.id, &op);
         let mut patience = Patience::new(self).on(told::inode(&op)).with(works);
         let what = || format!("the metadata server of {}", self.called(share.id));
@@ -172,7 +171,8 @@ impl Volume {
             how.check(own)?;
             let (asked, since) = (self.now(), self.map().owned_since(*id));
             // After the time: what begins later knows that this was asked before.
-            if leased.behind.is_busy() {
+            if let Some(op) = request.op.as_ref().filter(|_| leased.behind.is_busy()) {
+                let after = told::comes_after(op, self.touched(op));
                 Box::pin(self.until_made(share, &after, &mut patience)).await?;
             }
             // After the time: whatever is believed of the answer was asked under this number.

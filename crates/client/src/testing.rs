@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use strake_base::clock::Clock;
-use strake_types::{Credentials, Error, ErrorKind, Ino, Result, ServerId};
+use strake_types::{Credentials, Error, ErrorKind, FileKind, Ino, Result, ServerId};
 use strake_wire::caller::{CallerOptions, Callers, LocalServices};
 use strake_wire::map::{ManagerSource, MapView};
 use strake_wire::message::common::{AttrChange, Attributes, FileLayout, Time, TimeChoice};
@@ -514,7 +514,12 @@ impl FakeState {
             false => self.file(directory)?.attr.clone(),
         };
         let opened = Some(self.opened(ino, false)?);
-        let attr = self.file(ino)?.attr.clone();
+        let mut attr = self.file(ino)?.attr.clone();
+        let is_dir = attr.kind == FileKind::Directory as u32;
+        // Named for who has found it by now.
+        if self.behind.on && created && is_dir && !create.at.name.starts_with(b"found") {
+            attr.exclusive = self.behind.number(ino);
+        }
         Ok(MetaAnswer::Created(meta::Created { attr, created, opened, parent: Some(parent) }))
     }
 

@@ -307,9 +307,10 @@ impl Leases {
 
     /// The session is over, with all that was leased to it.
     pub fn end(&self, holder: &Arc<Holder>) {
-        self.take_all_exclusive(holder);
         let inodes = holder.end(&self.clearing);
         self.take_shares(holder, inodes);
+        // Without a lease on a directory it is given none.
+        self.take_all_exclusive(holder);
         holder.wake();
     }
 

@@ -246,7 +246,7 @@ async fn repeat(ctx: &Ctx, op: &impl Mutation) -> Result<MetaAnswer> {
 /// caller has not opened the file that the answer says is open.
 async fn give_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result<MetaAnswer> {
     let opened = hold_open(ctx, &answer);
-    let answer = as_it_lies(ctx, answer).await?;
+    let mut answer = as_it_lies(ctx, answer).await?;
     {
         let scope: Vec<Ino> = about(&answer).into_iter().filter(|ino| ctx.is_here(*ino)).collect();
         let _held = borrow::lock_here(ctx, &scope).await?;
@@ -256,7 +256,18 @@ async fn give_again(ctx: &Ctx, op: &impl Mutation, answer: MetaAnswer) -> Result
         }
     }
     durable(ctx, op).await?;
+    ask_back(ctx, &mut answer);
     Ok(answer)
+}
+
+/// What an answer has leased exclusively when it was given for the first time nobody knows of, if it was lost then.
+fn ask_back(ctx: &Ctx, answer: &mut MetaAnswer) {
+    let (own, leases) = (ctx.session_id(), &ctx.volume.leases);
+    each_attributes(answer, |attr| {
+        if leases.is_exclusive(own, Ino(attr.ino)) {
+            leases.ask_back(0, &[Ino(attr.ino)], true, &*ctx.core.clock);
+        }
+    });
 }
 
 /// The file that an answer says is open counts as such, once for this request. Which it is, if it did not yet.

@@ -43,8 +43,8 @@ const OPTIONS: &[(&str, Does)] = &[
     ("tls_ca=FILE", Does::Take(|wanted, file| set(&mut wanted.tls.tls_ca, file))),
     ("tls_cert=FILE", Does::Take(|wanted, file| set(&mut wanted.tls.tls_cert, file))),
     ("tls_key=FILE", Does::Take(|wanted, file| set(&mut wanted.tls.tls_key, file))),
-    ("sync_names", Does::Set(|wanted| wanted.volume.behind = false)),
     ("no_tls", Does::Set(|wanted| wanted.tls.no_tls = true)),
+    ("sync_names", Does::Set(|wanted| wanted.volume.behind = false)),
 ];
 
 impl Wanted {

@@ -66,6 +66,8 @@ impl Mounted {
         } else {
             take_away(&self.mount, &mut flush).await;
         }
+        // Longer than an operation waits: nobody hears of what is not told, but from the log.
+        let _in_vain = flush.wait(self.volume.names_told()).await;
         let closed = flush.wait(self.volume.close()).await;
         self.volume.give_up_names();
         closed

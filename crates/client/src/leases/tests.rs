@@ -91,6 +91,20 @@ fn names_are_believed_for_a_moment_and_a_recall_waits_for_its_end() {
     assert_eq!(leases.time_for_name(Ino(1), b"a", Ino(5), ms(LEASE_MS)), ms(0));
 }
 
+/// The server had the directory as ours for ever: everybody waited for us after each of its restarts.
+#[test]
+fn what_an_answer_leases_exclusively_that_is_not_believed_is_given_back() {
+    let leases = leases();
+    let found = |number| MetaAnswer::Entry(Attributes { exclusive: number, ..attr(5, 3) });
+    leases.forget(&[Ino(5)], ms(20));
+    leases.learn(&getattr(5), &found(7), ms(10), ms(25));
+    assert_eq!(leases.behind.to_tell(ms(25)), [7]);
+    leases.behind.told(&[7]);
+    leases.learn(&getattr(5), &found(8), ms(21), ms(26));
+    leases.learn(&getattr(5), &found(8), ms(10), ms(27));
+    assert_eq!(leases.behind.to_tell(ms(27)), [0; 0], "it is known by now");
+}
+
 #[test]
 fn an_answer_that_a_recall_has_overtaken_is_not_believed() {
     let leases = leases();

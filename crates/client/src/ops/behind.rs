@@ -5,7 +5,7 @@ use crate::behind::{Behind, Queued, Turn};
 use crate::patience::Patience;
 use crate::route::{Said, Sending};
 use crate::share::Share;
-use crate::told::After;
+use crate::told::{self, After};
 use crate::volume::Volume;
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -277,7 +277,8 @@ impl Volume {
         }
         if made.refused != 0 {
             let error = Error::with(ErrorKind::from_code(made.refused), made.why);
-            self.lose_behind(share, &error, Sent::Refused);
+            let sent = if told::is_refusal(&error) { Sent::Refused } else { Sent::Unheard };
+            self.lose_behind(share, &error, sent);
         }
     }
 
@@ -311,6 +312,13 @@ impl Volume {
         [parent, new_parent].into_iter().flatten().try_for_each(|of| learn_made(of).map(drop))
     }
 
+    /// Returns when all changes of names are made that were answered before, however long no server is there.
+    pub async fn names_told(&self) {
+        for share in self.parts() {
+            share.leases.behind.until(&After::Everything).await;
+        }
+    }
+
     /// Nobody waits any more for what is under way: the volume was closed, or could not be. The log says what it was.
     pub fn give_up_names(&self) {
         for share in self.parts() {
@@ -332,10 +340,7 @@ impl Volume {
             let is_sent = queued.change.seq != 0;
             let may_be_done = is_sent && sent == Sent::Unheard;
             let is = if may_be_done { "nobody knows whether it is done" } else { "is not done" };
-            tracing::warn!(
-                "{} was answered, and {is}: {error}; fsync of the directory fails once",
-                what(queued)
-            );
+            tracing::warn!("{} was answered, and {is}: {error}", what(queued));
             if is_sent {
                 share.session.give_up_mutation(queued.change.seq, false);
             }

@@ -56,10 +56,17 @@ impl Fake {
     }
 }
 
+impl Behind {
+    /// The number of the exclusive lease on a directory.
+    pub(super) fn number(&self, dir: u64) -> u64 {
+        self.base + dir
+    }
+}
+
 impl FakeState {
     /// A directory, after it was changed by so many entries and directories among them.
     fn directory(&mut self, dir: u64, entries: i64, subdirs: i64, at: Time) -> Result<Attributes> {
-        let exclusive = self.behind.base + dir;
+        let exclusive = self.behind.number(dir);
         let attr = &mut self.file(dir)?.attr;
         attr.kind = FileKind::Directory as u32;
         attr.version += 1;

@@ -92,6 +92,28 @@ async fn a_new_directory_is_leased_exclusively_to_who_has_made_it_and_given_back
     assert_eq!(file.attr.exclusive, 0);
 }
 
+/// What the first answer had leased, which was lost, stayed leased as long as the session lasted.
+#[tokio::test]
+async fn what_was_leased_exclusively_with_an_answer_that_is_given_again_is_asked_back() {
+    let world = World::new().await;
+    let user = begin(&world).await;
+    let dir = user.mkdir(1, "d").await.unwrap();
+    assert_ne!(exclusive(&user, dir).await, 0);
+    let seq = user.world.numbers.fetch_add(1, Ordering::SeqCst) + 1;
+    let op = MetaOp::Create(new(dir, "e", FileKind::Directory, 0o755));
+    let mut numbers = Vec::new();
+    for _ in 0..2 {
+        match user.call_seq(seq, 0, op.clone()).await.unwrap() {
+            MetaAnswer::Created(made) => numbers.push((made.attr.ino, made.attr.exclusive)),
+            other => panic!("{other:?}"),
+        }
+    }
+    let [(ino, number), again] = numbers[..] else { panic!("{numbers:?}") };
+    assert_eq!(again, (ino, 0));
+    let asked = recalled(&user).await.exclusive;
+    assert!(asked.contains(&Ask { ino, number, keep: false }), "{asked:?}");
+}
+
 /// Another server, which does not know what a session has under way; its directory, and a file there.
 async fn after_a_restart() -> (World, u64, (u64, u64)) {
     let world = World::new().await;

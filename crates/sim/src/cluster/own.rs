@@ -1,6 +1,6 @@
 //! The workload on directories that clients have for themselves, each its own, and in which they write names behind
-//! (docs/design/0053-names-behind.md): files are removed and moved there, and now and then another client looks at once what
-//! has become of one.
+//! (docs/design/0053-names-behind.md): files are removed and moved there, and directories made and removed, and now and then
+//! another client looks at once what has become of one.
 //!
 //! He may find it as it was before, if its client is cut off. Then it is not changed later either, and `fsync` of the
 //! directory fails.
@@ -28,6 +28,8 @@ const FILES: u64 = 6;
 const ALONE: Duration = Duration::from_millis(2_500);
 /// Longest pause between two changes: what is not used for a second is given back.
 const PAUSE_MS: u64 = 500;
+/// How often a directory is made before a change, and removed with it, in percent.
+const EMPTY: u64 = 30;
 /// How often another client looks after a change, in percent. With that the round is over.
 const LOOKS: u64 = 25;
 /// Longest pause after something has failed.
@@ -119,10 +121,12 @@ impl Own {
         // By now nobody else is there, nor believes anything of it.
         files.push(self.make_file(mount, directory).await?);
         for file in files {
-            let moved = random.percent(50);
-            change(mount, directory, file, moved).await?;
+            let mut changed = change(mount, directory, file, random.percent(50)).await?;
+            if random.percent(EMPTY) {
+                changed = self.make_and_remove(mount, directory, random).await?;
+            }
             if random.percent(LOOKS) {
-                return self.look(mount, directory, (file, moved), random).await;
+                return self.look(mount, directory, changed, random).await;
             }
             tokio::time::sleep(Duration::from_millis(random.below(PAUSE_MS))).await;
         }
@@ -137,19 +141,36 @@ impl Own {
         Ok(file)
     }
 
-    /// Another client looks what has become of a file that was just removed, or moved.
+    /// A directory is removed in which nothing was ever done.
+    async fn make_and_remove(
+        &self,
+        mount: &Mount,
+        directory: Ino,
+        random: &mut SplitMix64,
+    ) -> Result<Changed> {
+        let (cred, volume) = (cred(), &mount.volume);
+        let name = Bytes::from(format!("d{}", self.next()));
+        let made = volume.make(&cred, directory, name.clone(), NewFile::directory(0o755, 0));
+        mount.call("mkdir in its own", made).await?;
+        tokio::time::sleep(Duration::from_millis(random.below(PAUSE_MS))).await;
+        mount.call("rmdir in its own", volume.rmdir(&cred, directory, name.clone())).await?;
+        Ok(Changed { old: name, new: None })
+    }
+
+    /// Another client looks what has become of what was just removed, or moved.
     async fn look(
         &self,
         mount: &Mount,
         directory: Ino,
-        (file, moved): (u64, bool),
+        changed: Changed,
         random: &mut SplitMix64,
     ) -> Result<()> {
+        let name = changed.old.clone();
         let Some((other, looks)) = self.other(mount, random) else { return Ok(()) };
         let (process, number) = (other.process.clone(), other.number);
         let looking = process.spawn(async move {
             let _looks = looks;
-            is_before(&other, directory, file, moved).await
+            is_before(&other, directory, changed).await
         });
         // It may have died, or be told nothing.
         if !matches!(looking.await, Ok(Ok(true))) {
@@ -159,7 +180,7 @@ impl Own {
         mount.call("fsync its directory", synced).await?;
         let who = mount.number;
         self.world.fail(format!(
-            "client {number} has found file {file} as it was before client {who} was told that it is changed, which was done then"
+            "client {number} has found {name:?} as it was before client {who} was told that it is changed, which was done then"
         ));
         Ok(())
     }
@@ -200,8 +221,14 @@ impl Own {
         let (cred, volume) = (cred(), &mount.volume);
         let page = volume.readdir(&cred, directory, 0, ENTRIES, false);
         for entry in mount.call("list what was a client's own", page).await?.entries {
-            let unlink = volume.unlink(&cred, directory, entry.name);
-            match mount.call("unlink what was a client's own", unlink).await {
+            let is_dir = entry.kind == FileKind::Directory;
+            let removed = async {
+                match is_dir {
+                    true => volume.rmdir(&cred, directory, entry.name).await.map(drop),
+                    false => volume.unlink(&cred, directory, entry.name).await.map(drop),
+                }
+            };
+            match mount.call("remove what was in a client's own", removed).await {
                 Err(error) if error.kind != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -219,23 +246,35 @@ fn new_name(file: u64) -> Bytes {
     format!("g{file}").into()
 }
 
-async fn change(mount: &Mount, directory: Ino, file: u64, moved: bool) -> Result<()> {
-    let (cred, volume) = (cred(), &mount.volume);
-    let (old, new) = (old_name(file), new_name(file));
-    if moved {
-        let flags = RenameFlags::default();
-        let renamed = volume.rename(&cred, directory, old, directory, new, flags);
-        return mount.call("move its file", renamed).await.map(drop);
-    }
-    mount.call("remove its file", volume.unlink(&cred, directory, old)).await.map(drop)
+/// A name that is gone, and what it is called now, if it was moved.
+struct Changed {
+    old: Bytes,
+    new: Option<Bytes>,
 }
 
-/// True if a client finds a file as it was before it was removed, or moved.
-async fn is_before(mount: &Mount, directory: Ino, file: u64, moved: bool) -> Result<bool> {
-    if is_there(mount, directory, old_name(file)).await? {
+async fn change(mount: &Mount, directory: Ino, file: u64, moved: bool) -> Result<Changed> {
+    let (cred, volume) = (cred(), &mount.volume);
+    let (old, new) = (old_name(file), new_name(file));
+    if !moved {
+        let removed = volume.unlink(&cred, directory, old.clone());
+        mount.call("remove its file", removed).await?;
+        return Ok(Changed { old, new: None });
+    }
+    let flags = RenameFlags::default();
+    let renamed = volume.rename(&cred, directory, old.clone(), directory, new.clone(), flags);
+    mount.call("move its file", renamed).await?;
+    Ok(Changed { old, new: Some(new) })
+}
+
+/// True if a client finds what it was before it was removed, or moved.
+async fn is_before(mount: &Mount, directory: Ino, changed: Changed) -> Result<bool> {
+    if is_there(mount, directory, changed.old).await? {
         return Ok(true);
     }
-    Ok(moved && !is_there(mount, directory, new_name(file)).await?)
+    match changed.new {
+        Some(new) => is_there(mount, directory, new).await.map(|is_there| !is_there),
+        None => Ok(false),
+    }
 }
 
 async fn is_there(mount: &Mount, directory: Ino, name: Bytes) -> Result<bool> {

@@ -101,7 +101,7 @@ async fn an_empty_directory_is_removed_behind_when_it_is_leased_exclusively_itse
     let fake = Arc::new(Fake::default());
     let (volume, []) = volume(&fake, []).await;
     let mut dirs = Vec::new();
-    for name in ["d", "e"] {
+    for name in ["d", "e", "found"] {
         tick().await;
         let made = volume.make(&cred(), ROOT, name.into(), NewFile::directory(0o755, 0)).await;
         dirs.push(made.unwrap().ino);
@@ -111,11 +111,17 @@ async fn an_empty_directory_is_removed_behind_when_it_is_leased_exclusively_itse
     let rmdir = async |name: &'static str| volume.rmdir(&cred(), ROOT, name.into()).await;
     volume.unlink(&cred(), dirs[0], "f".into()).await.unwrap();
     assert_eq!(rmdir("d").await.unwrap().nlink, 0);
-    assert_eq!(volume.getattr(ROOT).await.unwrap().nlink, 3);
+    assert_eq!(volume.getattr(ROOT).await.unwrap().nlink, 4);
     assert!(!went_the_old_way(&fake));
-    rmdir("e").await.unwrap();
-    assert!(went_the_old_way(&fake), "nothing was changed in it");
-    assert_eq!((fake.leads("d"), fake.leads("e")), (None, None));
+    assert_eq!(rmdir("e").await.unwrap().nlink, 0);
+    assert!(!went_the_old_way(&fake), "who has made it has it for himself");
+    rmdir("found").await.unwrap();
+    assert!(went_the_old_way(&fake), "somebody may be there");
+    assert_eq!((fake.leads("d"), fake.leads("e"), fake.leads("found")), (None, None, None));
+    // Of what was removed the server hears that it is not leased any more: it might have refused.
+    sleep(Duration::from_secs(3)).await;
+    let given_back = fake.given_back();
+    assert!(dirs[..2].iter().all(|dir| given_back.contains(&(BASE + dir.0))), "{given_back:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,7 +290,10 @@ async fn what_is_under_way_when_its_mount_ends_is_named_and_what_may_be_done_is_
     assert_eq!(volume.unsent_names(), 2);
     volume.give_up_names();
     assert_eq!(volume.unsent_names(), 0);
-    assert_eq!(lines.count("\"a\" in directory 1 was answered, and nobody knows whether it is done"), 1);
+    assert_eq!(
+        lines.count("\"a\" in directory 1 was answered, and nobody knows whether it is done"),
+        1
+    );
     assert_eq!(lines.count("\"b\" in directory 1 was answered, and is not done"), 1);
     drop(held);
     assert_eq!(kind(volume.fsync_dir(ROOT).await), Some(ErrorKind::Io));

@@ -76,10 +76,9 @@ fn who_looks_after_the_server_was_killed_sees_what_was_changed_before() {
     let (mount, other) = (servers.mount("a", ""), servers.mount("b", ""));
     fill(&mount);
     assert_eq!(names(&other.at("d")).len(), FILES as usize);
-    // Where two look nothing is written behind.
-    thread::sleep(ALONE);
-    // What the other knows of it is recalled with the first change.
+    // What the other knows of it is recalled, and nobody is there after that.
     fs::write(mount.at("d/alone"), "").unwrap();
+    thread::sleep(ALONE);
     fs::remove_file(mount.at("d/alone")).unwrap();
     change(&mut servers, &mount);
     servers.kill();

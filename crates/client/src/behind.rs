@@ -18,6 +18,8 @@ use tokio::sync::Notify;
 const UNDER_WAY_MAX: usize = 128;
 /// Most changes of one message.
 const BATCH_MAX: usize = 64;
+/// How long changes gather before they are sent, where nobody waits for them.
+pub(crate) const GATHER: Duration = Duration::from_millis(5);
 /// An exclusive lease that was not used for so long is given back.
 const IDLE: Duration = Duration::from_secs(1);
 /// So many that were given back are remembered one by one.
@@ -36,6 +38,8 @@ pub(crate) struct Behind {
     under_way: AtomicUsize,
     /// Some have ended.
     ended: Notify,
+    /// Somebody waits for some, or there are as many as go into a message.
+    wanted: Notify,
 }
 
 #[derive(Default)]
@@ -161,6 +165,9 @@ impl Turn<'_> {
         let nth = state.begun;
         state.touched.extend(queued.touches().map(|ino| (ino, nth)));
         state.queue.push_back(queued);
+        if state.queue.len() >= BATCH_MAX {
+            self.behind.wanted.notify_one();
+        }
         self.behind.under_way.store(state.queue.len(), Ordering::Release);
         Some(!std::mem::replace(&mut state.is_sent, true))
     }
@@ -327,7 +334,15 @@ impl Behind {
             if self.turn().has_ended(nth) {
                 return;
             }
+            self.wanted.notify_one();
             ended.await;
+        }
+    }
+
+    /// Lets some gather: with each message processors are taken from the program that makes them.
+    pub async fn gather(&self) {
+        if self.count() < BATCH_MAX {
+            let _wanted = tokio::time::timeout(GATHER, self.wanted.notified()).await;
         }
     }
 

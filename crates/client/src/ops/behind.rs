@@ -240,6 +240,7 @@ impl Volume {
 
     /// Sends the first of what is under way. Breaks when there is nothing; `false`: nobody has heard it.
     async fn send_some(&self, share: &Share) -> ControlFlow<(), bool> {
+        share.leases.behind.gather().await;
         let (answered_in, changes) = share.leases.behind.batch(|| share.session.begin_mutation());
         if changes.is_empty() {
             return ControlFlow::Break(());

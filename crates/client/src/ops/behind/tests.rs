@@ -1,4 +1,5 @@
 use super::*;
+use crate::behind::GATHER;
 use crate::testing::lines::Lines;
 use crate::testing::{Fake, Paused, options};
 use crate::{NewFile, OpenFlags, RenameFlags, VolumeOptions};
@@ -11,6 +12,11 @@ const ROOT: Ino = Ino::ROOT;
 /// What was asked for in the same instant as something was changed is not believed.
 async fn tick() {
     sleep(Duration::from_millis(1)).await;
+}
+
+/// What was answered until now is sent.
+async fn sent() {
+    sleep(2 * GATHER).await;
 }
 
 /// As a kernel's.
@@ -97,6 +103,21 @@ async fn removals_and_renames_are_answered_before_they_are_sent_and_shown_as_the
 }
 
 #[tokio::test(start_paused = true)]
+async fn changes_gather_for_a_message_until_somebody_waits_for_them() {
+    let fake = Arc::new(Fake::default());
+    let (volume, _) = volume(&fake, ["a", "b", "c"]).await;
+    let began = tokio::time::Instant::now();
+    unlink(&volume, "a").await.unwrap();
+    unlink(&volume, "b").await.unwrap();
+    volume.fsync_dir(ROOT).await.unwrap();
+    assert!(began.elapsed() < GATHER);
+    assert_eq!(fake.take_log(), ["behind 2", "sync 1"]);
+    unlink(&volume, "c").await.unwrap();
+    sent().await;
+    assert_eq!(fake.leads("c"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_empty_directory_is_removed_behind_when_it_is_leased_exclusively_itself() {
     let fake = Arc::new(Fake::default());
     let (volume, []) = volume(&fake, []).await;
@@ -152,7 +173,7 @@ async fn an_answer_says_nothing_of_what_a_later_change_touches() {
     let (volume, _) = volume(&fake, ["a", "b", "c"]).await;
     let held = fake.behind_gate.write().await;
     unlink(&volume, "a").await.unwrap();
-    tick().await;
+    sent().await;
     unlink(&volume, "b").await.unwrap();
     let shown = volume.getattr(ROOT).await.unwrap();
     drop(held);
@@ -285,7 +306,7 @@ async fn what_is_under_way_when_its_mount_ends_is_named_and_what_may_be_done_is_
     let (volume, _) = volume(&fake, ["a", "b"]).await;
     let held = fake.behind_gate.write().await;
     unlink(&volume, "a").await.unwrap();
-    tick().await;
+    sent().await;
     unlink(&volume, "b").await.unwrap();
     assert_eq!(volume.unsent_names(), 2);
     volume.give_up_names();

@@ -49,6 +49,12 @@ impl Reach {
     fn first_window(&self) -> u64 {
         self.stripe.clamp(WINDOW_BYTES_MIN, FIRST_WINDOW_BYTES_MAX).min(self.most)
     }
+
+    /// And after that, so that none has done its own while the reader still waits for the first: over slow links of four targets
+    /// two stood still for 60 of 1,130 ms.
+    fn next_window(&self) -> u64 {
+        (2 * self.first_window()).min(self.most)
+    }
 }
 
 /// The reads of one handle.
@@ -80,7 +86,7 @@ impl Sequence {
         if self.following < FOLLOWING_MIN {
             return reach.at_first(offset, len);
         }
-        self.window = (self.window * 2).clamp(reach.first_window(), reach.most);
+        self.window = (self.window * 2).clamp(reach.next_window(), reach.most);
         let from = self.ahead_to.max(self.next);
         let to = self.next + self.window;
         // In large steps: a trickle of small fetches would waste messages.
@@ -307,8 +313,9 @@ mod tests {
         let mut reads = Sequence::default();
         assert_eq!(reads.read(0, MIB / 2, FOUR_TARGETS), Some((MIB, 4 * MIB)));
         // The rest of the first chunk is asked for by whoever reads it; then all targets go on.
-        assert_eq!(reads.read(MIB / 2, MIB / 2, FOUR_TARGETS), Some((MIB, 5 * MIB)));
-        assert_eq!(reads.read(MIB, MIB / 2, FOUR_TARGETS), Some((5 * MIB, 3 * MIB / 2 + 8 * MIB)));
+        assert_eq!(reads.read(MIB / 2, MIB / 2, FOUR_TARGETS), Some((MIB, 9 * MIB)));
+        assert_eq!(reads.read(MIB, MIB / 2, FOUR_TARGETS), None);
+        assert_eq!(reads.read(3 * MIB / 2, 3 * MIB / 2, FOUR_TARGETS), Some((9 * MIB, 11 * MIB)));
         // From the beginning again, after a look elsewhere.
         assert_eq!(reads.read(50 * MIB, MIB / 2, FOUR_TARGETS), None);
         assert_eq!(reads.read(0, MIB / 2, FOUR_TARGETS), Some((MIB, 4 * MIB)));
@@ -327,7 +334,7 @@ mod tests {
         let many = Reach { stripe: 64 * MIB, most: 128 * MIB, ..FOUR_TARGETS };
         let mut reads = Sequence::default();
         assert_eq!(reads.read(0, MIB, many), Some((MIB, 8 * MIB)));
-        assert_eq!(reads.read(MIB, MIB, many), Some((2 * MIB, 10 * MIB)));
-        assert_eq!(reads.read(2 * MIB, MIB, many), Some((10 * MIB, 19 * MIB)));
+        assert_eq!(reads.read(MIB, MIB, many), Some((2 * MIB, 18 * MIB)));
+        assert_eq!(reads.read(2 * MIB, MIB, many), Some((18 * MIB, 35 * MIB)));
     }
 }

@@ -225,9 +225,8 @@ impl Behind {
     /// An answer says that a directory is leased exclusively under a number.
     pub fn learn(&self, dir: Ino, number: u64, now: Duration) {
         let state = &mut *self.state.lock();
-        let is_held = state.leased.get(&dir).is_some_and(|held| held.number == number);
         let over = state.given_back.get(&dir).copied().unwrap_or(0).max(state.believed_after);
-        if is_held || number > over {
+        if state.holds(dir, number) || number > over {
             state.leased.insert(dir, Exclusive { number, used: now });
         } else if !state.asked_for.contains(&number) {
             // The server has it as ours: it would give no other, and have others wait for us.
@@ -238,8 +237,7 @@ impl Behind {
     /// The same of an answer that is not believed: what is not known here the server would have as ours for ever.
     pub fn disbelieve(&self, dir: Ino, number: u64) {
         let state = &mut *self.state.lock();
-        let is_held = state.leased.get(&dir).is_some_and(|held| held.number == number);
-        if !is_held && !state.asked_for.contains(&number) {
+        if !state.holds(dir, number) && !state.asked_for.contains(&number) {
             state.give_back(dir, number);
         }
     }
@@ -430,6 +428,11 @@ impl Turn<'_> {
 }
 
 impl State {
+    /// True if a directory is leased exclusively under this number, as far as is known.
+    fn holds(&self, dir: Ino, number: u64) -> bool {
+        self.leased.get(&dir).is_some_and(|held| held.number == number)
+    }
+
     fn give_idle_back(&mut self, now: Duration) {
         let is_idle = |dir: &Ino, leased: &Exclusive| {
             now >= leased.used + IDLE && !self.touched.contains_key(dir)

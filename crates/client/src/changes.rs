@@ -85,16 +85,18 @@ impl Volume {
 
     async fn mutate_about(&self, cred: &Credentials, op: MetaOp, how: Sending<'_>) -> Result<Said> {
         let share = self.share_for(&op);
-        let others = if self.writes_behind() { self.touched(&op) } else { Vec::new() };
+        let (keeps, cuts) = (self.keeps_leases(), told::may_cut(&op));
+        let touched = if keeps || cuts { self.touched(&op) } else { Vec::new() };
+        let others = if self.writes_behind() { touched.clone() } else { Vec::new() };
         let _otherwise = share.leases.behind.change_otherwise(others);
         let session = &share.session;
         let seq = if self.options().remember { session.begin_mutation() } else { 0 };
         let opens = told::only_opens(&op);
-        let cuts = if told::may_cut(&op) { self.touched(&op) } else { Vec::new() };
+        let cuts = if cuts { touched.clone() } else { Vec::new() };
         let (heard, ended) = (false, false);
         let mut number = SeqGuard { volume: self, session, seq, opens, cuts, heard, ended };
-        let doubtful = self.keeps_leases() && opens.is_none();
-        let doubt = doubtful.then(|| Doubt::new(self, &op));
+        let doubtful = keeps && opens.is_none();
+        let doubt = doubtful.then(|| Doubt::new(self, &op, touched));
         let said = self.meta(share, cred.into(), op, Sending { seq, ..how }).await;
         if let Some(doubt) = doubt {
             doubt.end(said.as_ref().err());

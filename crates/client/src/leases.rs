@@ -464,9 +464,9 @@ pub(crate) struct Doubt<'a> {
 }
 
 impl<'a> Doubt<'a> {
-    /// Before it is sent.
-    pub fn new(volume: &'a Volume, op: &MetaOp) -> Self {
-        Doubt { volume, inode: told::inode(op), touched: volume.touched(op), over: false }
+    /// Before it is sent. It touches these ([`Volume::touched`]).
+    pub fn new(volume: &'a Volume, op: &MetaOp, touched: Vec<Ino>) -> Self {
+        Doubt { volume, inode: told::inode(op), touched, over: false }
     }
 
     /// It has ended so.

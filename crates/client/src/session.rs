@@ -136,9 +136,7 @@ impl Session {
     pub(crate) fn check_answered_in(&self, session: u64) -> Result<()> {
         let state = self.state.lock();
         let detail = match () {
-            () if state.id != session => {
-                "the session was lost, and nobody knows whether this was done"
-            }
+            () if state.id != session => "the session in which this was answered is over",
             () if !state.behind => {
                 "the metadata server is of an earlier release, which knows no exclusive leases"
             }

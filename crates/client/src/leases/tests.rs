@@ -370,17 +370,18 @@ async fn a_change_of_which_nobody_knows_the_end_leaves_nothing_believed() {
         volume.leases(Ino::ROOT).learn(&getattr(ino), &entry(ino, 3), volume.now(), volume.now())
     };
     let fail = |kind| Some(Error::new(kind));
+    let doubt = || Doubt::new(&volume, &change, volume.touched(&change));
     [5, 9].into_iter().for_each(learn);
-    Doubt::new(&volume, &change).end(None);
+    doubt().end(None);
     assert!(believed(5) && believed(9));
-    Doubt::new(&volume, &change).end(fail(ErrorKind::NotPermitted).as_ref());
+    doubt().end(fail(ErrorKind::NotPermitted).as_ref());
     assert!(believed(5) && !believed(9), "it may have been done in part");
     assert!(!kernel.0.load(Ordering::SeqCst));
-    Doubt::new(&volume, &change).end(fail(ErrorKind::TimedOut).as_ref());
+    doubt().end(fail(ErrorKind::TimedOut).as_ref());
     assert!(!believed(5) && kernel.0.load(Ordering::SeqCst));
     learn(5);
     assert!(believed(5));
-    drop(Doubt::new(&volume, &change));
+    drop(doubt());
     assert!(!believed(5), "given up");
 }
 

@@ -37,16 +37,14 @@ pub(crate) async fn make(ctx: &Ctx, op: &Behind) -> Result<MetaAnswer> {
 
 /// The first of these that change names of the same directory, and of no other; none if that is but one.
 fn of_one_directory(ctx: &Ctx, changes: &[ChangeBehind]) -> Vec<(Ctx, Change)> {
-    let Some(Ok((first, _))) = changes.first().map(|first| request(ctx, first)) else {
-        return Vec::new();
-    };
-    let dirs = first.behind.map(|behind| behind.dirs);
-    let is_within = |ctx: &Ctx| {
-        ctx.behind
-            .is_some_and(|behind| Some(behind.dirs) == dirs && behind.dirs[0] == behind.dirs[1])
+    let mut only = None;
+    let mut is_within = |(ctx, _): &(Ctx, Change)| {
+        ctx.behind.is_some_and(|ctx::Behind { dirs: [dir, other], .. }| {
+            dir == other && *only.get_or_insert(dir) == dir
+        })
     };
     let requests = changes.iter().map_while(|change| request(ctx, change).ok());
-    let within: Vec<_> = requests.take_while(|(ctx, _)| is_within(ctx)).collect();
+    let within: Vec<_> = requests.take_while(|one| is_within(one)).collect();
     if within.len() > 1 { within } else { Vec::new() }
 }
 

@@ -74,7 +74,7 @@ pub(crate) async fn view(tx: &mut Tx<'_>, inode: &Inode, mode: &OpenMode) -> Res
         volume: tx.ctx.volume.id,
         ino: inode.id(),
         rights: Rights::of(mode.read, mode.write),
-        session: SessionId(tx.ctx.session.as_ref().map_or(0, |session| session.id)),
+        session: SessionId(tx.ctx.session_id()),
         expires_unix_ms: core.wall_ms() + core.options.capability_ms,
     });
     let attr = tx.attributes(inode).await?;
